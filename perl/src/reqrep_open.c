@@ -24,9 +24,7 @@ static void refuse(pTHX_ int role, const char *method, const char *path, const p
     path = path ? path : "";
     pwp_failed(aTHX_ error);
     if (error->kind == PWK_OS && error->os > 0) {
-        /* More likely than no memory for pages that nobody has touched yet. */
-        const char *limit = error->os == ENOMEM ? " (256 segments in a process at most)" : "";
-        croak("%s->%s: %s%s%s%s", name, method, path, colon, Strerror(error->os), limit);
+        croak("%s->%s: %s%s%s", name, method, path, colon, Strerror(error->os));
     }
     if (error->kind == PWK_INCOMPATIBLE || error->kind == PWK_CORRUPT) {
         croak("%s->%s: %s%sinvalid or incompatible (%s)", name, method, path, colon, text);

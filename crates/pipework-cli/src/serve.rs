@@ -5,12 +5,12 @@
 //! more requests are taken then, and the threads end when what they have in hand is done.
 
 mod args;
+mod jobs;
 mod service;
 mod process;
 mod each;
 mod conversation;
 mod lasting;
-mod jobs;
 
 use crate::channel::{self, Removal};
 use crate::exec;

@@ -48,14 +48,7 @@ impl Mapping {
         }
         let start = memory::map(fd, len)?;
         let address = start.as_ptr() as usize;
-        match MAPPED.add(address, address + len) {
-            Some(place) => Ok(Mapping { start, len, place }),
-            None => {
-                // SAFETY: it was mapped above, and has not been used.
-                unsafe { memory::unmap(start, len) };
-                Err(Errno::NOMEM)
-            }
-        }
+        Ok(Mapping { start, len, place: MAPPED.add(address, address + len) })
     }
 
     /// False once a page was missing when it was touched: the page in its place is not shared.

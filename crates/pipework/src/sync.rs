@@ -505,8 +505,12 @@ impl Unshared {
 
 // ---------------------------------------------------------------- addresses
 
-/// Ranges of addresses that a signal handler can look up.
-pub(crate) struct Ranges([Range; 256]);
+/// Ranges of addresses that a signal handler can look up: as many as there is memory for. A block
+/// that was added stays, so that a handler may go through them at any time.
+pub(crate) struct Ranges {
+    here: [Range; 256],
+    more: std::sync::OnceLock<Box<Ranges>>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Range {
@@ -538,36 +542,48 @@ impl Range {
 
 impl Ranges {
     pub(crate) const fn new() -> Ranges {
-        Ranges([const { Range::unused() }; 256])
+        Ranges { here: [const { Range::unused() }; 256], more: std::sync::OnceLock::new() }
     }
 
-    /// Its place; `None` if there are too many.
-    pub(crate) fn add(&self, start: usize, end: usize) -> Option<&Range> {
+    /// Adds a range; its place.
+    pub(crate) fn add(&self, start: usize, end: usize) -> &Range {
         // One thread at a time writes; a handler reads at any time.
         let _alone = no_forks();
-        let free = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == 0)?;
+        let unused = |range: &&Range| range.start.load(process::Ordering::Relaxed) == 0;
+        let mut block = self;
+        let free = loop {
+            match block.here.iter().find(unused) {
+                Some(free) => break free,
+                None => block = block.more.get_or_init(|| Box::new(Ranges::new())),
+            }
+        };
         free.end.store(end, process::Ordering::Relaxed);
         free.found.store(0, process::Ordering::Relaxed);
         // Release: pairs with the Acquire in `find`, which then sees the end that belongs to this
         // start.
         free.start.store(start, process::Ordering::Release);
-        Some(free)
+        free
     }
 
     pub(crate) fn remove(&self, start: usize) {
         let _alone = no_forks();
-        let used = self.0.iter().find(|range| range.start.load(process::Ordering::Relaxed) == start);
+        let used = self.all().find(|range| range.start.load(process::Ordering::Relaxed) == start);
         used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
     }
 
     /// The range that an address is in, and how often this has found it before.
     pub(crate) fn find(&self, address: usize) -> Option<(std::ops::Range<usize>, u32)> {
-        self.0.iter().find_map(|range| {
+        self.all().find_map(|range| {
             let start = range.start.load(process::Ordering::Acquire);
             let end = range.end.load(process::Ordering::Relaxed);
             (start != 0 && (start..end).contains(&address))
                 .then(|| (start..end, range.found.fetch_add(1, process::Ordering::Relaxed)))
         })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Range> {
+        let blocks = std::iter::successors(Some(self), |block| block.more.get().map(|more| &**more));
+        blocks.flat_map(|block| &block.here)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::IntoRawFd;
 
-use pipework::ErrorKind;
 use pipework::reqrep::{CallError, Client, ClientOptions, DEFAULT_MAX_MESSAGE, Message, Reply, Ticket};
 
 use super::segment::pwk_segment;

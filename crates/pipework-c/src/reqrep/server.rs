@@ -6,7 +6,9 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{DEFAULT_MAX_MESSAGE, DEFAULT_PART_TIMEOUT, Kept, Request, Server, ServerOptions, Ticket};
+use pipework::reqrep::{
+    DEFAULT_MAX_MESSAGE, DEFAULT_PART_TIMEOUT, Kept, Request, Server, ServerOptions, Ticket,
+};
 
 use super::client::message;
 use super::segment::pwk_segment;

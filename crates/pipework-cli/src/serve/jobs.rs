@@ -4,7 +4,7 @@
 //! by the server that has carried it out; when that server dies, another one gives the request back
 //! to all. Both are steps of the channel, with or without this process.
 
-use super::service::Service;
+use super::args::ServeArgs;
 use crate::channel;
 use crate::failure::words;
 use crate::progress::say;
@@ -29,38 +29,39 @@ pub(super) fn finish(request: Request<'_>) {
     }
 }
 
-/// Ends an attempt that has failed: the job comes back, or is set aside.
-pub(super) fn fail(service: &Service<'_>, mut job: Request<'_>, reason: &[u8]) {
-    let (attempt, most) = (job.redeliveries() + 1, service.args.attempts);
+/// Ends an attempt that has failed: the job comes back, or is set aside. Returns whether it is lost.
+pub(super) fn fail(args: &ServeArgs, mut job: Request<'_>, reason: &[u8], is_stopped: bool) -> bool {
+    let (attempt, most) = (job.redeliveries() + 1, args.attempts);
     let (name, reason) = (name(&job), String::from_utf8_lossy(reason).into_owned());
     // A service that is stopped is no fault of the job's.
-    if (attempt < most || service.has_to_hurry()) && job.give_back() {
+    if (attempt < most || is_stopped) && job.give_back() {
         say(format!("{name}: {reason}; this was attempt {attempt} of {most}, it comes back"));
-        return;
+        return false;
     }
-    set_aside(service, job, &reason);
+    set_aside(args, job, &reason)
 }
 
-/// Whether a job had all its attempts, and its servers have died with it; then it is set aside.
-pub(super) fn is_used_up(service: &Service<'_>, job: &Request<'_>) -> bool {
-    job.redeliveries() >= service.args.attempts
+/// Whether a job had all its attempts: its servers have died with it, were stopped, or could not set
+/// it aside.
+pub(super) fn is_used_up(args: &ServeArgs, job: &Request<'_>) -> bool {
+    job.redeliveries() >= args.attempts
 }
 
-/// Makes a file of a job. Where that fails, the job comes back if it can.
-pub(super) fn set_aside(service: &Service<'_>, mut job: Request<'_>, reason: &str) {
-    let (name, attempts) = (name(&job), service.args.attempts);
-    match write(&service.args.channel, &job) {
+/// Makes a file of a job. Where that fails, the job comes back if it can; else it is lost, which this
+/// returns.
+pub(super) fn set_aside(args: &ServeArgs, mut job: Request<'_>, reason: &str) -> bool {
+    let (name, attempts) = (name(&job), args.attempts);
+    match write(&args.channel, &job) {
         Ok(path) => {
             say(format!("{name}: {reason}; after {attempts} attempts it is set aside as {}", path.display()));
             finish(job);
+            false
         }
         Err(error) => {
             let comes_back = job.give_back();
-            if !comes_back {
-                service.lost_a_job();
-            }
             let then = if comes_back { "comes back" } else { "is lost" };
-            say(format!("{name}: {reason}; it {then}, for it cannot be set aside: {}", words(error)))
+            say(format!("{name}: {reason}; it {then}, for it cannot be set aside: {}", words(error)));
+            !comes_back
         }
     }
 }

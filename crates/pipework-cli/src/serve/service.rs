@@ -84,8 +84,9 @@ impl<'a> Service<'a> {
     pub(super) fn take(&self) -> Result<Option<Request<'_>>, Failure> {
         loop {
             match (self.server.try_recv(), self.args.max_message) {
-                (Ok(Some(request)), _) if is_job(&request) && jobs::is_used_up(self, &request) => {
-                    jobs::set_aside(self, request, "its servers have died with it, or were stopped");
+                (Ok(Some(request)), _) if is_job(&request) && jobs::is_used_up(self.args, &request) => {
+                    let reason = "its servers have died with it, were stopped, or could not set it aside";
+                    self.count_if_lost(jobs::set_aside(self.args, request, reason));
                 }
                 (Ok(Some(request)), Some(longest)) if request.len() > longest => {
                     self.fail(request, format!("the request is longer than {longest} bytes").as_bytes());
@@ -156,8 +157,8 @@ impl<'a> Service<'a> {
         self.cut_short.load(Ordering::Relaxed)
     }
 
-    pub(super) fn lost_a_job(&self) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
+    fn count_if_lost(&self, is_lost: bool) {
+        self.lost.fetch_add(usize::from(is_lost), Ordering::Relaxed);
     }
 
     pub(super) fn lost(&self) -> usize {
@@ -211,7 +212,7 @@ impl<'a> Service<'a> {
     /// not wait any more. A job comes back.
     pub(super) fn fail(&self, mut request: Request<'_>, reason: &[u8]) -> bool {
         if is_job(&request) {
-            jobs::fail(self, request, reason);
+            self.count_if_lost(jobs::fail(self.args, request, reason, self.has_to_hurry()));
             return false;
         }
         let until = Deadline::after(self.args.part_timeout);

@@ -11,15 +11,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
 use super::tests::block_on;
-use super::{Audit, Client, Options, Outcome, Request, Segment, Server, Stream, Ticket};
+use super::{Audit, Client, Options, Request, Segment, Server, Stream, Ticket};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{AtomicU64, Fact, Ordering::SeqCst};
 use crate::sys;
 
 /// After this time a wait counts as forgotten.
@@ -161,8 +161,8 @@ impl Caller {
     }
 
     /// Nothing if the other thread has taken or forgotten the call.
-    fn or_lost<T>(&self, received: Result<T>) -> Option<T> {
-        match received {
+    fn or_lost<T, E: Into<Error>>(&self, received: std::result::Result<T, E>) -> Option<T> {
+        match received.map_err(Into::into) {
             Err(error) if self.may_lose && error.kind() == ErrorKind::Stale => None,
             received => Some(received.unwrap()),
         }
@@ -174,16 +174,11 @@ impl Caller {
         }
     }
 
-    fn settle_outcome(&self, (number, ticket): (u64, Ticket), outcome: Result<Outcome>) {
-        match self.or_lost(outcome) {
-            Some(Outcome::Answered(reply)) => assert_eq!(number_of(&reply, Some(ticket)), number),
-            None => {}
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// Until `look` finds something.
-    fn poll<T>(&self, mut look: impl FnMut() -> Result<Option<T>>) -> Option<T> {
+    fn poll<T, E: Into<Error>>(
+        &self,
+        mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
+    ) -> Option<T> {
         loop {
             match look().transpose() {
                 None => thread::yield_now(),
@@ -208,28 +203,11 @@ fn takes_any(name: &str) -> bool {
     ["recv_any", "forget_all"].contains(&name)
 }
 
-const CLIENT_CALLS: [ClientCall; 33] = [
-    ("redeliveries", |caller| drop(caller.client.clone().redeliveries(1))),
-    ("max_message", |caller| drop(caller.client.clone().max_message(1 << 20))),
-    ("needs_server", |caller| drop(caller.client.clone().needs_server(true))),
-    // The limit is that of the client.
-    ("max_in_flight", |caller| {
-        let limit = [0, 4][caller.next as usize % 2];
-        drop(caller.client.clone().max_in_flight(limit));
-        let sent = caller.send();
-        caller.settle(sent);
-    }),
+const CLIENT_CALLS: [ClientCall; 22] = [
     ("segment", |caller| assert_eq!(caller.client.segment().geometry().members, 8)),
     ("call", |caller| {
         let (number, request) = caller.request();
         assert_eq!(number_of(&caller.client.call(&request, NEVER).unwrap(), None), number);
-    }),
-    ("call_outcome", |caller| {
-        let (number, request) = caller.request();
-        match caller.client.call_outcome(&request, NEVER).unwrap() {
-            Outcome::Answered(reply) => assert_eq!(number_of(&reply, None), number),
-            other => panic!("{other:?}"),
-        }
     }),
     ("call_into", |caller| {
         let ((number, request), mut into) = (caller.request(), Vec::new());
@@ -237,9 +215,9 @@ const CLIENT_CALLS: [ClientCall; 33] = [
         assert_eq!(number_of(&into, None), number);
     }),
     ("cancel", |caller| {
-        let sent = caller.send();
-        if caller.or_lost(caller.client.cancel(sent.1)) == Some(false) {
-            caller.settle(sent);
+        let (number, ticket) = caller.send();
+        if let Some(reply) = caller.client.cancel(ticket).unwrap() {
+            assert_eq!(number_of(&reply, Some(ticket)), number);
         }
     }),
     ("forget", |caller| {
@@ -249,12 +227,6 @@ const CLIENT_CALLS: [ClientCall; 33] = [
     ("forget_all", |caller| {
         caller.send();
         caller.client.forget_all();
-    }),
-    ("abandon", |caller| {
-        let (number, ticket) = caller.send();
-        if let Some(reply) = caller.client.abandon(ticket).unwrap() {
-            assert_eq!(number_of(&reply, Some(ticket)), number);
-        }
     }),
     ("pending", |caller| {
         assert!(caller.client.pending() <= 4);
@@ -281,26 +253,14 @@ const CLIENT_CALLS: [ClientCall; 33] = [
         });
         caller.settle((number, sent.unwrap()));
     }),
-    ("request_eventfd", |caller| assert!(caller.client.request_eventfd().consume().is_none())),
-    ("reply_eventfd", |caller| assert!(caller.client.reply_eventfd().consume().is_none())),
     ("recv", |caller| {
         let sent = caller.send();
         caller.settle(sent);
-    }),
-    ("outcome", |caller| {
-        let sent = caller.send();
-        caller.settle_outcome(sent, caller.client.outcome(sent.1, NEVER));
     }),
     ("try_recv", |caller| {
         let (number, ticket) = caller.send();
         let reply = caller.poll(|| caller.client.try_recv(ticket));
         reply.inspect(|reply| assert_eq!(number_of(reply, Some(ticket)), number));
-    }),
-    ("try_outcome", |caller| {
-        let sent = caller.send();
-        if let Some(outcome) = caller.poll(|| caller.client.try_outcome(sent.1)) {
-            caller.settle_outcome(sent, Ok(outcome));
-        }
     }),
     ("recv_into", |caller| {
         let ((number, ticket), mut into) = (caller.send(), [0; 64]);
@@ -311,11 +271,8 @@ const CLIENT_CALLS: [ClientCall; 33] = [
     ("recv_any", |caller| {
         let sent = caller.send();
         // Whichever call it is of.
-        if let Some((ticket, outcome)) = caller.client.recv_any(NEVER).unwrap() {
-            match outcome.unwrap() {
-                Outcome::Answered(reply) => _ = number_of(&reply, Some(ticket)),
-                other => panic!("{other:?}"),
-            }
+        if let Some(done) = caller.client.recv_any(NEVER).unwrap() {
+            number_of(&done.result.unwrap(), Some(done.ticket));
         }
         let lost = Caller { may_lose: true, client: caller.client.clone(), next: 0 };
         lost.settle(sent);
@@ -370,10 +327,6 @@ const CLIENT_CALLS: [ClientCall; 33] = [
         let (number, ticket) = caller.send();
         let reply = caller.or_lost(block_on(caller.client.recv_async(ticket)));
         reply.inspect(|reply| assert_eq!(number_of(reply, Some(ticket)), number));
-    }),
-    ("outcome_async", |caller| {
-        let sent = caller.send();
-        caller.settle_outcome(sent, block_on(caller.client.outcome_async(sent.1)));
     }),
 ];
 
@@ -445,13 +398,12 @@ fn every_method_of_a_client_beside_every_other_from_two_threads() {
 // ---------------------------------------------------------------- servers
 
 /// What the threads that share a server know of the requests.
-#[derive(Default)]
 struct Round {
     /// Bursts that were sent and answered.
     number: AtomicU64,
-    is_over: AtomicBool,
+    is_over: Fact,
     /// The server was stopped.
-    is_stopped: AtomicBool,
+    is_stopped: Fact,
 }
 
 struct Answerer<'a> {
@@ -472,7 +424,7 @@ impl Answerer<'_> {
     fn one(&self, received: Result<Request<'_>>) -> Step {
         let round = self.round.number.load(SeqCst);
         self.answer(received)?;
-        while self.round.number.load(SeqCst) == round && !self.round.is_over.load(SeqCst) {
+        while self.round.number.load(SeqCst) == round && !self.round.is_over.is_known() {
             thread::yield_now();
         }
         Ok(())
@@ -499,7 +451,7 @@ impl Answerer<'_> {
     /// What a call that takes nothing is for.
     fn nothing<T>(&self, _: T) -> Step {
         thread::yield_now();
-        if self.round.is_over.load(SeqCst) { Err(Over) } else { Ok(()) }
+        if self.round.is_over.is_known() { Err(Over) } else { Ok(()) }
     }
 
     /// A kept request, if one comes soon.
@@ -526,14 +478,12 @@ fn answer_last_part(mut request: Request<'_>) -> Step {
 
 /// Whether a method waits for one request each time.
 fn waits(name: &str) -> bool {
-    ["recv", "claim", "recv_many", "recv_async", "doorbell"].contains(&name)
+    ["recv", "claim", "recv_many", "recv_async", "doorbell", "serve", "requests"].contains(&name)
 }
 
 type ServerCall = (&'static str, fn(&mut Answerer<'_>) -> Step);
 
-const SERVER_CALLS: [ServerCall; 17] = [
-    ("max_message", |answerer| answerer.nothing(answerer.server.clone().max_message(1 << 20))),
-    ("part_timeout", |answerer| answerer.nothing(answerer.server.clone().part_timeout(GUARD))),
+const SERVER_CALLS: [ServerCall; 15] = [
     ("segment", |answerer| answerer.nothing(answerer.server.segment().geometry().slots)),
     ("recv", |answerer| answerer.one(answerer.server.recv(NEVER))),
     ("try_recv", |answerer| match answerer.server.try_recv().transpose() {
@@ -556,7 +506,7 @@ const SERVER_CALLS: [ServerCall; 17] = [
             request.ticket().to_bits().to_ne_bytes().into_iter().chain(complement).collect();
         let round = answerer.round.number.load(SeqCst);
         request.reply(&answer).unwrap();
-        while answerer.round.number.load(SeqCst) == round && !answerer.round.is_over.load(SeqCst) {
+        while answerer.round.number.load(SeqCst) == round && !answerer.round.is_over.is_known() {
             thread::yield_now();
         }
         Ok(())
@@ -583,7 +533,7 @@ const SERVER_CALLS: [ServerCall; 17] = [
     }),
     ("stop", |answerer| {
         if answerer.nth == 200 {
-            answerer.round.is_stopped.store(true, SeqCst);
+            answerer.round.is_stopped.learn();
             answerer.server.stop();
         }
         answerer.nothing(())
@@ -611,15 +561,21 @@ const SERVER_CALLS: [ServerCall; 17] = [
             }
         }
     }),
-    ("request_eventfd", |answerer| answerer.nothing(answerer.server.request_eventfd().consume())),
-    ("reply_eventfd", |answerer| answerer.nothing(answerer.server.reply_eventfd().consume())),
+    ("serve", |answerer| {
+        answerer.server.serve(|request| Ok::<_, Error>(reply(request))).unwrap();
+        Err(Over)
+    }),
+    ("requests", |answerer| match answerer.server.requests().next() {
+        Some(received) => answerer.one(received),
+        None => Err(Over),
+    }),
     ("recv_async", |answerer| answerer.one(block_on(answerer.server.recv_async()))),
 ];
 
 fn two_answerers(what: &str, calls: [ServerCall; 2]) {
     let segment = small(4);
     let (client, server) = (client(&segment), server(&segment));
-    let round = Round::default();
+    let round = Round { number: AtomicU64::new(0), is_over: Fact::unknown(), is_stopped: Fact::unknown() };
     let may_fail = calls.iter().any(|(name, _)| ["clear", "stop"].contains(name));
     // Nobody takes the rest of a request whose server was stopped.
     let step = if calls.iter().any(|(name, _)| *name == "stop") { 3 } else { 1 };
@@ -651,23 +607,23 @@ fn two_answerers(what: &str, calls: [ServerCall; 2]) {
                 for (number, ticket) in numbers.zip(sent) {
                     let mut received = client.recv(ticket, Duration::from_millis(5));
                     while received.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut)
-                        && !round.is_stopped.load(SeqCst)
+                        && !round.is_stopped.is_known()
                     {
                         received = client.recv(ticket, Duration::from_millis(5));
                     }
                     match received {
                         Ok(reply) => assert_eq!(number_of(&reply, Some(ticket)), number),
-                        Err(_) if may_fail => drop(client.abandon(ticket)),
+                        Err(_) if may_fail => drop(client.cancel(ticket)),
                         Err(error) => panic!("{error}"),
                     }
                 }
                 round.number.fetch_add(1, SeqCst);
-                if round.is_stopped.load(SeqCst) {
+                if round.is_stopped.is_known() {
                     break;
                 }
             }
         });
-        round.is_over.store(true, SeqCst);
+        round.is_over.learn();
         server.stop();
     });
     let last = segment.server().unwrap();

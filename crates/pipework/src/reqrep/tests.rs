@@ -1,7 +1,6 @@
 //! The room as a whole, in one process.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Barrier, OnceLock};
@@ -751,12 +750,14 @@ fn long_requests_that_are_not_taken_have_a_limit_together() {
         while segment.audit().unwrap().waiting < 6 {
             thread::sleep(Duration::from_millis(1));
         }
-        // Has all six put together, and takes none.
-        assert!(server.try_recv().unwrap().is_none());
+        // Has all six put together. One of them may be whole by the end of this look already.
+        let early = server.try_recv().unwrap();
+        let most = 4 + usize::from(early.is_some());
         while server.serving().inbox().gathering() > 0 {
             thread::sleep(Duration::from_millis(1));
         }
-        let mut came = 0;
+        let mut came = usize::from(early.is_some());
+        early.map(|request| assert_eq!(request.reply("taken"), Ok(true)));
         // The last of these threads may not have handed its request over yet.
         while !callers.iter().all(|caller| caller.is_finished()) {
             for request in server.drain(8).unwrap() {
@@ -766,7 +767,7 @@ fn long_requests_that_are_not_taken_have_a_limit_together() {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        assert!((1..=4).contains(&came), "{came} came");
+        assert!((1..=most).contains(&came), "{came} came");
         let outcomes: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
         let failed = outcomes.iter().filter(
             |outcome| matches!(outcome, Err(error) if error.to_string().contains("the server has too many long")),
