@@ -117,10 +117,11 @@ pub(crate) enum Explanation {
     OtherSocket,
     OtherMount,
     OtherSize,
+    NoPlace,
 }
 
 impl Explanation {
-    const ALL: [(Explanation, &str); 15] = [
+    const ALL: [(Explanation, &str); 16] = [
         (Explanation::SentPlain, "what comes was sent without `mixed`: is `mixed` set on both sides?"),
         (Explanation::SentMixed, "what comes was sent with `mixed`: is `mixed` set on both sides?"),
         (Explanation::SentCompressed, "it was sent compressed: is `zstd` set on both sides?"),
@@ -136,6 +137,7 @@ impl Explanation {
         (Explanation::OtherSocket, "it is a socket, but no connected stream socket of the Unix family"),
         (Explanation::OtherMount, "it is a copy, or was made by another path or mount than this one"),
         (Explanation::OtherSize, "the segment was made with another size than was asked for"),
+        (Explanation::NoPlace, "all places for members are taken"),
     ];
 }
 

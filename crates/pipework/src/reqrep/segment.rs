@@ -385,3 +385,33 @@ impl Audit {
         .into_iter()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::reqrep::Options;
+
+    #[test]
+    fn a_client_that_joins_many_members_tries_few_locks_that_are_held() {
+        let segment = Options::new().slots(1).members(600).anonymous().expect("a segment");
+        let mut clients: Vec<_> = (0..500).map(|_| segment.client().expect("a place")).collect();
+        drop(clients.remove(399));
+        let joined = segment.join(Kind::Bytes, Role::Client, "test").expect("a place");
+        assert_eq!(joined.latest(), 400, "the first that looks free");
+        drop(joined);
+        let joined = segment.join(Kind::Bytes, Role::Client, "test").expect("a place");
+        let tried: Vec<u16> = joined.candidates(1).map(|(number, _)| number).collect();
+        assert!(tried.iter().take(65).copied().eq((1..=64).chain([501])), "400 is taken");
+        assert!((1..=600).all(|number| tried.contains(&number)), "none is left out for good");
+    }
+
+    #[test]
+    fn a_client_that_finds_no_place_says_so() {
+        let segment = Options::new().slots(1).members(70).anonymous().expect("a segment");
+        let mut clients: Vec<_> = (0..70).map(|_| segment.client().expect("a place")).collect();
+        let refused = segment.client().expect_err("all places are taken");
+        assert!(refused.to_string().ends_with(": all places for members are taken"), "{refused}");
+        clients.truncate(69);
+        segment.client().expect("a place that was left");
+    }
+}

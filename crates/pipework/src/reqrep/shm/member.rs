@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::mapping::{EPOCH, Member, ROLE, Role, Shared, count, refused, role};
 use super::recovery::{Gone, Proof};
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::sync::{self, Hint, Ordering, Unshared};
 use crate::sys::{self, Errno, memory};
 
@@ -230,7 +230,7 @@ impl Membership {
         }
         lock = Unshared::open(&mut forks_wait, || self.shared.open_again())
             .map_err(|errno| refused(errno, op))?;
-        for (number, member) in self.shared.members().filter(|(number, _)| *number >= first) {
+        for (number, member) in self.candidates(first) {
             let byte = self.shared.lock_byte(number).expect("the number is in the geometry");
             let granted = lock.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
             if !granted.map_err(|errno| errno.at(op))? {
@@ -244,7 +244,19 @@ impl Membership {
             self.set_role(&mut joined, number, lock);
             return Ok(JoinStep::Joined(number));
         }
-        Err(Error::new(ErrorKind::WouldBlock, op))
+        Err(Error::with_explanation(ErrorKind::WouldBlock, op, Explanation::NoPlace))
+    }
+
+    /// The members whose locks a joiner tries, in this order. The kernel looks through all locks of
+    /// the file for each that is tried, so among many members only those that look free are tried
+    /// before all others.
+    pub(crate) fn candidates(&self, first: u16) -> impl Iterator<Item = (u16, &Member)> {
+        let last_tried = first.saturating_add(TRIED_IN_ORDER);
+        let members = move || self.shared.members().filter(move |(number, _)| *number >= first);
+        // Relaxed: it is looked at again under the lock.
+        let looks_free = |member: &Member| role(member.word.load(Ordering::Relaxed)).is_none();
+        let likely = members().filter(move |(number, member)| *number < last_tried || looks_free(member));
+        likely.chain(members().filter(move |(number, _)| *number >= last_tried))
     }
 
     /// Joins under a number whose lock is held, and whose last holder was recovered. `None` in a
@@ -297,6 +309,10 @@ impl Membership {
         self.latest.set(u64::from(number));
     }
 }
+
+/// So many locks a joiner tries whatever the members look like: among few members it takes the
+/// number of one that has died, and so recovers it.
+const TRIED_IN_ORDER: u16 = 64;
 
 /// What a member that joins has found.
 enum JoinStep {
