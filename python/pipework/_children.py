@@ -8,9 +8,10 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, NamedTuple, TextIO
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple, TextIO
 
 from . import _loops, atomic
 from ._errors import Closed, TimedOut
@@ -19,6 +20,9 @@ from ._fields import described
 _PATIENCE = 5.0
 """Seconds that a child has after SIGTERM."""
 
+_MOMENT = 0.5
+"""Seconds that the pipes of a child that was killed have to end. A grandchild may keep them open."""
+
 
 @described(
     args="The command.",
@@ -26,6 +30,7 @@ _PATIENCE = 5.0
     messages="What it sent, with `pipework.atomic.Writer.stdout(mixed=True)`.",
     lines="What it printed, without the ends of lines.",
     lost="Reports of messages that did not come whole.",
+    stderr="What it wrote to stderr, if that was asked for with `stderr=subprocess.PIPE`.",
 )
 class Completed(NamedTuple):
     """How a command has ended, and what came through its stdout."""
@@ -35,12 +40,21 @@ class Completed(NamedTuple):
     messages: list[bytes]
     lines: list[str]
     lost: list[atomic.Torn]
+    stderr: bytes | str | None = None
 
 
-def run(args: Sequence[str], *, timeout: float | None = None, check: bool = False, **options: Any) -> Completed:
+def run(
+    args: Sequence[str],
+    *,
+    input: bytes | str | None = None,
+    timeout: float | None = None,
+    check: bool = False,
+    **options: Any,
+) -> Completed:
     """Runs a command as `subprocess.run` does, and tells the messages that it and its children have
     sent through stdout from what they have printed there. `options` are those of
-    `subprocess.Popen`.
+    `subprocess.Popen`. The command reads `input` from its stdin; it is text if `options` ask for
+    text.
 
     After `timeout` seconds it raises `subprocess.TimeoutExpired`; then, and for any other
     exception, the command is killed. With `check`, a status that is not 0 raises
@@ -62,12 +76,25 @@ def run(args: Sequence[str], *, timeout: float | None = None, check: bool = Fals
     def left() -> float | None:
         return None if end is None else max(0.0, end - time.monotonic())
 
+    if input is not None:
+        if "stdin" in options:
+            raise ValueError("stdin and input cannot be used together")
+        options["stdin"] = subprocess.PIPE
     messages: list[bytes] = []
     lines: list[str] = []
     lost: list[atomic.Torn] = []
+    stderr: list[bytes | str] = []
     with Workers(args, **options) as workers:
         reader, child = workers.reader, workers.children[0]
+        # Each pipe of a child has a thread: it may fill one while it waits for another.
+        threads = []
         try:
+            if child.stdin is not None:
+                if input and isinstance(input, str) != isinstance(child.stdin, io.TextIOBase):
+                    raise TypeError("input is text if the options ask for text, and bytes otherwise")
+                threads.append(_beside(_feed, child.stdin, input))
+            if child.stderr is not None:
+                threads.append(_beside(_drain, child.stderr, stderr))
             with contextlib.suppress(Closed):
                 while True:
                     match reader.next_item(left()):
@@ -80,14 +107,39 @@ def run(args: Sequence[str], *, timeout: float | None = None, check: bool = Fals
                         case line:
                             lines.append(line.text)
             child.wait(left())
+            for thread in threads:
+                thread.join(left())
+                if thread.is_alive():
+                    raise subprocess.TimeoutExpired(args, timeout or 0.0)
         except BaseException as error:
             child.kill()
+            for thread in threads:
+                thread.join(_MOMENT)
             if isinstance(error, (TimedOut, subprocess.TimeoutExpired)):
-                raise subprocess.TimeoutExpired(args, timeout or 0.0, "\n".join(lines)) from None
+                raise subprocess.TimeoutExpired(args, timeout or 0.0, "\n".join(lines), *stderr) from None
             raise
     if check and child.returncode != 0:
-        raise subprocess.CalledProcessError(child.returncode, args, "\n".join(lines))
-    return Completed(args, child.returncode, messages, lines, lost)
+        raise subprocess.CalledProcessError(child.returncode, args, "\n".join(lines), *stderr)
+    return Completed(args, child.returncode, messages, lines, lost, *stderr)
+
+
+def _beside(function: Callable[..., None], *args: Any) -> threading.Thread:
+    # A daemon thread: a grandchild may keep a pipe open for as long as it likes.
+    thread = threading.Thread(target=function, args=args, name="pipework.run", daemon=True)
+    thread.start()
+    return thread
+
+
+def _feed(stdin: IO[Any], data: bytes | str | None) -> None:
+    # The command need not read what it is given.
+    with contextlib.suppress(BrokenPipeError), stdin:
+        if data:
+            stdin.write(data)
+
+
+def _drain(stderr: IO[Any], read: list[bytes | str]) -> None:
+    with stderr:
+        read.append(stderr.read())
 
 
 class Workers:
@@ -98,8 +150,13 @@ class Workers:
     starts them, and `for item in workers:` gives items as they come, until all have ended: those of
     `pipework.atomic`, a `Message`, a `Line`, or a `Torn` for one that was killed in the middle. In
     asyncio and trio it is `async with` and `async for`. Those that still run when the block is left get
-    SIGTERM, and SIGKILL after five seconds. `options` are those of `subprocess.Popen`. (A line that
-    is printed in several writes may have another's between them; a message never has.)
+    SIGTERM, and SIGKILL after five seconds. `options` are those of `subprocess.Popen`.
+
+    A `Message` names its writer, whose `pid` is that of the child. A `Line` does not say which child printed it, and one that
+    is printed in several writes may have another's between them: where that matters, have the
+    children send messages, or run each with `Workers` of its own. With `stderr=subprocess.PIPE` or
+    `stdin=subprocess.PIPE` the program reads and writes the streams of `children` itself, in
+    threads or tasks beside the loop.
 
     >>> import sys
     >>> from pipework import Workers

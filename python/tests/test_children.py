@@ -38,6 +38,38 @@ def test_run_takes_the_options_of_popen(tmp_path: Path) -> None:
         run(["no such command"])
 
 
+def test_run_feeds_stdin_and_reads_stderr_while_it_reads_stdout() -> None:
+    # Each is longer than a pipe, and the command finishes none before the others.
+    both = "for line in sys.stdin.buffer: sys.stderr.buffer.write(line); sys.stdout.buffer.write(line)"
+    text = b"".join(b"%d\n" % number for number in range(50_000))
+    done = run(program(both), input=text, stderr=subprocess.PIPE, timeout=SOON)
+    assert done.stderr == text and "\n".join(done.lines) + "\n" == text.decode()
+    done = run(program("sys.stderr.write(sys.stdin.read())"), input="caf\xe9", stderr=subprocess.PIPE, text=True, timeout=SOON)
+    assert done.stderr == "caf\xe9"
+
+
+def test_run_closes_the_stdin_that_nobody_writes_to_and_ignores_that_nobody_reads() -> None:
+    assert run(program("assert not sys.stdin.read()"), stdin=subprocess.PIPE, timeout=SOON).returncode == 0
+    assert run(["true"], input=bytes(1_000_000), timeout=SOON).returncode == 0
+
+
+def test_run_refuses_input_that_does_not_fit_the_options() -> None:
+    with pytest.raises(TypeError, match="input is text if"):
+        run(["cat"], input="text", timeout=SOON)
+    with pytest.raises(TypeError, match="input is text if"):
+        run(["cat"], input=b"bytes", text=True, timeout=SOON)
+    with pytest.raises(ValueError, match="cannot be used together"):
+        run(["cat"], input=b"", stdin=subprocess.DEVNULL, timeout=SOON)
+
+
+def test_run_says_what_came_on_stderr_before_it_failed() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        run(["sh", "-c", "echo why >&2; exit 1"], stderr=subprocess.PIPE, check=True, timeout=SOON)
+    assert raised.value.stderr == b"why\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run(["sh", "-c", "echo why >&2; exec sleep 60"], stderr=subprocess.PIPE, timeout=0.2)
+
+
 def test_run_kills_when_its_time_is_over() -> None:
     began = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired):
