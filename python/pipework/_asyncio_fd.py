@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_Waiting = dict[tuple[int, bool], set["_loops.Future"]]
+if TYPE_CHECKING:
+    _Waiting = weakref.WeakValueDictionary[tuple[int, bool], set[_loops.Future]]
 
 _waiting: weakref.WeakKeyDictionary[_loops.Loop, _Waiting] = weakref.WeakKeyDictionary()
 """For each loop who waits for what: a descriptor, and whether for writing. A loop watches a
-descriptor for one callback only, so tasks share it."""
+descriptor for one callback only, so tasks share it. The loop itself keeps the futures, which refer
+to it: a strong reference here would keep the loop for ever."""
 
 os.register_at_fork(after_in_child=_waiting.clear)  # a child's loops are its own
 
@@ -50,7 +52,7 @@ async def _ready(
     loop: _loops.Loop, fd: Callable[[], int], writing: bool, patience: _loops.Patience, seconds: float | None = None
 ) -> None:
     """Waits until `fd()` can be read, or written to; or for so many seconds."""
-    waiting = _waiting.setdefault(loop, {})
+    waiting = _waiting.setdefault(loop, weakref.WeakValueDictionary())
     number = fd()
     future = patience.wait(loop, loop.create_future())
     futures = waiting.get((number, writing))
@@ -106,7 +108,7 @@ def _let_go(loop: _loops.Loop, waiting: _Waiting, fd: int, parting: object) -> N
 
 
 def _unwatch(loop: _loops.Loop, waiting: _Waiting, fd: int, writing: bool) -> None:
-    del waiting[fd, writing]
+    waiting.pop((fd, writing), None)
     (loop.remove_writer if writing else loop.remove_reader)(fd)
 
 

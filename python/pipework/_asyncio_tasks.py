@@ -29,7 +29,7 @@ _TURN = 64
 class _Watched:
     """The inbox of a loop, and who waits for it to tell."""
 
-    __slots__ = ("_last", "inbox", "waiting")
+    __slots__ = ("__weakref__", "_last", "inbox", "waiting")
 
     def __init__(self, loop: _loops.Loop) -> None:
         self.inbox = _core.Inbox()
@@ -51,19 +51,27 @@ class _Watched:
             self.tell(number)
 
 
-_watched: weakref.WeakKeyDictionary[_loops.Loop, _Watched] = weakref.WeakKeyDictionary()
-
+_watched: weakref.WeakKeyDictionary[_loops.Loop, weakref.ref[_Watched]] = weakref.WeakKeyDictionary()
+"""The loop itself keeps what it watches. A strong reference here would lead to futures, from them to
+the loop, and so keep the loop for ever."""
 
 os.register_at_fork(after_in_child=_watched.clear)  # a child's inboxes are its own
+
+
+def _of(loop: _loops.Loop) -> _Watched:
+    reference = _watched.get(loop)
+    watched = None if reference is None else reference()
+    if watched is None:
+        watched = _Watched(loop)
+        _watched[loop] = weakref.ref(watched)
+    return watched
 
 
 async def when_told(attempt: Callable[[_core.Inbox, int], T | None], op: str, timeout: float | None = None) -> T:
     """What `attempt` returns, once it is something. In between waits until the inbox that it gets
     is told the number that it gets. After `timeout` seconds `op` has `TimedOut`."""
     loop = await _loops.enter()
-    watched = _watched.get(loop)
-    if watched is None:
-        watched = _watched.setdefault(loop, _Watched(loop))
+    watched = _of(loop)
     number = watched.number()
     with _loops.Patience(timeout, op) as patience:
         try:
@@ -206,7 +214,7 @@ class _Bell:
 
     def __init__(self, completed: _core.Completed, number: int) -> None:
         self._loop = _loops.running()
-        tell = _watched[self._loop].tell
+        tell = _of(self._loop).tell
         self._fd = completed.doorbell()
         try:
             self._loop.add_reader(self._fd, tell, number)

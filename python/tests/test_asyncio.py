@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ import pipework
 import pytest
 import uvloop
 from leaks import leaves_nothing
+from pipework import atomic, pipe
 from pipework.reqrep import Client, Message, Request, Segment, Server, Ticket
 from processes import all_free, echo, ends, forked, until
 from support import SOON, after, in_child
@@ -613,3 +615,43 @@ def test_callers_among_workers_that_are_killed(run: Run[None]) -> None:
     run(main())
     segment.recover()
     assert all_free(segment)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("what", ["a call", "any call", "a message", "a pipe"])
+def test_a_loop_that_is_closed_with_calls_in_progress_leaves_nothing(
+    what: str, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    segment = Segment.anonymous(slots=64)
+    client, (reader, writer), (taking, giving) = Client(segment), atomic.pair(), pipe.pipe()
+
+    async def wait() -> None:
+        if what == "a call":
+            await client.acall(b"x")
+        elif what == "any call":
+            client.send(b"x", SOON)
+            async for _ in client.as_completed():
+                pass
+        elif what == "a message":
+            await reader.arecv()
+        else:
+            await taking.arecv()
+
+    def leave() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = new_loop()
+        tasks = [loop.create_task(wait()) for _ in range(2)]
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert not any(task.done() for task in tasks)
+        loop.close()
+        return weakref.ref(loop)
+
+    leave()
+    gc.collect()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    loops = [leave() for _ in range(3)]
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert what == "any call" or all_free(segment)
+    for end in (client, reader, writer, taking, giving):
+        end.close()
