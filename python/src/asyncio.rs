@@ -5,6 +5,7 @@ use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use crate::interpreter;
 use crate::locked::Locked;
 
 static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
@@ -16,6 +17,7 @@ pub(crate) fn start<'py>(
     name: &str,
     arguments: impl PyCallArgs<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    interpreter::park_at_the_end();
     let module = MODULE.get_or_try_init(py, || py.import("pipework._asyncio_fd").map(Bound::unbind))?;
     module.bind(py).getattr(name)?.call1(arguments)
 }

@@ -21,6 +21,8 @@ use pyo3::ffi::{Py_ssize_t, PyBytes_AsString, PyBytes_FromStringAndSize, PyObjec
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::interpreter;
+
 /// Any bytes-like object, as an argument.
 pub(crate) enum Bytes<'a, 'py> {
     Lent(Borrowed<'a, 'py, PyBytes>),
@@ -48,6 +50,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes<'a, 'py> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Bytes<'a, 'py>> {
+        interpreter::park_at_the_end();
         match object.cast::<PyBytes>() {
             Ok(bytes) => Ok(Bytes::Lent(bytes)),
             Err(_) => Ok(Bytes::Copied(Exported::of(&object, READ)?.into_copy(object.py()))),
@@ -97,6 +100,7 @@ impl<'py> FromPyObject<'_, 'py> for Space<'py> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Space<'py>> {
+        interpreter::park_at_the_end();
         Ok(Space { exported: Exported::of(&object, WRITE)?, py: object.py() })
     }
 }
@@ -156,19 +160,40 @@ pub(crate) fn bytes<const N: usize>(py: Python<'_>, pieces: [&[u8]; N]) -> PyRes
     if N == 1 && len <= SMALL {
         return Ok(PyBytes::new(py, pieces[0]).unbind());
     }
+    let (made, mut space) = unfilled(py, len)?;
+    unless_small(py, len, move || {
+        for piece in pieces {
+            space = space.fill(piece);
+        }
+    });
+    Ok(made)
+}
+
+/// New `bytes` of that length; `fill` writes all of them, without the interpreter lock.
+pub(crate) fn filled<T: Send>(
+    py: Python<'_>,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> T + Send,
+) -> PyResult<(Py<PyBytes>, T)> {
+    let (made, space) = unfilled(py, len)?;
+    let filled = unless_small(py, len, move || {
+        let Fresh(start) = space.zeroed(len);
+        // SAFETY: the object has `len` bytes there, which are zero, and nobody else knows of it.
+        fill(unsafe { std::slice::from_raw_parts_mut(start, len) })
+    });
+    Ok((made, filled))
+}
+
+/// New `bytes` with space that is still to be written.
+fn unfilled(py: Python<'_>, len: usize) -> PyResult<(Py<PyBytes>, Fresh)> {
     let wanted = Py_ssize_t::try_from(len).map_err(|_| PyMemoryError::new_err(()))?;
     // SAFETY: without bytes to copy, the function makes an object with space for `wanted`, or sets
     // an exception.
     let made = unsafe { Bound::from_owned_ptr_or_err(py, PyBytes_FromStringAndSize(null(), wanted)) }?;
     let made = made.cast_into::<PyBytes>()?;
     // SAFETY: it is such an object.
-    let mut space = Fresh(unsafe { PyBytes_AsString(made.as_ptr()) }.cast());
-    unless_small(py, len, move || {
-        for piece in pieces {
-            space = space.fill(piece);
-        }
-    });
-    Ok(made.unbind())
+    let space = Fresh(unsafe { PyBytes_AsString(made.as_ptr()) }.cast());
+    Ok((made.unbind(), space))
 }
 
 /// The rest of the space in an object that nobody else has seen yet.
@@ -178,6 +203,13 @@ struct Fresh(*mut u8);
 unsafe impl Send for Fresh {}
 
 impl Fresh {
+    /// The same, with `len` zeros in it.
+    fn zeroed(self, len: usize) -> Fresh {
+        // SAFETY: there is space for so many.
+        unsafe { self.0.write_bytes(0, len) };
+        self
+    }
+
     fn fill(self, piece: &[u8]) -> Fresh {
         // SAFETY: `bytes` made space for all pieces, and this is the place of this one; nothing of
         // the core lies in a Python object.

@@ -5,6 +5,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::IntoPyDict;
 
+use crate::interpreter;
+
 pub(crate) struct Import {
     module: &'static str,
     name: &'static str,
@@ -21,7 +23,7 @@ impl Import {
         py: Python<'py>,
         arguments: impl PyCallArgs<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.found.import(py, self.module, self.name)?.call1(arguments)
+        self.get(py)?.call1(arguments)
     }
 
     /// As [`Import::call`], for what is kept or handed on.
@@ -36,6 +38,11 @@ impl Import {
         fields: impl IntoPyDict<'py>,
     ) -> PyResult<Py<PyAny>> {
         let fields = fields.into_py_dict(py)?;
-        self.found.import(py, self.module, self.name)?.call((), Some(&fields)).map(Bound::unbind)
+        self.get(py)?.call((), Some(&fields)).map(Bound::unbind)
+    }
+
+    pub(crate) fn get<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
+        interpreter::park_at_the_end();
+        self.found.import(py, self.module, self.name)
     }
 }

@@ -6,6 +6,7 @@
 //! writes once, as a macro.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pipework::reqrep::MAX_REDELIVERIES;
@@ -14,6 +15,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::error::invalid;
+use crate::imports::Import;
+use crate::interpreter;
 
 /// One keyword argument.
 pub(crate) struct Keyword<'a, 'py> {
@@ -28,6 +31,7 @@ pub(crate) fn each<'py>(
     named: Option<&Bound<'py, PyDict>>,
     mut read: impl FnMut(&str, Keyword<'_, 'py>) -> PyResult<bool>,
 ) -> PyResult<()> {
+    interpreter::park_at_the_end();
     for (name, value) in named.into_iter().flatten() {
         let name = name.cast::<PyString>()?.to_str()?;
         if !read(name, Keyword { op, name, value: value.as_borrowed() })? {
@@ -35,6 +39,18 @@ pub(crate) fn each<'py>(
         }
     }
     Ok(())
+}
+
+/// A path, as text, as bytes, or as what has one.
+pub(crate) struct FilePath(pub(crate) PathBuf);
+
+impl FromPyObject<'_, '_> for FilePath {
+    type Error = PyErr;
+
+    fn extract(path: Borrowed<'_, '_, PyAny>) -> PyResult<FilePath> {
+        static FSDECODE: Import = Import::new("os", "fsdecode");
+        FSDECODE.call(path.py(), (path,))?.extract().map(FilePath)
+    }
 }
 
 impl Keyword<'_, '_> {

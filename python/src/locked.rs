@@ -10,6 +10,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::interpreter;
+
 pub(crate) struct Locked<T>(Mutex<T>);
 
 impl<T: Send> Locked<T> {
@@ -19,6 +21,8 @@ impl<T: Send> Locked<T> {
 
     /// Lends the value. `look` does not wait, and makes, drops and calls no Python object.
     pub(crate) fn with<R: Send>(&self, look: impl FnOnce(&mut T) -> R + Send) -> R {
+        // Whatever has a state comes past here before it runs Python.
+        interpreter::park_at_the_end();
         // A panic cannot leave a value half changed: nothing here takes two steps that belong
         // together.
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))

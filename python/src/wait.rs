@@ -16,6 +16,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error::{OrRaise, Raise};
+use crate::interpreter;
 
 /// The longest time without a look at signals, and at whether the handle was closed by another
 /// thread.
@@ -55,6 +56,7 @@ impl FromPyObject<'_, '_> for Seconds {
     type Error = PyErr;
 
     fn extract(timeout: Borrowed<'_, '_, PyAny>) -> PyResult<Seconds> {
+        interpreter::park_at_the_end();
         let seconds = timeout.extract::<f64>()?;
         if seconds.is_nan() || seconds < 0.0 {
             return Err(PyValueError::new_err("timeout must be a number of seconds, 0 or more, or None"));
@@ -73,6 +75,7 @@ pub(crate) fn until(timeout: Option<Timeout>) -> Deadline {
 /// the one loop of this face that waits. `ask` gives the interpreter lock away by itself; if it may
 /// block without being interrupted by signals, then for no longer than a [`slice`].
 pub(crate) fn again<T>(py: Python<'_>, mut ask: impl FnMut() -> PyResult<Option<T>>) -> PyResult<T> {
+    interpreter::park_at_the_end();
     loop {
         if let Some(answer) = ask()? {
             return Ok(answer);

@@ -11,9 +11,11 @@ use pipework::fd::raw;
 use pyo3::prelude::*;
 
 use crate::error::OrRaise;
+use crate::interpreter;
 
 /// The descriptor of that number, for one call.
 pub(crate) fn borrow(py: Python<'_>, number: i32) -> PyResult<BorrowedFd<'static>> {
+    interpreter::park_at_the_end();
     // SAFETY: whoever closes it meanwhile loses no more than with any function of `os`.
     unsafe { raw::borrow(number) }.or_raise(py)
 }
