@@ -24,10 +24,10 @@ class Options(TypedDict, total=False):
         Default 256.
     queue: Cells of the ring of waiting requests. More help where many calls are cancelled before a
         server takes them. Default twice the slots, which is enough, and the least there are.
-    request_bytes: Bytes of a request that a slot holds, at most 2**30; a longer one goes in parts.
-        Default 4096.
-    reply_bytes: Bytes of a reply that a slot holds, at most 2**30; a longer one goes in parts.
-        Default 4096.
+    request_bytes: Bytes of a request that a slot holds, at most 2**30; a longer one goes in parts,
+        which is slower, and is not redelivered. Default 4096.
+    reply_bytes: Bytes of a reply that a slot holds, at most 2**30; a longer one goes in parts,
+        which is slower. Default 4096.
     members: Clients and servers that can be attached at the same time; 1 to 65535. Default 256.
     mode: Permissions of the file, for instance 0o660 to share it with a group, whose members are
         then trusted not to disturb. Default 0o600.
@@ -175,6 +175,13 @@ class Audit(NamedTuple):
     orphaned: int
     unqueued: int
     entries: int
+
+
+def rebuild(base: type[Any], made: type[T], arguments: tuple[Any, ...]) -> T:
+    """How pickle brings a client or a server to another process: as its base class makes it, since
+    a subclass may take other arguments. What those have set comes along as attributes."""
+    end: T = base.__new__(made, *arguments)
+    return end
 
 
 def reduce_segment(path: Path | None, fd: int, any_owner: bool, spin: float | None) -> tuple[Any, ...]:

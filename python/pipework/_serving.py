@@ -6,7 +6,6 @@ told to stop, by `stop` or by SIGTERM, is answered before `serve` and its sister
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import inspect
 import logging
@@ -177,11 +176,28 @@ def _serve(server: Server, handler: Callable[..., Any], threads: int) -> None:
             # What ends one of them is the end of all.
             _stop(server)
 
-    with _stopped_by_sigterm(server), concurrent.futures.ThreadPoolExecutor(threads, "serve") as pool:
-        others = [pool.submit(work) for _ in range(threads - 1)]
-        work()
-    for other in others:
-        other.result()
+    failures: list[BaseException] = []
+
+    def work_beside() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    # Threads that a daemon thread starts are daemon threads too: a program does not wait for them.
+    others = [threading.Thread(target=work_beside, name=f"serve_{number}") for number in range(1, threads)]
+    with _stopped_by_sigterm(server):
+        try:
+            for other in others:
+                other.start()
+            work()
+        finally:
+            _stop(server)
+            for other in others:
+                if other.ident is not None:
+                    other.join()
+    if failures:
+        raise failures[0]
 
 
 async def _aserve(server: Server, handler: Callable[..., Any], limit: int) -> None:

@@ -96,6 +96,22 @@ impl Raise for Oversize {
     }
 }
 
+/// An error with words behind it that say what to do.
+pub(crate) struct Advised<'a> {
+    pub(crate) error: Error,
+    pub(crate) advice: &'a str,
+}
+
+impl Raise for Advised<'_> {
+    fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        make(py, &self.error, &format!("{}: {}", self.error, self.advice), None)
+    }
+}
+
 /// For the `?` of functions that Python calls.
 pub(crate) trait OrRaise<T>: Sized {
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;

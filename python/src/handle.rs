@@ -25,6 +25,8 @@ use crate::wait::{again, in_slices, report_raised, slice};
 pub(crate) struct Handle<T: Send> {
     /// What it is, for messages: "reader".
     noun: &'static str,
+    /// Whether a forked child has only a copy of it, with nobody at the other end.
+    is_of_one_process: bool,
     state: Locked<State<T>>,
     /// Set once, under the lock of the state.
     closed: Arc<AtomicBool>,
@@ -49,9 +51,19 @@ type Parting<T> = Box<dyn FnOnce(Python<'_>, Box<T>) + Send>;
 
 impl<T: Send> Handle<T> {
     pub(crate) fn new(noun: &'static str, end: T) -> Handle<T> {
+        Handle::make(noun, end, false)
+    }
+
+    /// The same for an end whose other end is in the memory of this process, and not in that of a
+    /// forked child: there, it can only be closed.
+    pub(crate) fn of_one_process(noun: &'static str, end: T) -> Handle<T> {
+        Handle::make(noun, end, true)
+    }
+
+    fn make(noun: &'static str, end: T, is_of_one_process: bool) -> Handle<T> {
         let end = Some(Box::new(end));
         let state = State { end, holder: None, waiting: VecDeque::new(), forks: forks(), parting: None };
-        Handle { noun, state: Locked::new(state), closed: Arc::default() }
+        Handle { noun, is_of_one_process, state: Locked::new(state), closed: Arc::default() }
     }
 
     /// Makes `call` with the end, again after each signal and slice, until it ends in something
@@ -158,6 +170,12 @@ impl<T: Send> Handle<T> {
                 let text = format!("another thread was using this {noun} when the process was forked");
                 Err(of_kind(py, ErrorKind::Stale, op, &text))
             }
+            Err(Refused::Copied) => {
+                let text = format!(
+                    "this {noun} is a copy that came with a fork: its other end is in the process that made it"
+                );
+                Err(of_kind(py, ErrorKind::Stale, op, &text))
+            }
             Err(Refused::UnderWay) => {
                 Err(PyRuntimeError::new_err(format!("{op}: a call of this {noun} is under way")))
             }
@@ -170,6 +188,9 @@ impl<T: Send> Handle<T> {
         }
         let now = forks();
         if state.forks != now {
+            if self.is_of_one_process {
+                return Err(Refused::Copied);
+            }
             if state.end.is_none() {
                 return Err(Refused::Forked);
             }
@@ -193,6 +214,7 @@ impl<T: Send> Handle<T> {
 enum Refused {
     Closed,
     Forked,
+    Copied,
     UnderWay,
 }
 
@@ -275,10 +297,14 @@ impl<T: Send> Drop for Handle<T> {
     fn drop(&mut self) {
         // No call is under way, for it would hold the handle.
         let end = self.state.with(|state| state.end.take());
-        // Without an interpreter, which may have gone already, there is no lock to give away: the
-        // closure is dropped, and the end with it.
-        Python::try_attach(|py| drop_detached(py, end));
+        drop_slowly(end);
     }
+}
+
+/// As [`drop_detached`], where nobody says whether there still is an interpreter. Without one there
+/// is no lock to give away: the closure is dropped, and the end with it.
+pub(crate) fn drop_slowly<T: Send>(end: T) {
+    Python::try_attach(|py| drop_detached(py, end));
 }
 
 /// Drops what may wait, or take its time, while it is dropped.

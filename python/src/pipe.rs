@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTraceback};
 
 use crate::buffer::{Bytes, SMALL, Space, bytes, unless_small};
-use crate::error::{OrRaise, Raise};
+use crate::error::{OrRaise, Raise, of_kind};
 use crate::fd::{add_up, borrow};
 use crate::handle::{Handle, drop_detached};
 use crate::task::Inbox;
@@ -37,12 +37,12 @@ fn byte_pipe(py: Python<'_>, capacity: usize) -> PyResult<(PipeReader, PipeWrite
     let (to_reader, to_writer) = (SharedFailure::default(), SharedFailure::default());
     let (of_reader, of_writer) = (Arc::downgrade(&to_reader), Arc::downgrade(&to_writer));
     let reader = PipeReader {
-        handle: Handle::new("reader", reader.into_async()),
+        handle: Handle::of_one_process("reader", reader.into_async()),
         failure: to_reader,
         peer: of_writer,
     };
     let writer = PipeWriter {
-        handle: Handle::new("writer", writer.into_async()),
+        handle: Handle::of_one_process("writer", writer.into_async()),
         failure: to_writer,
         peer: of_reader,
     };
@@ -73,7 +73,7 @@ impl PipeReader {
             let reader = end.get_mut();
             if reader.is_empty() {
                 py.detach(|| reader.peek(1, slice).map(drop))
-                    .map_err(|error| Ended::of(py, error, &self.failure))?;
+                    .map_err(|error| Ended::of(py, Peeked(error), &self.failure))?;
             }
             take_now(py, reader, &self.failure, &mut take)
         })
@@ -85,10 +85,10 @@ fn take_now<T>(
     reader: &mut pipe::Reader,
     failure: &SharedFailure,
     take: impl FnOnce(&[u8], &[u8]) -> (T, usize),
-) -> Result<T, Ended<Error>> {
+) -> Result<T, Ended<Peeked>> {
     // So many are there already, so this does not wait.
     let done = reader.peek(reader.len(), Deadline::NEVER).map(|(now, later)| take(now, later));
-    let (taken, len) = done.map_err(|error| Ended::of(py, error, failure))?;
+    let (taken, len) = done.map_err(|error| Ended::of(py, Peeked(error), failure))?;
     reader.consume(len).expect("no more was used than was lent");
     Ok(taken)
 }
@@ -357,6 +357,19 @@ fn tell(peer: &Peer, raised: Raised) -> io::Error {
         let _ = failure.set(raised);
     }
     io::Error::other("an exception of Python's")
+}
+
+/// What came of the look that receiving begins with: Python knows of no such look.
+struct Peeked(Error);
+
+impl Raise for Peeked {
+    fn kind(&self) -> ErrorKind {
+        self.0.kind()
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        of_kind(py, self.kind(), RECV, &self.kind().to_string())
+    }
 }
 
 /// Why a call failed: an error of the core, or what the other end was closed with.

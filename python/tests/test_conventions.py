@@ -226,7 +226,7 @@ def test_ends_can_be_subclassed(tmp_path: Path) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         assert model.upper("hello") == "HELLO" and repr(model) == f'<Model of "{path}">'
-        kind, settings, attributes = model.__reduce__()
+        _, (_, kind, settings), attributes = model.__reduce__()
         assert kind is Model and settings[1:] == (0, False, 0, 256 << 20) and attributes == {"name": "mine"}
         server.stop()
         thread.join()

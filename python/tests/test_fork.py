@@ -10,6 +10,7 @@ import warnings
 import pipework
 import pytest
 from pipework import atomic
+from pipework.pipe import pipe
 from support import SOON, in_child, until_used
 
 
@@ -84,3 +85,20 @@ def test_a_killed_writer_leaves_a_report() -> None:
     assert [type(item) for item in items] == [atomic.Torn]
     assert isinstance(items[0], atomic.Torn)
     assert (items[0].kind, items[0].writer is not None and items[0].writer.pid) == (pipework.ErrorKind.TORN, pid)
+
+
+def test_a_pipe_of_the_parent_is_stale_in_the_child() -> None:
+    reader, writer = pipe()
+
+    def child() -> None:
+        for use in (reader.read, reader.recv, reader.try_recv, lambda: writer.send(b"x"), lambda: writer.write(b"x")):
+            with pytest.raises(pipework.Stale, match="came with a fork"):
+                use()
+        reader.close()
+        writer.close()
+
+    in_child(child)
+    writer.write(b"the parent's")
+    assert reader.recv() == b"the parent's"
+    writer.close()
+    reader.close()

@@ -53,7 +53,7 @@ def test_calls(segment: Segment, run: Run) -> None:
         async def serve() -> None:
             async for request in server:
                 with request:
-                    await request.areply(request.data.upper(), SOON)
+                    await request.areply(request.data.upper(), timeout=SOON)
 
         async with anyio.create_task_group() as group:
             group.start_soon(serve)

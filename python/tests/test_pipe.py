@@ -456,3 +456,14 @@ def test_many_pipes_and_bytes_leave_nothing() -> None:
     gc.collect()
     assert sys.getallocatedblocks() - blocks < 500
     assert threading.active_count() == 1
+
+
+def test_errors_name_the_function_that_was_called() -> None:
+    reader, writer = pipe()
+    with pytest.raises(pipework.TimedOut, match="^pipe recv: the deadline has passed$") as raised:
+        reader.recv(timeout=0)
+    assert raised.value.op == "pipe recv"
+    with pytest.raises(pipework.TimedOut, match="^pipe recv: "):
+        reader._end.recv_into(bytearray(1), 0)
+    writer.close()
+    reader.close()

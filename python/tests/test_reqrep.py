@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pipework
 import pytest
+from pipework import atomic
 from pipework.reqrep import Client, Geometry, Message, Request, Segment, Server
 from processes import all_free, ends, until
 from support import SOON, after
@@ -409,10 +412,13 @@ def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
     strange.write_bytes(os.urandom(10_000))
     empty = tmp_path / "empty"
     empty.touch()
-    for path, refusal in ((cut, pipework.Corrupt), (strange, pipework.Incompatible), (empty, pipework.Incompatible)):
+    for path, refusal in ((cut, pipework.Corrupt), (strange, pipework.Incompatible)):
         with pytest.raises(refusal):
             Segment(path)
-        assert path.exists()
+    with pytest.raises(pipework.Incompatible):
+        Segment.open(empty)
+    Segment(empty, slots=2)  # which is what `tempfile` leaves for whoever opens it
+    assert cut.exists() and strange.exists()
     for sizes in ({"slots": 0}, {"slots": 1 << 21}, {"members": 0}, {"members": 1 << 16}, {"request_bytes": (1 << 30) + 1}):
         with pytest.raises(pipework.Invalid):
             Segment.anonymous(**sizes)  # type: ignore[arg-type]
@@ -458,3 +464,67 @@ def test_doorbells() -> None:
     finally:
         for bell in bells:
             os.close(bell)
+
+
+def test_an_end_that_finds_no_place_names_the_limit_and_the_option() -> None:
+    segment = Segment.anonymous(slots=2, members=2)
+    with Client(segment), Server(segment):
+        for end in (Client, Server):
+            with pytest.raises(pipework.WouldBlock, match="all places for members are taken: it has 2: .*`members`"):
+                end(segment)
+
+
+def test_a_path_may_be_text_bytes_or_what_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "caf\xe9"
+    made = Segment.create(os.fsencode(path), slots=2)
+    for other in (path, str(path), os.fsencode(path)):
+        assert Segment.open(other).path == made.path == path
+        Client(other).close()
+    atomic.create_fifo(os.fsencode(tmp_path / "fifo"))
+    with atomic.Reader.fifo(os.fsencode(tmp_path / "fifo")):
+        atomic.Writer.fifo(os.fsencode(tmp_path / "fifo")).close()
+    with pytest.raises(TypeError):
+        Segment(1)  # type: ignore[arg-type]
+
+
+def test_second_arguments_mean_the_same_in_functions_that_look_alike() -> None:
+    client, server = ends(Segment.anonymous(slots=2))
+    tickets = [client.send(b"x") for _ in range(2)]
+    server.recv().reply(b"", 5)
+
+    async def areply() -> None:
+        await server.recv().areply(b"", 5)
+
+    asyncio.run(areply())
+    assert [client.recv_message(ticket).flags for ticket in tickets] == [5, 5]
+
+
+def test_a_segment_is_closed_without_the_interpreter_lock() -> None:
+    """Nobody else runs here but while the lock is given away."""
+    ran, is_over = 0, False
+
+    def run() -> None:
+        nonlocal ran
+        while not is_over:
+            ran += 1
+            time.sleep(0)
+
+    before = sys.getswitchinterval()
+    thread = threading.Thread(target=run)
+    thread.start()
+    sys.setswitchinterval(1000)
+    try:
+        for close in (Segment.close, lambda segment: None):
+            end = time.monotonic() + SOON
+            while True:
+                segment = Segment.anonymous(slots=1, request_bytes=1 << 24, reply_bytes=1 << 24)
+                count = ran
+                close(segment)
+                del segment
+                if ran != count:
+                    break
+                assert time.monotonic() < end, "no other thread ran"
+    finally:
+        is_over = True
+        sys.setswitchinterval(before)
+        thread.join()

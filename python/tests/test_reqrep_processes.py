@@ -197,6 +197,36 @@ def test_ends_go_to_processes_of_multiprocessing(method: str, tmp_path: Path) ->
     stop_helpers()
 
 
+class Named(Client):
+    """One that takes other arguments than its base class."""
+
+    def __new__(cls, segment: Segment, name: str) -> Named:
+        made = super().__new__(cls, segment, needs_server=True)
+        made.name = name
+        return made
+
+    name: str
+
+
+class NamedServer(Server):
+    def __new__(cls, segment: Segment, *, name: str) -> NamedServer:
+        made = super().__new__(cls, segment, 1234)
+        made.name = name
+        return made
+
+    name: str
+
+
+def test_a_subclass_with_other_arguments_comes_out_of_pickle(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path / "segment")
+    with NamedServer(segment, name="first") as server, Named(segment, "second") as client:
+        for end in (server, client):
+            copy = pickle.loads(pickle.dumps(end))  # noqa: S301
+            assert type(copy) is type(end) and copy.name == end.name
+            assert copy.__reduce__()[1][2][1:] == end.__reduce__()[1][2][1:]
+            copy.close()
+
+
 def test_what_pickle_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     server = Server("segment", slots=3)

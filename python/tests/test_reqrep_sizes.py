@@ -61,7 +61,7 @@ def test_max_message_holds_for_both_ends_and_both_ways(segment: Segment) -> None
     for end in (Client, Server):
         with pytest.raises(pipework.Invalid, match="max_message must be"):
             end(segment, max_message=-1)
-    assert Server(segment, 70, 0.5).__reduce__()[1][1:] == (70, 0.5)
+    assert Server(segment, 70, 0.5).__reduce__()[1][2][1:] == (70, 0.5)
 
 
 def test_a_client_that_stops_holds_a_server_for_part_timeout(segment: Segment) -> None:

@@ -5,13 +5,12 @@ mod options;
 mod reader;
 mod writer;
 
-use std::path::PathBuf;
-
 use pipework::atomic;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::OrRaise;
+use crate::keywords::FilePath;
 use options::{Origin, options, options_text};
 use reader::Reader;
 use writer::Writer;
@@ -50,8 +49,8 @@ fn pair(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Reader
 ///
 /// Raises `FileExistsError` if something is there already.
 #[pyfunction]
-fn create_fifo(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    atomic::create_fifo(&path).or_raise_at(py, &path)
+fn create_fifo(py: Python<'_>, path: FilePath) -> PyResult<()> {
+    atomic::create_fifo(&path.0).or_raise_at(py, &path.0)
 }
 
 /// The largest capacity in bytes that an unprivileged user may give a pipe.

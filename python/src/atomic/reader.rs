@@ -1,7 +1,6 @@
 //! The reading end. Mirrors `writer.rs`.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::PathBuf;
 
 use pipework::{Deadline, Error, ErrorKind, atomic};
 use pyo3::prelude::*;
@@ -14,7 +13,7 @@ use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::fd::{borrow, take_over};
 use crate::handle::{Handle, drop_detached, warn_unclosed};
-use crate::keywords;
+use crate::keywords::{self, FilePath};
 use crate::wait::{Seconds, Timeout, until};
 
 const RECV: &str = "atomic recv";
@@ -101,9 +100,9 @@ impl Reader {
     /// first has come, calls wait for it.
     #[staticmethod]
     #[pyo3(signature = (path, **options), text_signature = None)]
-    fn fifo(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
-        let reader = self::options(options)?.read_fifo(&path).or_raise_at(py, &path)?;
-        Ok(Reader::new(reader, Origin::of(py, options)?.at(path, false)))
+    fn fifo(py: Python<'_>, path: FilePath, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
+        let reader = self::options(options)?.read_fifo(&path.0).or_raise_at(py, &path.0)?;
+        Ok(Reader::new(reader, Origin::of(py, options)?.at(path.0, false)))
     }
 
     #[doc = concat!("listen(path, *, ", options_text!(), ")\n--\n")]
@@ -111,9 +110,9 @@ impl Reader {
     /// one.
     #[staticmethod]
     #[pyo3(signature = (path, **options), text_signature = None)]
-    fn listen(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
-        let reader = self::options(options)?.listen_fifo(&path).or_raise_at(py, &path)?;
-        Ok(Reader::new(reader, Origin::of(py, options)?.at(path, true)))
+    fn listen(py: Python<'_>, path: FilePath, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
+        let reader = self::options(options)?.listen_fifo(&path.0).or_raise_at(py, &path.0)?;
+        Ok(Reader::new(reader, Origin::of(py, options)?.at(path.0, true)))
     }
 
     #[doc = concat!("stdin(*, ", options_text!(), ")\n--\n")]

@@ -1,7 +1,6 @@
 //! The writing end. Mirrors `reader.rs`.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::PathBuf;
 
 use pipework::{Deadline, atomic};
 use pyo3::prelude::*;
@@ -14,6 +13,8 @@ use crate::buffer::Bytes;
 use crate::error::{OrRaise, at};
 use crate::fd::{borrow, take_over};
 use crate::handle::{Handle, warn_unclosed};
+use crate::interpreter;
+use crate::keywords::FilePath;
 use crate::wait::{Seconds, Timeout, asking, go_on, until, wait};
 
 const SEND: &str = "atomic send";
@@ -104,13 +105,13 @@ impl Writer {
     #[pyo3(signature = (path, timeout=None, **options), text_signature = None)]
     fn fifo(
         py: Python<'_>,
-        path: PathBuf,
+        path: FilePath,
         timeout: Option<Timeout>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Writer> {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
-        let writer = wait(py, until(timeout), |slice| py.detach(|| options.write_fifo(&path, slice)));
-        writer.map(|writer| Writer::new(writer, origin)).map_err(|raised| at(py, raised, &path))
+        let writer = wait(py, until(timeout), |slice| py.detach(|| options.write_fifo(&path.0, slice)));
+        writer.map(|writer| Writer::new(writer, origin)).map_err(|raised| at(py, raised, &path.0))
     }
 
     #[doc = concat!("stdout(*, ", options_text!(), ")\n--\n")]
@@ -163,7 +164,7 @@ impl Writer {
         messages: &Bound<'_, PyAny>,
         timeout: Option<Timeout>,
     ) -> PyResult<usize> {
-        let messages = messages.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let messages = interpreter::collect(messages)?;
         let messages =
             messages.iter().map(|message| message.extract()).collect::<PyResult<Vec<Bytes<'_, '_>>>>()?;
         let messages: Vec<&[u8]> = messages.iter().map(|message| &**message).collect();

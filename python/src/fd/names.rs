@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::os::fd::IntoRawFd;
-use std::path::PathBuf;
 
 use pipework::fd;
 use pyo3::prelude::*;
 
 use super::raw::borrow;
 use crate::error::OrRaise;
+use crate::keywords::FilePath;
 
 /// Creates a file under a new name: every X at the end of `template` becomes a random letter or
 /// digit. Returns its descriptor and path.
@@ -18,9 +18,9 @@ use crate::error::OrRaise;
 /// least.
 #[pyfunction]
 #[pyo3(signature = (template, dir_fd=None))]
-pub(super) fn mkstemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) -> PyResult<(i32, OsString)> {
+pub(super) fn mkstemp(py: Python<'_>, template: FilePath, dir_fd: Option<i32>) -> PyResult<(i32, OsString)> {
     let folder = dir_fd.map_or(Ok(fd::CWD), |number| borrow(py, number))?;
-    let (made, path) = fd::mkstemp_at(folder, template.as_os_str()).or_raise_at(py, &template)?;
+    let (made, path) = fd::mkstemp_at(folder, template.0.as_os_str()).or_raise_at(py, &template.0)?;
     Ok((made.into_raw_fd(), path))
 }
 
@@ -28,7 +28,7 @@ pub(super) fn mkstemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) ->
 /// take it meanwhile.
 #[pyfunction]
 #[pyo3(signature = (template, dir_fd=None))]
-pub(super) fn mktemp(py: Python<'_>, template: PathBuf, dir_fd: Option<i32>) -> PyResult<OsString> {
+pub(super) fn mktemp(py: Python<'_>, template: FilePath, dir_fd: Option<i32>) -> PyResult<OsString> {
     let folder = dir_fd.map_or(Ok(fd::CWD), |number| borrow(py, number))?;
-    fd::mktemp_at(folder, template.as_os_str()).or_raise_at(py, &template)
+    fd::mktemp_at(folder, template.0.as_os_str()).or_raise_at(py, &template.0)
 }

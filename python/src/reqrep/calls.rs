@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 
 use super::segment::Segment;
 use super::shared::{Shared, closed};
-use crate::buffer::{SMALL, Space, bytes, unless_small};
+use crate::buffer::{SMALL, Space, bytes, filled, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
 use crate::task::Task;
@@ -437,14 +437,10 @@ fn end(
 
 /// The same for such a reply, once it is there.
 fn end_in_place(py: Python<'_>, client: &Client, ticket: Ticket) -> Answer {
-    let (len, mut copied) = (client.whole_reply_len(ticket), None);
-    let made = PyBytes::new_with(py, len, |space| {
-        copied = Some(py.detach(|| client.recv_into(ticket, space, PAST)));
-        Ok(())
-    });
-    match (made, copied) {
-        (Ok(made), Some(Ok((copied, flags)))) if copied == len => Ok(Received::Bytes(made.unbind(), flags)),
-        (_, Some(Err(error))) => Err(error),
+    let len = client.whole_reply_len(ticket);
+    match filled(py, len, |space| client.recv_into(ticket, space, PAST)) {
+        Ok((made, Ok((copied, flags)))) if copied == len => Ok(Received::Bytes(made, flags)),
+        Ok((_, Err(error))) => Err(error),
         // There is no memory for it, or a peer has changed it meanwhile: the core says so.
         _ => client.recv(ticket, PAST).map(Received::Reply),
     }

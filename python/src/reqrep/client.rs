@@ -10,8 +10,8 @@ use super::calls::{CALL, Calls, Give, RECV, Received, Settings, Terms, message};
 use super::segment::{MODULE, Place, Reduced, Segment, reduce};
 use super::streams::{Completed, Stream};
 use crate::buffer::{Bytes, Held, Space, bytes};
-use crate::error::OrRaise;
 use crate::imports::Import;
+use crate::interpreter;
 use crate::keywords::{Flags, InFlight, MaxMessage, Redeliveries};
 use crate::wait::{Seconds, Timeout, until};
 
@@ -48,7 +48,7 @@ macro_rules! client {
                 };
                 let (redeliveries, max_in_flight) = (redeliveries.0, max_in_flight.0);
                 let terms = Terms { redeliveries, needs_server, max_in_flight, max_message: max_message.0 };
-                let client = $attach(&segment.get().get(py)?, &terms.options()).or_raise(py)?;
+                let client = segment.get().attach(py, |segment| $attach(segment, &terms.options()))?;
                 Ok($Client(Calls::new(client, segment, terms)))
             }
 
@@ -133,7 +133,7 @@ macro_rules! client {
 
             #[pyo3(signature = (*_exception))]
             fn __exit__(slf: &Bound<'_, $Client>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-                slf.call_method0("close").map(drop)
+                interpreter::call_method(slf, "close")
             }
 
             fn __reduce__(slf: &Bound<'_, $Client>) -> PyResult<Reduced<Settings>> {
@@ -157,14 +157,17 @@ macro_rules! client {
 /// process.
 ///
 /// If a server dies with a request, another gets it, up to `redeliveries` times (at most 3): for
-/// requests that may be carried out twice. With `needs_server`, a call raises `NoServer` where no
+/// requests that may be carried out twice. That holds for requests that fit into a slot: of a longer
+/// one no copy is kept, and so its call raises `PeerDied`, as does one whose reply has begun to come
+/// in parts. With `needs_server`, a call raises `NoServer` where no
 /// server is attached, instead of waiting for one. With `max_in_flight`, at most so many calls are
 /// in progress at a time (0 is any number): beyond that, `send` and `call` wait as they do without
 /// a free slot, and `try_send` gives None, until a reply is received or a call cancelled. So a
 /// client that sends and does not receive leaves slots to the others.
 ///
 /// A request or a reply may be longer than a slot: it goes in parts then, and arrives whole, or the
-/// call raises. `max_message` is the longest one, in bytes.
+/// call raises. Each part costs a change of process, so where most are long, slots should be as long
+/// as they are: `Options` says how. `max_message` is the longest one, in bytes.
 ///
 /// >>> import threading
 /// >>> from pipework.reqrep import Client, Segment, Server
@@ -242,7 +245,7 @@ client!(Client, reqrep::Segment::client_with, reply_bytes, {
         timeout: Option<Timeout>,
     ) -> PyResult<Vec<u64>> {
         let deadline = until(timeout);
-        let requests = requests.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let requests = interpreter::collect(requests)?;
         let requests =
             requests.iter().map(|data| data.extract()).collect::<PyResult<Vec<Bytes<'_, '_>>>>()?;
         let requests: Vec<(&[u8], u32)> = requests.iter().map(|data| (&**data, 0)).collect();

@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyMemoryView, PyString, PyTuple, PyType};
 use super::calls::message;
 use super::open::{Lent, Open, lent};
 use super::taking::{Given, Limit};
-use crate::buffer::{Bytes, Space, bytes, unless_small};
+use crate::buffer::{Bytes, Space, bytes, filled, unless_small};
 use crate::error::{OrRaise, Oversize, invalid, of_kind};
 use crate::keywords::Flags;
 use crate::locked::Locked;
@@ -210,12 +210,12 @@ request!(Request, {
     /// As `reply`, in asyncio or trio: does not stop the loop while the client takes a long reply.
     /// If the task is cancelled, or the client has not taken all but the end of it in time, the
     /// request fails. The server's `part_timeout` does not count.
-    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
+    #[pyo3(signature = (data, flags=Flags(0), *, timeout=None), text_signature = "($self, data, flags=0, *, timeout=None)")]
     fn areply<'py>(
         slf: &Bound<'py, Request>,
         data: Bytes<'_, '_>,
-        timeout: Option<Seconds>,
         flags: Flags,
+        timeout: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, request, data) = (slf.py(), slf.get().open.take(slf.py())?, data.hold());
         let (len, this) = (data.len(), slf.clone().unbind());
@@ -351,15 +351,13 @@ fn truth(py: Python<'_>, truth: bool) -> PyResult<Py<PyAny>> {
 /// The bytes of what is in the segment, straight from there.
 fn read(py: Python<'_>, request: &mut reqrep::Request<'static>) -> PyResult<Py<PyBytes>> {
     let len = request.size();
-    let read = |space: &mut [u8]| match unless_small(py, len, || request.read_into(space)).or_raise(py)? {
-        read if read == len => Ok(()),
+    let (data, read) = filled(py, len, |space| request.read_into(space))?;
+    if read.or_raise(py)? != len {
         // A peer may have changed it since its size was read.
-        _ => {
-            let text = "the request was changed while it was read";
-            Err(of_kind(py, ErrorKind::Corrupt, "reqrep recv", text))
-        }
-    };
-    Ok(PyBytes::new_with(py, len, read)?.unbind())
+        let text = "the request was changed while it was read";
+        return Err(of_kind(py, ErrorKind::Corrupt, "reqrep recv", text));
+    }
+    Ok(data)
 }
 
 /// The bytes of a reason, which is text or bytes.

@@ -7,14 +7,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use pipework::reqrep::{self, Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role};
 use pipework::{Deadline, ErrorKind};
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::error::{OrRaise, at, invalid, of_kind};
+use crate::error::{Advised, OrRaise, Raise, at, invalid, of_kind};
 use crate::fd::take_over;
+use crate::handle::{drop_detached, drop_slowly};
 use crate::imports::Import;
-use crate::keywords;
+use crate::keywords::{self, FilePath};
 use crate::locked::Locked;
 use crate::wait::again;
 
@@ -209,8 +211,9 @@ impl Segment {
 
     /// Lets go of the segment: nobody can be attached through this object any more. What is
     /// attached stays so, and the memory stays until that has left. A second time does nothing.
-    fn close(&self) {
-        drop(self.segment.take());
+    fn close(&self, py: Python<'_>) {
+        // A large mapping takes its time.
+        drop_detached(py, self.segment.take());
     }
 
     /// Whether this object is closed.
@@ -224,8 +227,8 @@ impl Segment {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        self.close();
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
     }
 
     fn __reduce__(slf: &Bound<'_, Segment>) -> PyResult<Py<PyAny>> {
@@ -241,13 +244,17 @@ impl Segment {
     }
 }
 
-/// What `pickle` makes an object of: its class, what that is called with, and the attributes that
-/// a subclass has given it.
-pub(super) type Reduced<A> = (Py<PyAny>, A, Option<Py<PyAny>>);
+/// What `pickle` makes an object of: a function, its arguments, and the attributes that a subclass
+/// has given it.
+pub(super) type Reduced<A> = (Py<PyAny>, (Py<PyType>, Py<PyType>, A), Option<Py<PyAny>>);
 
-pub(super) fn reduce<A>(object: &Bound<'_, PyAny>, arguments: A) -> PyResult<Reduced<A>> {
-    let attributes = object.getattr_opt("__dict__")?.map(Bound::unbind);
-    Ok((object.get_type().into_any().unbind(), arguments, attributes))
+/// `arguments` are those of the class `T`: a subclass may take others.
+pub(super) fn reduce<T: PyTypeInfo, A>(object: &Bound<'_, T>, arguments: A) -> PyResult<Reduced<A>> {
+    let object = object.as_any();
+    static REBUILD: Import = Import::new(MODULE, "rebuild");
+    let (py, attributes) = (object.py(), object.getattr_opt("__dict__")?.map(Bound::unbind));
+    let classes = (py.get_type::<T>().unbind(), object.get_type().unbind());
+    Ok((REBUILD.get(py)?.clone().unbind(), (classes.0, classes.1, arguments), attributes))
 }
 
 /// A path as it is meant now, whatever folder the process goes to later.
@@ -257,7 +264,7 @@ impl FromPyObject<'_, '_> for Absolute {
     type Error = PyErr;
 
     fn extract(path: Borrowed<'_, '_, PyAny>) -> PyResult<Absolute> {
-        let path: PathBuf = path.extract()?;
+        let FilePath(path) = path.extract()?;
         // One that cannot be is for the core to refuse.
         Ok(Absolute(absolute(&path).unwrap_or(path)))
     }
@@ -341,7 +348,31 @@ impl Place<'_, '_> {
     }
 }
 
+impl Drop for Segment {
+    fn drop(&mut self) {
+        drop_slowly(self.segment.take());
+    }
+}
+
 impl Segment {
+    /// Makes a client or a server of it.
+    pub(super) fn attach<T>(
+        &self,
+        py: Python<'_>,
+        attach: impl FnOnce(&reqrep::Segment) -> pipework::Result<T>,
+    ) -> PyResult<T> {
+        attach(&self.get(py)?).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => {
+                let members = self.geometry.members;
+                let advice = format!(
+                    "it has {members}: make it with more `members`, or keep a client and use it for all calls"
+                );
+                Advised { error, advice: &advice }.raise(py)
+            }
+            _ => error.raise(py),
+        })
+    }
+
     fn new(segment: reqrep::Segment, any_owner: bool, spin: Option<f64>) -> Segment {
         let (geometry, path) = (*segment.geometry(), segment.path().map(PathBuf::from));
         Segment { segment: Locked::new(Some(segment)), geometry, path, any_owner, spin }

@@ -9,8 +9,8 @@ use super::request::Request;
 use super::segment::{Place, Reduced, Segment, options_text, reduce};
 use super::taking::{Settings, Taking};
 use super::turns::Requests;
-use crate::error::OrRaise;
 use crate::imports::Import;
+use crate::interpreter;
 use crate::keywords::{MaxMessage, PartTimeout};
 use crate::wait::{Seconds, Timeout, until};
 
@@ -41,7 +41,7 @@ macro_rules! server {
                 let segment = segment.made(py, options)?;
                 let (max_message, part_timeout) = (max_message.0, part_timeout.0);
                 let options = ServerOptions::new().max_message(max_message).part_timeout(part_timeout);
-                let server = $attach(&segment.get().get(py)?, options).or_raise(py)?;
+                let server = segment.get().attach(py, |segment| $attach(segment, options))?;
                 Ok($Server(Taking::new(server, segment, max_message, part_timeout)))
             }
 
@@ -184,7 +184,7 @@ macro_rules! server {
 
             #[pyo3(signature = (*_exception))]
             fn __exit__(slf: &Bound<'_, $Server>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-                slf.call_method0("close").map(drop)
+                interpreter::call_method(slf, "close")
             }
 
             fn __reduce__(slf: &Bound<'_, $Server>) -> PyResult<Reduced<Settings>> {

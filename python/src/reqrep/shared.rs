@@ -16,7 +16,7 @@ use pipework::Deadline;
 use pyo3::prelude::*;
 
 use crate::error::{OrRaise, Raise, invalid};
-use crate::handle::forks;
+use crate::handle::{drop_slowly, forks};
 use crate::locked::Locked;
 use crate::wait::in_slices;
 
@@ -125,7 +125,8 @@ impl<T: Clone + Send> Shared<T> {
     pub(super) fn close(&self) {
         let (end, bell, tasks) =
             self.state.with(|state| (state.end.take(), state.bell.take(), std::mem::take(&mut state.tasks)));
-        drop((end, bell));
+        // The last one that leaves a segment unmaps it, which may take its time.
+        drop_slowly((end, bell));
         tasks.into_values().for_each(Waker::wake);
     }
 

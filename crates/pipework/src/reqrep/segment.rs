@@ -396,10 +396,10 @@ mod tests {
         let segment = Options::new().slots(1).members(600).anonymous().expect("a segment");
         let mut clients: Vec<_> = (0..500).map(|_| segment.client().expect("a place")).collect();
         drop(clients.remove(399));
-        let joined = segment.join(Kind::Bytes, Role::Client, "test").expect("a place");
+        let joined = segment.join(Role::Client, "test").expect("a place");
         assert_eq!(joined.latest(), 400, "the first that looks free");
         drop(joined);
-        let joined = segment.join(Kind::Bytes, Role::Client, "test").expect("a place");
+        let joined = segment.join(Role::Client, "test").expect("a place");
         let tried: Vec<u16> = joined.candidates(1).map(|(number, _)| number).collect();
         assert!(tried.iter().take(65).copied().eq((1..=64).chain([501])), "400 is taken");
         assert!((1..=600).all(|number| tried.contains(&number)), "none is left out for good");
