@@ -1,8 +1,14 @@
 """The executor: tasks go through one segment, from which its processes take them.
 
-A task that was taken fails with its process, and nothing else does. The crew keeps as many tasks in
-the segment as the processes need to stay busy; the others wait here, where they can be cancelled.
-No process and no thread holds a lock while it waits for another process.
+A task that was taken fails with its process, and nothing else does. Two threads do the work: the
+manager starts processes and notices their end, the collector takes results and hands out the next
+tasks. Whatever ends one of them ends the other, and every future gets `BrokenExecutor` with the
+cause. No other thread waits for a lock of theirs: `submit` may be called in a signal handler or in a
+finalizer, what a signal handler raises loses no task of somebody else, and a forked child inherits
+no lock that is held.
+
+As many tasks are in the segment as the processes need to stay busy; the others wait here, where
+they can be cancelled.
 """
 
 from __future__ import annotations
@@ -12,18 +18,23 @@ import collections
 import concurrent.futures
 import contextlib
 import itertools
+import logging
+import mmap
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.reduction
 import os
 import pickle
 import queue
+import select
 import struct
+import tempfile
 import threading
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
 from ._errors import Error, PeerDied
@@ -42,7 +53,11 @@ _SLOT = 1 << 16
 _QUICK = 0.001
 """Seconds from one result to the next, of tasks that soon begin when they were handed out."""
 _ANY = 1 << 62
-"""Bytes of the longest task and result: memory is the limit."""
+"""Bytes of the longest result: memory is the limit."""
+_STARTS = 5
+"""For each process: so many that are killed in a row before one is ready break the executor."""
+_IN_FILE = 1 << 31
+"""A flag of a request: the task is in the file, and the request says where."""
 
 
 class Executor(concurrent.futures.Executor):
@@ -57,8 +72,8 @@ class Executor(concurrent.futures.Executor):
     mp_context: How processes are started, as `multiprocessing.get_context` returns it. Default
         "forkserver": the main module has to keep what only the program is to do behind
         `if __name__ == "__main__":`.
-    initializer: Called with `initargs` in each process before its first task. If it raises, futures
-        raise `concurrent.futures.BrokenExecutor`.
+    initializer: Called with `initargs` in each process before its first task. If it raises, or if
+        it is killed again and again, futures raise `concurrent.futures.BrokenExecutor`.
     max_tasks_per_child: A process ends after so many tasks, and another takes its place. Default
         None, which is never.
 
@@ -91,25 +106,39 @@ class Executor(concurrent.futures.Executor):
             raise TypeError("initializer must be a callable")
         if max_tasks_per_child is not None and max_tasks_per_child < 1:
             raise ValueError("max_tasks_per_child must be 1 or more")
+        if not 0 <= redeliveries <= 3:
+            raise ValueError("redeliveries must be 0 to 3")
         context = mp_context or multiprocessing.get_context("forkserver")
-        self._crew = _Crew(context, max_workers, redeliveries, (initializer, initargs, max_tasks_per_child))
+        self._settings = (context, max_workers, redeliveries, (initializer, initargs, max_tasks_per_child))
+        self._closed = False
+        # By the generation of the process: a forked child has its own.
+        self._managers: dict[int, _Manager] = {}
         # What was submitted is done although nobody refers to the executor any more.
-        weakref.finalize(self, self._crew.close).atexit = False
+        weakref.finalize(self, _close_all, self._managers).atexit = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
         """Has `fn(*args, **kwargs)` run in one of the processes, and returns its future. What has
         not begun can be cancelled, but for the next one; while tasks take less than a millisecond,
         for the next few."""
+        manager = self._running()
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
             task = _Task(future, *_dump((fn, args, kwargs)))
         except Exception as error:
-            self._crew.refuse()
             future.set_running_or_notify_cancel()
             future.set_exception(error)
         else:
-            self._crew.add(task)
+            manager.add(task)
         return future
+
+    def _running(self) -> _Manager:
+        manager = self._managers.get(_generation)
+        if manager is None:  # here a signal handler, or another thread, may be quicker
+            manager = self._managers.setdefault(_generation, _Manager(*self._settings))
+        if self._closed:
+            manager.close()
+        manager.start()
+        return manager
 
     def map(
         self,
@@ -156,206 +185,555 @@ class Executor(concurrent.futures.Executor):
         """Takes no more tasks. Those that were submitted are done, but for those that have not
         begun, with `cancel_futures`. With `wait`, returns when all is done and the processes have
         ended; leaving a `with` block waits."""
-        self._crew.close(cancel_futures)
-        if wait:
-            self._crew.join()
+        self._closed = True
+        manager = self._managers.get(_generation)
+        if manager is not None:
+            manager.close(cancel_futures)
+            if wait:
+                manager.join()
 
 
-class _Task(NamedTuple):
-    future: concurrent.futures.Future[Any]
-    data: bytes
-    buffers: int
+class _Task:
+    __slots__ = ("begin", "buffers", "data", "future", "ticket")
+
+    def __init__(self, future: concurrent.futures.Future[Any], data: bytes, buffers: int) -> None:
+        self.future = future
+        self.data = data
+        self.buffers = buffers
+        self.ticket: int | None = None
+        self.begin: int | None = None
+        """Where it is in the file, if it is longer than a slot."""
 
 
-class _Crew:
-    """The processes, and what they are to do. Threads of its own refer to it, and none of them to
-    the executor."""
+class _Process:
+    """A process, and the line to it: it says when it is ready, and is told when to stop."""
+
+    def __init__(self, process: Any, line: Connection) -> None:
+        self.process = process
+        self.line = line
+        self.is_ready = False
+        # Readable when the process has ended. A sentinel is that only when all have ended that the
+        # process has forked.
+        self.pidfd: int | None = None
+        with contextlib.suppress(OSError, AttributeError):  # an old kernel
+            self.pidfd = os.pidfd_open(process.pid)
+        self.end: int = process.sentinel if self.pidfd is None else self.pidfd
+
+    def status(self) -> int | None:
+        """What it has ended with; None if another thread has reaped it. For a process of the fork
+        server, 255 may mean the same."""
+        # `close()` is not for this: it raises where another thread has reaped the process.
+        self.process.join()
+        status: int | None = self.process.exitcode
+        return None if status == 255 else status
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self.line.send_bytes(b"")
+
+    def close(self) -> None:
+        self.line.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+        # It keeps its descriptors as long as it lives, and a traceback may keep this alive.
+        self.process = None
+
+
+class _Manager:
+    """The two threads, and what they own. Neither refers to the executor."""
 
     def __init__(self, context: Any, most: int, redeliveries: int, terms: tuple[Any, ...]) -> None:
         self._context = context
         self._most = most
+        self._redeliveries = redeliveries
         self._terms = terms
-        self._segment = _core.Segment.anonymous(
-            slots=2 * most + 4, members=4 * most + 4, request_bytes=_SLOT, reply_bytes=_SLOT, sparse=True
-        )
-        self._client = _core.Client(self._segment, redeliveries=redeliveries, max_message=_ANY)
-        # Of an RLock: a finalizer may run in a thread that has it.
-        self._changed = threading.Condition()
         self._waiting: collections.deque[_Task] = collections.deque()
         self._sent: dict[int, _Task] = {}
-        self._active = 0
-        self._pace = 1.0
-        self._alone: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._callers: list[threading.Thread] = []
-        self._keepers: list[threading.Thread] = []
-        self._lines: set[Connection] = set()
-        self._collector: threading.Thread | None = None
-        self._closed = False
-        self._broken = ""
-        _crews.add(self)
+        """By their tickets. The thread that takes a task out completes its future."""
+        self._early: dict[int, Any] = {}
+        """Outcomes of tasks that `add` has not entered yet."""
+        self._is_closed = False
+        self._is_cancelled = False
+        self._is_over = False
+        """No more tasks are taken. It may become false again, for a task that came before."""
+        self._is_finished = False
+        self._cause: BaseException | None = None
+        self.is_parents = False
+        """In a forked child, where the threads are not."""
 
-    def refuse(self) -> None:
-        """Raises if no more tasks are taken."""
-        if self._broken:
-            raise concurrent.futures.BrokenExecutor(self._broken)
-        if self._closed:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        self._thread: threading.Thread | None = None
+        self._is_starting = False
+        self._client: _core.Client | None = None
+
+        self._is_asleep = False
+        self._wake = -1
+        self._poll = select.poll()
+        self._lines: set[Connection] = set()
+        self._processes: dict[int, _Process] = {}
+        """By the descriptors that tell their end."""
+        self._starting: dict[int, _Process] = {}
+        """Those that are not ready, by their lines."""
+        self._wanted = 0
+        self._killed = 0
+        """Processes that were killed since one was ready."""
+
+        self._is_idle = False
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._pace = 1.0
+        self._last = time.monotonic()
+        # Of the two threads, for what they do to `_sent` and the file.
+        self._lock = threading.Lock()
+        self._collector = threading.Thread(target=self._collect, name="pipework.Executor", daemon=True)
+
+    # What other threads call, and signal handlers and finalizers: none of it takes the lock, and a
+    # signal handler may come between any two steps, raise, or do the same.
+
+    def start(self) -> None:
+        """Starts the manager's thread, which does the rest: a signal handler may have interrupted a
+        holder of a lock of `multiprocessing`."""
+        self.refuse_if_over()
+        if self._thread is not None:
+            return
+        if multiprocessing.current_process().daemon:
+            raise AssertionError("daemonic processes are not allowed to have children")
+        with _making:
+            if not self._is_starting:
+                try:
+                    self._is_starting = True
+                    # From here on, a signal handler leaves it to this.
+                    if self._thread is None:
+                        self._start_thread()
+                finally:
+                    self._is_starting = False
+
+    def _start_thread(self) -> None:
+        duty = [None]
+        thread = threading.Thread(target=self._run, args=(duty,), name="pipework.Executor", daemon=True)
+        try:
+            _managers.add(self)
+            thread.start()
+            self._thread = thread
+        except BaseException as error:
+            try:
+                # Either this thread takes it, and the new one ends at once, or the new one runs.
+                duty.pop()
+            except IndexError:
+                self._thread = thread
+            else:
+                self._thread = None
+                _managers.discard(self)
+                self._fail_all(error)
+            raise
 
     def add(self, task: _Task) -> None:
-        with self._changed:
-            self.refuse()
+        self.refuse_if_over()
+        if self._waiting or len(self._sent) >= self._window() or not self._send_at_once(task):
             self._waiting.append(task)
-            self._fill()
-            if len(self._keepers) < min(self._most, self._active + len(self._waiting)):
-                self._keepers.append(_thread(self._keep))
-            if len(task.data) > _SLOT and len(self._callers) < self._most:
-                self._callers.append(_thread(self._call))
-            if self._collector is None:
-                self._collector = _thread(self._collect)
+        if self._has_room() or len(self._sent) + len(self._waiting) > self._wanted < self._most:
+            self._rouse()
+        if self._is_over and self._drop(task):
+            self.refuse_if_over()
+
+    def _send_at_once(self, task: _Task) -> bool:
+        ticket = None
+        if self._client and len(task.data) <= _SLOT:
+            with contextlib.suppress(Error):  # it is closed
+                ticket = self._client.try_send(task.data, task.buffers)
+        if ticket is None:
+            return False
+        task.ticket = ticket
+        task.future.set_running_or_notify_cancel()
+        self._sent[ticket] = task
+        # The collector looks into `_sent` once more after it has put something there.
+        outcome = self._early.pop(ticket, None)
+        if outcome is not None and self._drop(task):
+            _settle(task.future, outcome)
+        if self._is_idle:
+            self._bell.put(None)
+        return True
+
+    def _drop(self, task: _Task) -> bool:
+        """Takes a task back that came too late; False if it has not."""
+        if task.ticket is not None:
+            return self._sent.pop(task.ticket, None) is not None
+        try:
+            self._waiting.remove(task)
+        except ValueError:
+            return False
+        return True
+
+    def refuse_if_over(self) -> None:
+        if self._cause is not None:
+            raise self._broken(self._cause)
+        if self._is_closed or _is_exiting:
+            raise RuntimeError(f"cannot schedule new futures after {'interpreter ' * _is_exiting}shutdown")
 
     def close(self, cancel_futures: bool = False) -> None:
-        cancelled = []
-        with self._changed:
-            self._closed = True
-            if cancel_futures:
-                cancelled = list(self._waiting)
-                self._waiting.clear()
-            self._changed.notify_all()
-        for task in cancelled:
-            if task.future.cancel():
-                task.future.set_running_or_notify_cancel()
+        if cancel_futures:
+            self._is_cancelled = True
+        self._is_closed = True
+        self._rouse()
+
+    def _rouse(self) -> None:
+        # The manager looks once more after it has set this.
+        if self._is_asleep and not self.is_parents:
+            os.eventfd_write(self._wake, 1)
 
     def join(self) -> None:
-        if self._collector is not None:
-            self._collector.join()
+        if threading.current_thread() is self._collector:
+            raise RuntimeError("cannot join current thread")
+        if self._thread is not None:
+            self._thread.join()
+
+    def leave(self) -> None:
+        """In a forked child: nothing of the parent's is used, and no line stays open that only the
+        parent is to hold."""
+        self.is_parents = True
+        for line in self._lines:
+            line.close()
+
+    # The manager.
+
+    def _run(self, duty: list[None]) -> None:
+        try:
+            duty.pop()
+        except IndexError:  # the thread that was starting this one has given up
+            return
+        with contextlib.ExitStack() as stack:
+            stack.callback(_managers.discard, self)
+            try:
+                self._open(stack)
+                self._collector.start()
+                self._manage()
+            except BaseException as error:
+                self._break(error)
+            self._is_over = self._is_finished = True
+            self._bell.put(None)
+            if self._cause is not None and self._client is not None:
+                self._client.close()  # which ends the collector's wait
+            if self._collector.ident is not None:
+                self._collector.join()
+            if self._cause is not None:
+                self._fail_all(self._cause)
+            self._end_processes(stack)
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Not sooner: another thread may be about to write to it.
+        weakref.finalize(self, os.close, self._wake).atexit = False
+        self._poll.register(self._wake, select.POLLIN)
+        slots, members = 2 * self._most + 8, 4 * self._most + 8
+        self._segment = stack.enter_context(
+            _core.Segment.anonymous(slots=slots, members=members, request_bytes=_SLOT, reply_bytes=_SLOT, sparse=True)
+        )
+        self._file = stack.enter_context(contextlib.closing(_File()))
+        self._client = stack.enter_context(
+            _core.Client(self._segment, redeliveries=self._redeliveries, max_message=_ANY)
+        )
+
+    def _break(self, cause: BaseException) -> None:
+        if self._cause is None:
+            self._cause = cause
+        self._rouse()
+
+    def _manage(self) -> None:
+        while True:
+            with self._lock:
+                self._fill()
+            if self._is_cancelled:
+                self._cancel()
+            self._wanted = max(self._wanted, min(self._most, len(self._sent) + len(self._waiting)))
+            while len(self._processes) < self._wanted:
+                self._start()
+            self._is_asleep = True
+            if self._cause is not None:
+                return
+            if self._is_closed and self._is_done():
+                # `add` enters a task and then reads this; the manager sets this and then looks for
+                # tasks. One of the two sees the other.
+                self._is_over = True
+                if self._is_done():
+                    return
+                self._is_over = False
+            ready = self._poll.poll(0 if self._has_room() else None)
+            self._is_asleep = False
+            for fd, _ in ready:
+                if fd == self._wake:
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(fd)
+                elif fd in self._starting:
+                    self._listen(fd)
+                elif fd in self._processes:
+                    self._replace(fd)
+
+    def _is_done(self) -> bool:
+        return not self._waiting and not self._sent
+
+    def _has_room(self) -> bool:
+        """Whether a task waits that could be handed out, or is to be cancelled."""
+        return bool(self._waiting) and (self._is_cancelled or len(self._sent) < self._window())
+
+    def _cancel(self) -> None:
+        while task := self._next():
+            try:
+                task.future.cancel()
+            except BaseException:
+                _log(task.future)
+            _is_wanted(task.future)
+
+    # The collector.
+
+    def _collect(self) -> None:
+        try:
+            client = self._client
+            assert client is not None, "it was opened before"
+            while self._cause is None and not self._is_finished:
+                self._is_idle = True
+                if client.pending == 0:
+                    self._bell.get()
+                self._is_idle = False
+                for ticket, outcome in client.as_completed():
+                    self._end(ticket, outcome)
+                    del outcome
+                if self._is_closed:
+                    self._rouse()
+        except BaseException as error:
+            self._break(error)
+
+    def _end(self, ticket: int, outcome: Any) -> None:
+        task = None
+        try:
+            with self._lock:
+                task = self._sent.pop(ticket, None)
+                if task is None:
+                    self._early[ticket] = outcome
+                    task = self._sent.pop(ticket, None)
+                    if task is None:
+                        return
+                    self._early.pop(ticket, None)
+                self._take_back(task)
+                # Seconds from one result to the next, as it was lately.
+                now = time.monotonic()
+                self._pace += (min(now - self._last, 1.0) - self._pace) / 8
+                self._last = now
+                self._fill()
+        finally:
+            if task is not None:
+                _settle(task.future, outcome)
+
+    # Both, with the lock.
 
     def _window(self) -> int:
-        """How many tasks may be active, and cannot be cancelled any more: one for each process and
-        the next. While tasks are done within a millisecond, so many that a process finds the next
-        while the reply to the last is on its way."""
+        """How many tasks may be handed out, and cannot be cancelled any more: one for each process
+        and the next. While tasks are done within a millisecond, so many that a process finds the
+        next while the reply to the last is on its way."""
         return self._most + 1 if self._pace > _QUICK else 2 * self._most + 4
 
     def _fill(self) -> None:
-        while self._waiting and self._active < self._window():
-            task = self._waiting.popleft()
-            if not task.future.set_running_or_notify_cancel():
-                continue
-            self._active += 1
-            ticket = None
-            if len(task.data) <= _SLOT:
-                with contextlib.suppress(Error):  # a call that waits raises it again
-                    ticket = self._client.try_send(task.data, task.buffers)
-            if ticket is None:
-                self._alone.put(task)
-            else:
-                self._sent[ticket] = task
-                if len(self._sent) == 1:
-                    self._changed.notify_all()
+        """Hands out what there is room for."""
+        while len(self._sent) < self._window() and (task := self._next()):
+            if _is_wanted(task.future):
+                try:
+                    self._send(task)
+                except BaseException as error:
+                    self._take_back(task)
+                    _give(task.future, error=error)
+                    if not isinstance(error, Exception):
+                        raise
 
-    def _is_over(self) -> bool:
-        return self._closed and not self._waiting and self._active == 0
+    def _next(self) -> _Task | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
 
-    def _next(self) -> None:
-        """One task less is active."""
-        with self._changed:
-            self._active -= 1
-            self._fill()
-            if self._is_over():
-                self._changed.notify_all()
+    def _send(self, task: _Task) -> None:
+        data, flags = task.data, task.buffers
+        if len(data) > _SLOT:
+            task.begin = self._file.put(data)
+            data, flags = struct.pack("2Q", task.begin, len(data)), flags | _IN_FILE
+        assert self._client is not None, "it was opened before"
+        ticket = self._client.try_send(data, flags)
+        if ticket is None:  # the slot of a process that was killed is not free yet
+            ticket = self._client.send(data, flags=flags)
+        self._sent[ticket] = task
+        if self._is_idle:
+            self._bell.put(None)
 
-    def _collect(self) -> None:
-        """A thread: what becomes of tasks that were sent."""
-        last = time.monotonic()
-        while True:
-            with self._changed:
-                while not self._sent and not self._is_over() and not self._broken:
-                    self._changed.wait()
-                if self._broken or self._is_over():
-                    break
-            try:
-                for ticket, outcome in self._client.as_completed():
-                    now = time.monotonic()
-                    with self._changed:
-                        # Seconds from one result to the next, as it was lately.
-                        self._pace += (now - last - self._pace) / 8
-                        task = self._sent.pop(ticket)
-                        self._next()
-                    last = now
-                    _settle(task.future, lambda: (outcome.result(), outcome.flags))
-                    del task, outcome
-            except Error as error:
-                self._break(str(error))
-        for task in [*self._sent.values(), *self._waiting]:
-            if self._broken and (task.future.running() or task.future.set_running_or_notify_cancel()):
-                task.future.set_exception(concurrent.futures.BrokenExecutor(self._broken))
-        with self._changed:
-            self._closed = True
-            self._sent.clear()
-            self._waiting.clear()
-            for line in self._lines:
-                with contextlib.suppress(OSError):
-                    line.send(None)
-        for _ in self._callers:
-            self._alone.put(None)
-        for thread in (*self._keepers, *self._callers):
-            thread.join()
-        self._client.close()
+    def _take_back(self, task: _Task) -> None:
+        if task.begin is not None:
+            self._file.free(task.begin)
 
-    def _call(self) -> None:
-        """A thread: tasks that do not fit into a slot."""
-        while (task := self._alone.get()) is not None:
-            _settle(task.future, lambda: self._client.call_message(task.data, flags=task.buffers), lambda: self._broken)
-            del task
-            self._next()
+    # Processes, which only the manager touches.
 
-    def _keep(self) -> None:
-        """A thread: a process, and the next one when that has ended."""
-        while True:
-            here, there = self._context.Pipe()
-            with here:
-                with self._changed:
-                    if self._broken or self._is_over():
-                        return
-                    self._lines.add(here)
-                with there:
-                    process = self._context.Process(target=_work, args=(self._segment, there, *self._terms))
-                    process.start()
-                multiprocessing.connection.wait([here, process.sentinel])
-                failure = "it ended early"
-                with contextlib.suppress(EOFError, OSError):
-                    if here.poll():
-                        failure = here.recv()
-                process.join()
-                with self._changed:
-                    self._lines.discard(here)
-                # One that a signal has killed may have luck the next time.
-                if failure is not None and process.exitcode >= 0:
-                    self._break(f"a process could not be started: {failure}")
-                process.close()
+    def _start(self) -> None:
+        here, there = self._context.Pipe()
+        self._lines.add(here)
+        try:
+            with there:
+                args = (self._segment, self._file, there, *self._terms)
+                process = self._context.Process(target=_work, args=args)
+                process.start()
+        except BaseException:
+            self._lines.discard(here)
+            here.close()
+            raise
+        started = _Process(process, here)
+        self._processes[started.end] = self._starting[here.fileno()] = started
+        self._poll.register(started.end, select.POLLIN)
+        self._poll.register(here, select.POLLIN)
 
-    def _break(self, why: str) -> None:
-        with self._changed:
-            self._broken = self._broken or why
-            self._client.close()
-            self._changed.notify_all()
+    def _listen(self, fd: int) -> None:
+        """A process is ready, or its initializer has raised, or it has ended."""
+        process = self._starting.pop(fd)
+        self._poll.unregister(fd)
+        with contextlib.suppress(EOFError, OSError):
+            failure = process.line.recv_bytes()
+            if failure:
+                raise RuntimeError(f"an initializer raised\n{failure.decode()}")
+            process.is_ready, self._killed = True, 0
+
+    def _replace(self, fd: int) -> None:
+        """A process has ended: the next takes its place, unless it would end as well."""
+        process = self._processes[fd]
+        line = process.line.fileno()
+        if line in self._starting:
+            self._listen(line)
+        status = process.status()
+        count = len(self._processes)
+        self._remove(fd)
+        if process.is_ready:
+            return
+        if status is not None and status >= 0:
+            raise RuntimeError(f"a process ended early, before it was ready, with status {status}")
+        self._killed += 1
+        if self._killed >= _STARTS * count:
+            raise RuntimeError(f"{self._killed} processes in a row were killed before they were ready")
+
+    def _remove(self, fd: int) -> None:
+        process = self._processes.pop(fd)
+        self._poll.unregister(fd)
+        if self._starting.pop(process.line.fileno(), None):
+            self._poll.unregister(process.line)
+        self._lines.discard(process.line)
+        process.close()
+
+    # Its end.
+
+    def _broken(self, cause: BaseException) -> concurrent.futures.BrokenExecutor:
+        what = traceback.format_exception_only(type(cause), cause)[-1].strip()
+        broken = concurrent.futures.BrokenExecutor(f"the executor is broken: {what}")
+        broken.__cause__ = cause
+        return broken
+
+    def _fail_all(self, cause: BaseException) -> None:
+        while task := self._next():
+            if _is_wanted(task.future):
+                _give(task.future, error=self._broken(cause))
+        while self._sent:
+            _give(self._sent.popitem()[1].future, error=self._broken(cause))
+
+    def _end_processes(self, stack: contextlib.ExitStack) -> None:
+        for end, process in self._processes.items():
+            stack.callback(self._remove, end)
+            process.stop()
+            if self._cause is not None:
+                process.process.terminate()
+        for process in self._processes.values():
+            multiprocessing.connection.wait([process.end])
+            process.status()
 
 
-def _thread(work: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=work, name="pipework.Executor", daemon=True)
-    thread.start()
-    return thread
+_managers: set[_Manager] = set()
+_making = threading.RLock()
+_generation = 0
+_is_exiting = False
 
 
-_crews: weakref.WeakSet[_Crew] = weakref.WeakSet()
+def _close_all(managers: dict[int, _Manager]) -> None:
+    for manager in list(managers.values()):
+        manager.close()
+
+
+def _forked() -> None:
+    """In a forked child: an executor begins as if nothing had been submitted to it."""
+    global _making, _generation
+    _making = threading.RLock()
+    _generation += 1
+    for manager in _managers:
+        manager.leave()
+    _managers.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @atexit.register
 def _finish() -> None:
-    crews = list(_crews)
-    for crew in crews:
-        crew.close()
-    for crew in crews:
-        crew.join()
+    global _is_exiting
+    _is_exiting = True
+    managers = list(_managers)
+    for manager in managers:
+        manager.close()
+    for manager in managers:
+        manager.join()
+
+
+# ---------------------------------------------------------------- futures
+
+
+def _is_wanted(future: concurrent.futures.Future[Any]) -> bool:
+    """False if it was cancelled, or is done already."""
+    try:
+        return future.set_running_or_notify_cancel()
+    except BaseException:
+        _log(future)
+        return False
+
+
+def _settle(future: concurrent.futures.Future[Any], outcome: Any) -> None:
+    """Makes the future what came of its task."""
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        reply = outcome.result()
+        value, error, text = _load(reply, outcome.flags)
+        if text:
+            with contextlib.suppress(Exception):  # a class of exceptions may refuse it
+                error.__cause__ = _RemoteTraceback(text)
+    except BaseException as raised:  # SystemExit too, if unpickling has raised it
+        error = raised
+        if isinstance(raised, PeerDied):
+            raised.strerror = "executor: the process that ran this task has died"
+    try:
+        _give(future, value, error)
+    finally:
+        del value, error  # whose traceback refers to this
+
+
+def _give(future: concurrent.futures.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
+    try:
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+    except BaseException:
+        _log(future)
+    finally:
+        del value, error  # whose traceback refers to this
+
+
+def _log(future: concurrent.futures.Future[Any]) -> None:
+    """A callback has raised SystemExit or the like, which ends no thread here. An `Exception` is
+    logged by the standard library, in the same way."""
+    logging.getLogger("concurrent.futures").exception("exception calling callback for %r", future)
+
+
+class _RemoteTraceback(Exception):
+    """Where an exception comes from, in the process."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
 
 
 def _call_each(fn: Callable[..., T], calls: list[tuple[Any, ...]]) -> list[T]:
@@ -367,6 +745,7 @@ def _call_each(fn: Callable[..., T], calls: list[tuple[Any, ...]]) -> list[T]:
 
 def _work(
     segment: _core.Segment,
+    file: _File,
     line: Connection,
     initializer: Callable[..., object] | None,
     initargs: tuple[Any, ...],
@@ -376,14 +755,14 @@ def _work(
         try:
             initializer(*initargs)
         except BaseException:
-            line.send(traceback.format_exc())
+            line.send_bytes(traceback.format_exc().encode(errors="replace"))
             return
     with _core.Server(segment, max_message=_ANY) as server:
-        line.send(None)
+        line.send_bytes(b"")
         threading.Thread(target=_stop_when_told, args=(line, server), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C in a terminal is for all of them
             for request in itertools.islice(server, max_tasks):
-                _do(request)
+                _do(request, file)
 
 
 def _stop_when_told(line: Connection, server: _core.Server) -> None:
@@ -393,51 +772,81 @@ def _stop_when_told(line: Connection, server: _core.Server) -> None:
         server.stop()
 
 
-def _do(request: _core.Request) -> None:
+def _do(request: _core.Request, file: _File) -> None:
     try:
-        fn, args, kwargs = _load(request.data, request.flags)
+        data, flags = request.data, request.flags
+        if flags & _IN_FILE:
+            data, flags = file.get(*struct.unpack("2Q", data)), flags ^ _IN_FILE
+        fn, args, kwargs = _load(data, flags)
         reply = _dump((fn(*args, **kwargs), None, None))
     except BaseException as error:
         text = traceback.format_exc()
         try:
             reply = _dump((None, error, text))
-        except Exception:  # it cannot be pickled
+        except BaseException:  # it cannot be pickled
             request.fail(text)
             return
     request.reply(*reply)
 
 
-def _settle(
-    future: concurrent.futures.Future[Any], reply: Callable[[], Any], is_broken: Callable[[], str] = str
-) -> None:
-    """Makes the future what came of its task."""
-    try:
-        try:
-            value, error, text = _load(*reply())
-        except Exception as raised:
-            value, error, text = None, raised, ""
-            if isinstance(raised, PeerDied):
-                raised.strerror = "executor: the process that ran this task has died"
-        if is_broken():
-            error = concurrent.futures.BrokenExecutor(is_broken())
-        if error is None:
-            future.set_result(value)
-            return
-        if text:
-            error.__cause__ = _RemoteTraceback(text)
-        future.set_exception(error)
-    finally:
-        del value, error  # whose traceback refers to this
-
-
-class _RemoteTraceback(Exception):
-    """Where an exception comes from, in the process."""
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
-
-
 # ---------------------------------------------------------------- what travels
+
+
+class _File:
+    """A file in memory, without a name, which all processes of an executor have. Tasks that are
+    longer than a slot lie in it until their results have come."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        self._ends: dict[int, int] = {}
+        if fd is None:
+            try:
+                fd = os.memfd_create("pipework.Executor")
+            except (AttributeError, OSError):  # Python or the kernel has none
+                with tempfile.TemporaryFile() as file:
+                    fd = os.dup(file.fileno())
+        self._fd = fd
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As sockets go to a process that is being started.
+        return _inherited, (multiprocessing.reduction.DupFd(self._fd),)
+
+    def put(self, data: bytes) -> int:
+        """Writes it, and returns where it begins."""
+        begin = 0
+        for other in sorted(self._ends):
+            if other - begin >= len(data):
+                break
+            begin = self._ends[other]
+        page = mmap.ALLOCATIONGRANULARITY
+        self._ends[begin] = begin + (len(data) + page - 1) // page * page
+        try:
+            rest, at = memoryview(data), begin
+            while rest:
+                written = os.pwrite(self._fd, rest, at)
+                rest, at = rest[written:], at + written
+        except BaseException:
+            self.free(begin)
+            raise
+        return begin
+
+    def free(self, begin: int) -> None:
+        del self._ends[begin]
+        if not self._ends:
+            os.ftruncate(self._fd, 0)
+
+    def get(self, begin: int, size: int) -> bytes:
+        pieces = []
+        while size:
+            pieces.append(os.pread(self._fd, size, begin))
+            begin, size = begin + len(pieces[-1]), size - len(pieces[-1])
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _inherited(fd: Any) -> _File:
+    return _File(fd.detach())
 
 
 def _dump(what: object) -> tuple[bytes, int]:

@@ -6,7 +6,9 @@ import contextlib
 import os
 import pickle
 import signal
+import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,24 @@ def die_of(_: object) -> None:
     die()
 
 
-def die_once(path: Path) -> str:
+def die_first(path: Path, times: int) -> None:
+    """So many die, each of which leaves a file."""
+    for number in range(times):
+        with contextlib.suppress(FileExistsError):
+            (path / str(number)).touch(exist_ok=False)
+            die()
+
+
+def die_with_heir(path: Path) -> None:
+    """Dies, and leaves a child that lives until there is a file."""
+    if os.fork() == 0:
+        while not path.exists():
+            time.sleep(0.01)
+        os._exit(0)
+    die()
+
+
+def die_once(path: Path, _: object = None) -> str:
     """The one that makes the file dies."""
     with contextlib.suppress(FileExistsError):
         path.touch(exist_ok=False)
@@ -78,3 +97,53 @@ class Stubborn(Exception):
 
 def be_stubborn() -> None:
     raise Stubborn("no")
+
+
+class Unknown(ForkServerProcess):
+    """One whose status another thread has read, so that it is 255 for this one."""
+
+    @property
+    def exitcode(self) -> int | None:
+        return 255 if super().exitcode == -signal.SIGKILL else super().exitcode
+
+
+class Ends:
+    """Unpickled, it calls a function."""
+
+    def __init__(self, function: Any, *args: object) -> None:
+        self.calls = function, args
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.calls
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def ends(how: str) -> Ends:
+    return Ends(sys.exit, 3) if how == "exit" else Ends(interrupt)
+
+
+class Refusing(Exception):
+    """It has no cause."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "__cause__":
+            raise TypeError("no cause")
+        super().__setattr__(name, value)
+
+
+def refuse() -> None:
+    raise Refusing("refused")
+
+
+def use_executor(answers: Any) -> None:
+    """What an executor raises where a process may have no children."""
+    from pipework import Executor
+
+    with Executor(1) as executor:
+        try:
+            executor.submit(abs, -1)
+        except BaseException as error:
+            answers.send(repr(error))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import errno
 import gc
 import itertools
 import multiprocessing
@@ -14,15 +16,16 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import tasks
 from pipework import Executor, PeerDied, RemoteError
 from processes import stop_helpers, until
-from support import SOON
+from support import SOON, in_child
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,6 +94,7 @@ def test_what_a_killed_process_was_doing_is_begun_again_if_asked(tmp_path: Path)
         assert executor.submit(tasks.die_once, tmp_path / "file").result(SOON) == "the second time"
         with pytest.raises(PeerDied):
             executor.submit(tasks.die).result(SOON)
+        assert executor.submit(tasks.die_once, tmp_path / "long", bytes(1_000_000)).result(SOON) == "the second time"
 
 
 def test_long_tasks_and_results_arrive(each_way: Executor) -> None:
@@ -142,6 +146,249 @@ def test_processes_that_leave_before_they_begin_are_no_endless_row() -> None:
             executor.submit(abs, -1).result(SOON)
 
 
+def test_a_process_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
+    unknown: Any = Limited(100, tasks.Unknown)
+    ways = ("fork", "spawn", "forkserver")
+    for number, context in enumerate([unknown, *map(multiprocessing.get_context, ways)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with Executor(1, mp_context=context, initializer=tasks.die_first, initargs=(folder, 4)) as executor:
+            assert executor.submit(abs, -1).result(SOON) == 1
+        assert len(list(folder.iterdir())) == 4
+
+
+def test_an_initializer_that_is_always_killed_breaks_the_executor(tmp_path: Path) -> None:
+    with Executor(1, initializer=tasks.die_first, initargs=(tmp_path, 100)) as executor:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="5 processes in a row were killed"):
+            executor.submit(abs, -1).result(SOON)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_a_process_is_replaced_although_a_child_of_it_lives_on(tmp_path: Path) -> None:
+    with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+        with pytest.raises(PeerDied):
+            executor.submit(tasks.die_with_heir, tmp_path / "end").result(SOON)
+        try:
+            assert executor.submit(abs, -1).result(SOON) == 1
+        finally:
+            (tmp_path / "end").touch()
+
+
+def test_an_initializer_that_cannot_be_pickled_breaks_the_executor() -> None:
+    with Executor(1, initializer=lambda: None) as executor:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="lambda") as raised:
+            executor.submit(abs, -1).result(SOON)
+        assert isinstance(raised.value.__cause__, (pickle.PicklingError, AttributeError))
+
+
+def test_a_daemonic_process_can_have_no_executor() -> None:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=tasks.use_executor, args=(there,), daemon=True)
+    process.start()
+    with here, there:
+        assert here.poll(SOON)
+        assert "daemonic processes are not allowed to have children" in here.recv()
+    process.join(SOON)
+    process.close()
+
+
+class Limited:
+    """A context in which only so many processes can be started."""
+
+    def __init__(self, most: int, kind: Any = multiprocessing.get_context("forkserver").Process) -> None:
+        self.left = most
+        self.kind = kind
+        self.Pipe = multiprocessing.Pipe
+
+    def Process(self, **options: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EMFILE, "no more files")
+        return self.kind(**options)
+
+
+def test_a_later_process_that_cannot_be_started_breaks_the_executor() -> None:
+    context: Any = Limited(1)
+    with Executor(1, mp_context=context) as executor:
+        assert executor.submit(abs, -1).result(SOON) == 1
+        with pytest.raises(PeerDied):
+            executor.submit(tasks.die).result(SOON)
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="no more files") as raised:
+            executor.submit(abs, -1).result(SOON)
+        assert isinstance(raised.value.__cause__, OSError)
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="no more files"):
+            until(lambda: executor.submit(abs, -1) and False)
+
+
+def test_a_thread_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Executor(1) as executor:
+        threads = threading.active_count()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="can't start new thread"):
+                    executor.submit((tmp_path / "file").touch)
+        assert threading.active_count() == threads
+        assert executor.submit(abs, -1).result(SOON) == 1
+        assert not (tmp_path / "file").exists()
+
+
+def test_the_second_thread_that_cannot_start_breaks_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def refuse(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Executor(1) as executor:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="can't start new thread"):
+            executor.submit(abs, -1).result(SOON)
+
+
+@pytest.mark.parametrize("step", ["_fill", "_start", "_end"])
+def test_whatever_ends_a_thread_breaks_the_executor(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SystemExit("it ended")
+
+    with Executor(1) as executor:
+        assert executor.submit(abs, -1).result(SOON) == 1
+        monkeypatch.setattr(f"pipework._executor._Manager.{step}", fail)
+        with contextlib.suppress(PeerDied, concurrent.futures.BrokenExecutor):
+            executor.submit(tasks.die).result(SOON)
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="it ended") as raised:
+            until(lambda: executor.submit(abs, -1).result(SOON) and False)
+        assert isinstance(raised.value.__cause__, SystemExit)
+
+
+def test_what_others_reap_is_replaced() -> None:
+    """Each task has its process; a thread reaps as many of them as it can."""
+    is_over = threading.Event()
+    context = multiprocessing.get_context("fork")
+
+    def reap() -> None:
+        while not is_over.is_set():
+            multiprocessing.active_children()
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
+
+    reaper = threading.Thread(target=reap)
+    reaper.start()
+    try:
+        with Executor(2, mp_context=context, max_tasks_per_child=1) as executor:
+            assert list(executor.map(abs, range(60), timeout=2 * SOON)) == list(range(60))
+    finally:
+        is_over.set()
+        reaper.join()
+        # They stay here when somebody else has waited for them.
+        multiprocessing.process._children.clear()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("how", ["exit", "interrupt"])
+def test_a_result_that_cannot_be_unpickled_concerns_one_future(how: str) -> None:
+    with Executor(1) as executor:
+        with pytest.raises({"exit": SystemExit, "interrupt": KeyboardInterrupt}[how]):
+            executor.submit(tasks.ends, how).result(SOON)
+        assert executor.submit(abs, -1).result(SOON) == 1
+
+
+def test_an_exception_that_refuses_a_cause_arrives_without() -> None:
+    with Executor(1) as executor:
+        with pytest.raises(tasks.Refusing):
+            executor.submit(tasks.refuse).result(SOON)
+        assert executor.submit(abs, -1).result(SOON) == 1
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, ValueError])
+def test_a_callback_may_raise(raised: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    def call(_: object) -> None:
+        raise raised
+
+    with Executor(1) as executor:
+        future = executor.submit(tasks.nap, 0.1)
+        future.add_done_callback(call)
+        future.result(SOON)
+        assert executor.submit(abs, -1).result(SOON) == 1
+    assert "exception calling callback" in caplog.text
+
+
+def submit_and(executor: Executor, line: int, act: Callable[[], object]) -> concurrent.futures.Future[int]:
+    """Submits a task, and acts before so many lines of that, as a signal handler may."""
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal line
+        if not frame.f_code.co_filename.endswith("_executor.py"):
+            return None
+        if event == "line":
+            line -= 1
+            if line == 0:
+                act()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return executor.submit(abs, -1)
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_signal_handler_may_submit_at_any_line_of_submit(is_first: bool) -> None:
+    threads = threading.active_count()
+    for line in itertools.count(1):
+        futures: list[concurrent.futures.Future[int]] = []
+        with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+            if not is_first:
+                futures += [executor.submit(abs, -1) for _ in range(3)]
+            before = len(futures)
+            futures.append(submit_and(executor, line, lambda: futures.append(executor.submit(abs, -1))))
+            assert [future.result(SOON) for future in futures] == [1] * len(futures)
+        until(lambda: threading.active_count() == threads)
+        if len(futures) == before + 1:
+            break
+    assert line > 10
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_signal_handler_may_raise_at_any_line_of_submit(is_first: bool) -> None:
+    def act() -> None:
+        raise KeyboardInterrupt
+
+    threads = threading.active_count()
+    for line in itertools.count(1):
+        futures: list[concurrent.futures.Future[int]] = []
+        with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+            if not is_first:
+                futures += [executor.submit(abs, -1) for _ in range(3)]
+            with contextlib.suppress(KeyboardInterrupt):
+                submit_and(executor, line, act)
+                break
+            futures += [executor.submit(abs, -1) for _ in range(10)]
+            assert [future.result(SOON) for future in futures] == [1] * len(futures)
+        until(lambda: threading.active_count() == threads)
+    assert line > 10
+
+
+def test_a_forked_child_has_an_executor_of_its_own() -> None:
+    with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+        pid = executor.submit(os.getpid).result(SOON)
+        slow = executor.submit(tasks.nap, 0.3)
+
+        def work() -> None:
+            assert executor.submit(os.getpid).result(SOON) != pid
+            executor.shutdown()
+
+        in_child(work)
+        slow.result(SOON)
+        assert executor.submit(os.getpid).result(SOON) == pid
+
+
 def test_a_process_ends_after_so_many_tasks() -> None:
     with Executor(1, max_tasks_per_child=2) as executor:
         pids = list(executor.map(tasks.pid, range(5), timeout=SOON))
@@ -151,6 +398,7 @@ def test_a_process_ends_after_so_many_tasks() -> None:
 def test_what_has_not_begun_can_be_cancelled() -> None:
     with Executor(1) as executor:
         futures = [executor.submit(tasks.nap, 0.3) for _ in range(100)]
+        until(futures[1].running)  # handed out, before a process has even started
         cancelled = [future.cancel() for future in futures]
         assert cancelled == [False] * 2 + [True] * 98, "what one process does, and its next"
     assert all(future.done() for future in futures)
@@ -251,6 +499,66 @@ def test_a_program_that_ends_has_done_its_work(end: str, tmp_path: Path) -> None
     path.write_text(textwrap.dedent(PROGRAM.format(end=end)))
     out = subprocess.run([sys.executable, path], env=environment(), capture_output=True, text=True, timeout=SOON)
     assert (out.stderr, out.returncode) == ("", 0) and "all done" in out.stdout.splitlines()
+
+
+BUSY = """
+import os, signal, sys, threading, time
+from pipework import Executor
+import tasks
+
+if __name__ == "__main__":
+    sys.setswitchinterval(1e-6)
+    executor = Executor(2)
+    is_over = threading.Event()
+
+    def submit():
+        while not is_over.is_set():
+            list(executor.map(abs, range(20)))
+
+    threads = [threading.Thread(target=submit) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(40):
+        pid = os.fork()
+        if pid == 0:
+            break
+        end = time.monotonic() + 30
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(pid, signal.SIGKILL)
+                print("a child hangs", flush=True)
+            time.sleep(0.001)
+    else:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        print("all done")
+"""
+
+
+def test_a_child_that_was_forked_from_a_busy_program_ends(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(BUSY)
+    out = subprocess.run([sys.executable, path], env=environment(), capture_output=True, text=True, timeout=300)
+    assert (out.stdout, out.returncode) == ("all done\n", 0)
+
+
+UNGUARDED = """
+import multiprocessing
+from pipework import Executor
+
+executor = Executor(1, mp_context=multiprocessing.get_context({way!r}))
+print(executor.submit(abs, -1).result())
+"""
+
+
+@pytest.mark.parametrize("way", ["spawn", "forkserver"])
+def test_a_main_module_that_starts_processes_when_it_is_imported(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(UNGUARDED.format(way=way))
+    out = subprocess.run([sys.executable, path], env=environment(), capture_output=True, text=True, timeout=SOON)
+    assert (out.stdout, out.returncode) == ("", 1)
+    assert "BrokenExecutor" in out.stderr and "freeze_support()" in out.stderr
 
 
 def test_processes_end_when_their_program_is_killed(tmp_path: Path) -> None:
