@@ -920,15 +920,6 @@ pwk_status pwk_atomic_writer_set_zstd(pwk_atomic_writer *writer, const pwk_atomi
 void pwk_atomic_writer_set_max_pending(pwk_atomic_writer *writer, size_t bytes);
 
 /*
- * Sets a function that is asked, while a call waits, whether to go on: after each signal handler,
- * and every 250 ms. After a false the call ends with PWK_INTERRUPTED, also inside a message, which
- * is then given up and not delivered; nothing else interrupts it. For languages that run their
- * signal handlers themselves. The function must return, and not by a jump; it is called in the
- * thread that waits, and must not use this writer. NULL takes it away; a NULL `writer` is allowed.
- */
-void pwk_atomic_writer_set_interrupt_check(pwk_atomic_writer *writer, bool (*go_on)(void));
-
-/*
  * How many bytes the pipe holds before a writer waits.
  *
  * Fails with PWK_UNSUPPORTED for a socket, here and below; PWK_OS.
@@ -1447,12 +1438,6 @@ pwk_status pwk_client_forget(pwk_client *client, uint64_t ticket, pwk_error *err
  * used the client there are none.
  */
 size_t pwk_client_forget_all(pwk_client *client);
-
-/*
- * The index of the slot that a ticket names: below pwk_geometry.slots, if it is a ticket of that
- * segment.
- */
-uint32_t pwk_ticket_slot(uint64_t ticket);
 
 /* How many calls are in progress: sent, and their replies not received; 0 for NULL. */
 size_t pwk_client_pending(pwk_client *client);
@@ -2303,6 +2288,25 @@ pwk_status pwk_fd_close_range(uint32_t first, uint32_t last, pwk_error *error);
  * Fails as pwk_fd_close_range. Linux 5.11 was the first to know how.
  */
 pwk_status pwk_fd_close_range_on_exec(uint32_t first, uint32_t last, pwk_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * What only bindings of other languages need. A program in C has no use for it.
+ */
+
+/*
+ * Sets a function that is asked, while a call waits, whether to go on: after each signal handler,
+ * and every 250 ms. After a false the call ends with PWK_INTERRUPTED, also inside a message, which
+ * is then given up and not delivered; nothing else interrupts it. For languages that run their
+ * signal handlers themselves. The function must return, and not by a jump; it is called in the
+ * thread that waits, and must not use this writer. NULL takes it away; a NULL `writer` is allowed.
+ */
+void pwk_atomic_writer_set_interrupt_check(pwk_atomic_writer *writer, bool (*go_on)(void));
+
+/*
+ * The index of the slot that a ticket names: below pwk_geometry.slots, if it is a ticket of that
+ * segment.
+ */
+uint32_t pwk_ticket_slot(uint64_t ticket);
 
 #ifdef __cplusplus
 }

@@ -101,6 +101,8 @@
 //   `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs` and
 //   `server.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
 //
+// `bindings.rs` is for bindings of other languages.
+//
 // A function's body is one expression: convert, call the core, convert. include/pipework.h is
 // written from these files, in the order of the `mod` lines, by a test: `tests/it/header.rs` says
 // how. tests/c has one program for each room, which calls every function of it.
@@ -119,3 +121,4 @@ pub mod atomic;
 pub mod reqrep;
 pub mod pipe;
 pub mod fd;
+pub mod bindings;

@@ -19,7 +19,7 @@ use crate::error::{PWK_OK, PWK_WOULD_BLOCK, Result, pwk_error, pwk_status};
 /// pwk_atomic_writer_clone makes another for another thread, and any number of processes can have
 /// theirs. In a child that was forked it is a writer of its own, without what the parent had
 /// pending. It is freed with pwk_atomic_writer_free, or with pwk_atomic_writer_close.
-pub struct pwk_atomic_writer(Writer);
+pub struct pwk_atomic_writer(pub(crate) Writer);
 
 /// Makes a new pipe. A child that shall print and send into it gets pwk_atomic_writer_fd as its
 /// stdout, by dup2, and makes a writer there: pwk_atomic_writer_from_fd(1, PWK_FD_LEND, ..) with
@@ -401,22 +401,6 @@ pub extern "C" fn pwk_atomic_writer_set_zstd(
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_writer_set_max_pending(writer: InOut<'_, pwk_atomic_writer>, bytes: usize) {
     get((), || writer.into_iter().for_each(|writer| writer.0.set_max_pending(bytes)));
-}
-
-/// Sets a function that is asked, while a call waits, whether to go on: after each signal handler,
-/// and every 250 ms. After a false the call ends with PWK_INTERRUPTED, also inside a message, which
-/// is then given up and not delivered; nothing else interrupts it. For languages that run their
-/// signal handlers themselves. The function must return, and not by a jump; it is called in the
-/// thread that waits, and must not use this writer. NULL takes it away; a NULL `writer` is allowed.
-#[unsafe(no_mangle)]
-pub extern "C" fn pwk_atomic_writer_set_interrupt_check(
-    writer: InOut<'_, pwk_atomic_writer>,
-    go_on: Option<extern "C" fn() -> Truth>,
-) {
-    get((), || {
-        let check = go_on.map(|go_on| move || go_on().is_set());
-        writer.into_iter().for_each(|writer| writer.0.set_interrupt_check(check));
-    });
 }
 
 /// How many bytes the pipe holds before a writer waits.

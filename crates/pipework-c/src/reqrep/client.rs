@@ -396,13 +396,6 @@ pub extern "C" fn pwk_client_forget_all(client: In<'_, pwk_client>) -> usize {
     get(0, || client.map_or(0, |client| client.client.forget_all()))
 }
 
-/// The index of the slot that a ticket names: below pwk_geometry.slots, if it is a ticket of that
-/// segment.
-#[unsafe(no_mangle)]
-pub extern "C" fn pwk_ticket_slot(ticket: u64) -> u32 {
-    Ticket::from_bits(ticket).idx()
-}
-
 /// How many calls are in progress: sent, and their replies not received; 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_pending(client: In<'_, pwk_client>) -> usize {
