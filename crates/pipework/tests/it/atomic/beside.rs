@@ -351,6 +351,10 @@ fn two_readers(mixed: bool, calls: [ReaderCall; 2]) {
                 thread::yield_now();
             }
             got.round.fetch_add(1, SeqCst);
+            // Nobody reads any more, and the pipe would be full at some point.
+            if got.is_finished.load(SeqCst) {
+                break;
+            }
         }
         drop((writer, print));
         got.is_over.store(true, SeqCst);
