@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::interrupt::{self, Verdict};
 use crate::spin::Spin;
 use crate::sync::{EVERYONE, Hint, Ordering, Reach, Word, fence, fence_after_swap};
+use crate::sys::Errno;
 
 /// Lowest bit of an event's word: a thread may be parked.
 const PARKED: u64 = 1;
@@ -283,7 +285,7 @@ impl Wait<'_> {
     /// first.
     ///
     /// Fails with `TimedOut`, with `Interrupted`, and as `look` and `check` do. It looks once more
-    /// after the deadline.
+    /// after the deadline, and before it asks the interrupt hook.
     pub(crate) fn on<T>(
         &self,
         word: &Word,
@@ -319,6 +321,12 @@ impl Wait<'_> {
                     if left == Some(Duration::ZERO) {
                         return Err(Error::new(ErrorKind::TimedOut, self.op));
                     }
+                    match interrupt::asked() {
+                        // The hook may have taken its time.
+                        Some(Verdict::GoOn) => continue,
+                        Some(Verdict::Stop) => return Err(Errno::INTR.at(self.op)),
+                        None => {}
+                    }
                     // It looks once more. The word may stay as it is for as long as another thread
                     // needs: one that has no CPU if this one never sleeps, and has the higher
                     // priority. And a peer that breaks the rules can change it all the time.
@@ -331,8 +339,12 @@ impl Wait<'_> {
                     };
                     changes = 0;
                     let to_end = self.tick.map(|tick| tick.until(slice.unwrap_or(FIRST_SLICE)));
-                    let limit = [to_end, left].into_iter().flatten().min();
-                    word.park(expected, limit, self.reach).map_err(|errno| errno.at(self.op))?;
+                    let limit = [to_end, left, interrupt::left()].into_iter().flatten().min();
+                    match word.park(expected, limit, self.reach) {
+                        // The hook is asked after another look: this thread may have taken a wake-up.
+                        Err(Errno::INTR) if interrupt::signal_came() => {}
+                        done => done.map_err(|errno| errno.at(self.op))?,
+                    }
                 }
             },
         )
@@ -341,10 +353,13 @@ impl Wait<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     use super::*;
+    use crate::interrupt::{SLICE, with_hook};
     use crate::spin::Looks;
+    use crate::sys::fault::{Fault, all_met, order};
 
     fn wait<'a>(spin: &'a Spin, deadline: impl Into<Deadline>, reach: Reach) -> Wait<'a> {
         Wait { deadline: deadline.into(), spin, reach, tick: None, op: "test wait" }
@@ -404,6 +419,98 @@ mod tests {
             let ended = event.wait(&wait, || Ok(None::<()>), stop);
             assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::PeerDied));
         });
+    }
+
+    const FUTEX_INTR: Fault = Fault::Errno(4);
+
+    #[test]
+    fn a_signal_handler_ends_a_wait_without_a_hook_only() {
+        type Ended = std::result::Result<usize, (ErrorKind, Option<i32>)>;
+        fn ended(looks: usize) -> Ended {
+            let (event, spin) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load));
+            let mut left = looks;
+            let look = || {
+                left -= 1;
+                Ok((left == 0).then_some(looks))
+            };
+            order("futex", 0, FUTEX_INTR);
+            let ended = event.wait(&wait(&spin, Deadline::NEVER, Reach::Process), look, || Ok(()));
+            assert!(all_met());
+            ended.map_err(|error| (error.kind(), error.errno()))
+        }
+        /// In a thread whose slice has just begun.
+        fn hooked(hook: fn() -> Verdict, looks: usize) -> Ended {
+            let thread = std::thread::spawn(move || with_hook(hook, || ended(looks)));
+            thread.join().expect("it does not panic")
+        }
+        let interrupted = Err((ErrorKind::Interrupted, Some(4)));
+        assert_eq!(ended(9), interrupted);
+        // The look after the signal finds it, and nothing is asked.
+        assert_eq!(hooked(|| panic!("asked"), 3), Ok(3));
+        assert_eq!(hooked(|| Verdict::GoOn, 4), Ok(4));
+        assert_eq!(hooked(|| Verdict::Stop, 4), interrupted);
+    }
+
+    #[test]
+    fn a_change_while_the_hook_runs_is_not_slept_through() {
+        static EVENT: std::sync::LazyLock<Event> = std::sync::LazyLock::new(Event::new);
+        static CHANGED: AtomicU32 = AtomicU32::new(0);
+        fn change() -> Verdict {
+            CHANGED.store(1, SeqCst);
+            EVENT.notify(Reach::Process);
+            // This one clears what the waiter has announced.
+            EVENT.notify(Reach::Process);
+            Verdict::GoOn
+        }
+        let spin = Spin::new(Duration::ZERO, Looks::Load);
+        for deadline in [Deadline::NEVER, Deadline::after(Duration::from_secs(60))] {
+            CHANGED.store(0, SeqCst);
+            order("futex", 0, FUTEX_INTR);
+            let look = || Ok((CHANGED.load(SeqCst) == 1).then_some(()));
+            let found =
+                with_hook(change, || EVENT.wait(&wait(&spin, deadline, Reach::Process), look, || Ok(())));
+            assert_eq!(found, Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_wait_that_no_signal_interrupts_asks_at_the_end_of_a_slice() {
+        thread_local! {
+            static ASKED: Cell<u32> = const { Cell::new(0) };
+        }
+        fn stop_the_second_time() -> Verdict {
+            ASKED.set(ASKED.get() + 1);
+            if ASKED.get() == 2 { Verdict::Stop } else { Verdict::GoOn }
+        }
+        let (event, spin, tick) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load), Tick::new());
+        for tick in [None, Some(&tick)] {
+            ASKED.set(0);
+            let wait = Wait { tick, ..wait(&spin, Deadline::NEVER, Reach::Process) };
+            let began = Instant::now();
+            let ended = with_hook(stop_the_second_time, || event.wait(&wait, || Ok(None::<()>), || Ok(())));
+            assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Interrupted));
+            assert!(ASKED.get() == 2 && began.elapsed() >= SLICE, "the first may be due at once");
+        }
+    }
+
+    #[test]
+    fn a_wait_that_does_not_sleep_asks_nothing() {
+        let (event, mut looks) = (Event::new(), 0);
+        let spin = Spin::new(Duration::from_millis(1), Looks::Load);
+        let wait_until = |deadline| wait(&spin, deadline, Reach::Process);
+        with_hook(
+            || panic!("asked"),
+            || {
+                interrupt::signal_came();
+                let look = || {
+                    looks += 1;
+                    Ok((looks > 20).then_some(()))
+                };
+                assert_eq!(event.wait(&wait_until(Deadline::NEVER), look, || Ok(())), Ok(()));
+                let late = event.wait(&wait_until(Deadline::now()), || Ok(None::<()>), || Ok(()));
+                assert_eq!(late.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
+            },
+        );
     }
 
     #[test]

@@ -24,6 +24,7 @@
 mod error;
 mod clock;
 mod deadline;
+pub mod interrupt;
 mod sys;
 mod sync;
 mod spin;

@@ -22,6 +22,7 @@ use rustix::pipe::PipeFlags;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
+use crate::interrupt;
 
 /// The kernel's error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,7 +375,7 @@ pub(crate) enum For {
 
 /// Waits until one of the descriptors can be read or written (or has failed, or lost its other
 /// side), or until the deadline. True means that one is ready. [`Errno::INTR`] if a signal handler
-/// ran.
+/// ran, or the interrupt hook has said to stop.
 pub(crate) fn wait(fds: &[BorrowedFd<'_>], what: For, deadline: Deadline) -> Result<bool> {
     let events = if what == For::Reading { PollFlags::IN } else { PollFlags::OUT };
     let watch = |fd| PollFd::from_borrowed_fd(fd, events);
@@ -399,6 +400,22 @@ pub(crate) fn writers_have_left(fd: BorrowedFd<'_>) -> Result<bool> {
 }
 
 fn poll(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
+    loop {
+        // A look that does not wait may be made under a lock, and asks nothing. Any other asks before
+        // it waits, for it may be one of many that find something at once.
+        if interrupt::is_hooked() && !deadline.has_passed() && interrupt::is_stopped() {
+            return Err(Errno::INTR);
+        }
+        let slice = interrupt::left().map_or(deadline, |left| deadline.capped(left));
+        match poll_once(fds, slice) {
+            Ok(0) if !deadline.has_passed() => {}
+            Err(Errno::INTR) if interrupt::signal_came() => {}
+            done => return done,
+        }
+    }
+}
+
+fn poll_once(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
     let timeout = deadline.remaining().map(|time| Timespec {
         tv_sec: time.as_secs().min(i64::MAX as u64) as i64,
         tv_nsec: time.subsec_nanos().into(),
@@ -442,6 +459,10 @@ pub(crate) fn random() -> Result<u32> {
 /// Starts a thread that signals leave alone, so that they interrupt the calls of the program's own.
 pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     // A thread begins with the mask of the one that starts it.
+    let run = || {
+        interrupt::is_our_thread();
+        run();
+    };
     let start = || without_signals(|| std::thread::Builder::new().name(name.into()).spawn(run));
     sys!("thread", start().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN))))
 }

@@ -6,6 +6,7 @@ use super::item::{Item, Message};
 use super::reader::Reader;
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
+use crate::interrupt;
 
 impl Reader {
     /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A
@@ -64,7 +65,7 @@ impl FusedIterator for Items<'_> {}
 fn until_closed<T>(done: &mut bool, mut next: impl FnMut() -> Result<T>) -> Option<Result<T>> {
     while !*done {
         match next() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted && !interrupt::is_hooked() => {}
             Err(error) if error.kind() == ErrorKind::Closed => *done = true,
             other => return Some(other),
         }

@@ -55,6 +55,7 @@ use std::time::Duration;
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::fd::{Held, PipeEnd};
+use crate::interrupt;
 use crate::spin::{self, Looks, Spin};
 use crate::sys::{self, Access, Errno, Open};
 
@@ -436,11 +437,12 @@ impl Options {
     }
 }
 
-/// Without a deadline the kernel waits for the reader. With one, there is nothing to poll: a FIFO
+/// Without a deadline the kernel waits for the reader, unless somebody is to be asked meanwhile. With
+/// one, there is nothing to poll: a FIFO
 /// that nobody reads cannot be opened for writing alone. So it is tried again at growing intervals,
 /// 16 times a second at the least.
 fn open_for_writing(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Errno> {
-    if deadline.is_never() {
+    if interrupt::kernel_may_wait(deadline) {
         return sys::open_fifo(path, Open::WriteWaiting);
     }
     // Whoever wants to remove a FIFO that nobody uses sees by this that it is waited for.
@@ -453,10 +455,11 @@ fn open_for_writing(path: &Path, deadline: Deadline) -> std::result::Result<Owne
             Err(Errno::NXIO) => return Err(Errno::INVAL),
             done => return done,
         }
-        match deadline.remaining() {
-            Some(left) if !left.is_zero() => sys::sleep(pause.min(left))?,
-            _ => return Err(Errno::TIMEDOUT),
+        let left = deadline.remaining().unwrap_or(pause);
+        if left.is_zero() {
+            return Err(Errno::TIMEDOUT);
         }
+        sys::sleep(pause.min(left))?;
         pause = (pause * 2).min(Duration::from_millis(64));
     }
 }

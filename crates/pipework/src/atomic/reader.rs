@@ -18,6 +18,7 @@ use super::zstd::Zstd;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
+use crate::interrupt;
 use crate::spin::Spin;
 use crate::sync;
 use crate::sys::{self, Errno, For};
@@ -176,6 +177,10 @@ impl Reader {
                 let is_last = self.end.is_listener() && source.decoder.is_empty();
                 if is_last && deadline.has_passed() {
                     return Err(Errno::TIMEDOUT.at(OP));
+                }
+                drop(source);
+                if is_last && interrupt::is_stopped() {
+                    return Err(Errno::INTR.at(OP));
                 }
                 continue;
             }

@@ -11,6 +11,7 @@ use super::frame::{Mode, Opening};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::fd::{Behind, PipeEnd};
+use crate::interrupt;
 use crate::spin::Spin;
 use crate::sys::Errno;
 
@@ -86,6 +87,10 @@ impl Source {
                 self.cut_short = true;
                 return self.nothing(deadline);
             }
+            // A clone that holds the lock has no deadline.
+            if looked_at >= LAST_LOOK && deadline.is_some() && interrupt::is_stopped() {
+                return Err(Errno::INTR.at(OP));
+            }
             let line_at = self.line_at();
             let due = self.text_at().into_iter().chain(line_at).min().map(|due| (due, Instant::now()));
             let wait =
@@ -138,6 +143,9 @@ impl Source {
             let is_last = self.tail == Tail::Ended && end.is_listener();
             if read.is_none() || (is_last && deadline.is_none_or(Deadline::has_passed)) {
                 return Ok(None);
+            }
+            if is_last && interrupt::is_stopped() {
+                return Err(Errno::INTR.at(op));
             }
         }
     }

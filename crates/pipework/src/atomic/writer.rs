@@ -16,6 +16,7 @@ use super::zstd::{Compressor, Zstd};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
+use crate::interrupt;
 use crate::sync;
 use crate::sys::{self, Errno};
 
@@ -526,7 +527,8 @@ impl Writer {
         loop {
             match self.write_checking(deadline) {
                 Ok(()) => break,
-                Err(Errno::INTR) if self.inside && self.interrupt_check.is_none() => {}
+                Err(Errno::INTR)
+                    if self.inside && self.interrupt_check.is_none() && !interrupt::is_hooked() => {}
                 Err(errno) => return Err(self.fail(errno, op)),
             }
         }
@@ -631,6 +633,7 @@ impl Drop for Writer {
         while self.pending() > 0
             && matches!(self.flush(Deadline::NEVER), Err(error) if error.kind() == ErrorKind::Interrupted)
             && self.interrupt_check.is_none()
+            && !interrupt::is_hooked()
         {}
     }
 }

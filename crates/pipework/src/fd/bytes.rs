@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use super::pipe_end::NOSIGNAL_REFUSED;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Unfinished};
+use crate::interrupt;
 use crate::sys::file::{self, Kind};
 use crate::sys::timed_fd::{TimedFd, progress};
 use crate::sys::{self, Blocking, Errno, For};
@@ -50,7 +51,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
     let mut done = 0;
     let mut is_refused = false;
     // Most often one call does all of it, whatever the descriptor is.
-    if deadline.is_never() && !bytes.is_empty() && !NOSIGNAL_REFUSED.is_known() {
+    if interrupt::kernel_may_wait(deadline) && !bytes.is_empty() && !NOSIGNAL_REFUSED.is_known() {
         match sys::write_nosignal(fd, bytes, Blocking::Native).and_then(progress) {
             Ok(len) if len == bytes.len() => return Ok(()),
             Ok(len) => done = len,

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::peek::Peek;
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
+use crate::interrupt;
 use crate::sys::file::{self, Kind};
 use crate::sys::net::{self, Take};
 use crate::sys::timed_fd::{Pauses, SMALL, TimedFd};
@@ -161,7 +162,8 @@ struct Copy<'fd> {
     /// Where to read, if not at the source's own position.
     offset: Option<u64>,
     way: Way,
-    /// Whether there is a deadline, so that no pipe may be waited for inside the kernel.
+    /// Whether there is a deadline, or somebody to ask, so that no pipe may be waited for inside the
+    /// kernel.
     nowait: bool,
     hand: Hand,
 }
@@ -208,7 +210,7 @@ impl<'fd> Copy<'fd> {
             Kind::Socket => !net::has_peek_offset(from.fd)?,
             Kind::Other => false,
         };
-        let nowait = !deadline.is_never();
+        let nowait = !interrupt::kernel_may_wait(deadline);
         let hand = Hand { keeps, block: vec![], peek: Peek::new() };
         Ok(Copy { from, to, offset: None, way: Way::ByHand, nowait, hand })
     }
@@ -220,6 +222,9 @@ impl<'fd> Copy<'fd> {
             if *done >= next_look {
                 if deadline.has_passed() {
                     return Err(Errno::TIMEDOUT);
+                }
+                if interrupt::is_stopped() {
+                    return Err(Errno::INTR);
                 }
                 next_look = *done + STEP;
             }
@@ -260,6 +265,7 @@ impl<'fd> Copy<'fd> {
                     self.from.wait_again(For::Reading, &mut pauses)?;
                     self.to.wait_again(For::Writing, &mut pauses)?;
                 }
+                Err(Errno::INTR) if interrupt::goes_on() => {}
                 Err(errno) => return Err(errno),
             }
         }

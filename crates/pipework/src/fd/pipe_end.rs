@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::peek::Peek;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
+use crate::interrupt;
 use crate::spin::Spin;
 use crate::sync::Fact;
 use crate::sys::net::{self, Take};
@@ -333,7 +334,7 @@ impl PipeEnd {
         deadline: Deadline,
     ) -> std::result::Result<usize, Errno> {
         loop {
-            if deadline.is_never() && !self.is_fifo_reader() && behind == Behind::Any {
+            if interrupt::kernel_may_wait(deadline) && !self.is_fifo_reader() && behind == Behind::Any {
                 let fd = self.fd.as_fd();
                 let read = if self.is_socket() { read_socket(fd, buf, false) } else { sys::read(fd, buf) };
                 match read {
@@ -382,7 +383,7 @@ impl PipeEnd {
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece, as soon as there is space.
     pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         loop {
-            if deadline.is_never() {
+            if interrupt::kernel_may_wait(deadline) {
                 let fd = self.fd.as_fd();
                 let done = match self.is_socket() {
                     true => net::send(fd, buf, false),
@@ -412,6 +413,7 @@ impl PipeEnd {
                     self.wait(For::Writing, deadline)?;
                     pauses.pause(deadline)?;
                 }
+                Err(Errno::INTR) if interrupt::goes_on() => {}
                 Err(errno) => return Err(errno),
             }
         }

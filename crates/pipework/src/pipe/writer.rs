@@ -9,6 +9,7 @@ use super::reader::PIECE;
 use super::ring::FREE;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result, Unfinished};
+use crate::interrupt;
 
 /// The writing end of a pipe.
 ///
@@ -280,7 +281,7 @@ impl Pieces<'_> {
         let endpoint = &mut self.writer.endpoint;
         let waited = loop {
             match endpoint.wait_for(1, 1, Deadline::NEVER, OP) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted && !interrupt::is_hooked() => {}
                 done => break done,
             }
         };

@@ -16,6 +16,7 @@ use super::net::{self, Take};
 use super::{Blocking, Errno, For, Result, without_sigpipe};
 use crate::deadline::Deadline;
 use crate::error::Unfinished;
+use crate::interrupt;
 
 /// What may be written, without waiting, to whatever polls as writable: the space that POSIX
 /// promises of a pipe.
@@ -76,14 +77,16 @@ impl<'fd> TimedFd<'fd> {
         let stat = file::stat(fd)?;
         let kind = stat.kind;
         let is_file = kind == Kind::File;
-        let is_slow = (!is_file || stat.len == 0) && !deadline.is_never() && file::blocks(fd)?;
+        let is_slow =
+            (!is_file || stat.len == 0) && !interrupt::kernel_may_wait(deadline) && file::blocks(fd)?;
         let (may_block, is_made_up) = (is_slow && !is_file, is_slow && is_file);
         Ok(TimedFd { fd, kind, stat, may_block, is_made_up, deadline })
     }
 
-    /// As [`TimedFd::new`], for reading alone: whoever may wait for ever need not know what it is.
+    /// As [`TimedFd::new`], for reading alone: a call that the kernel lets wait for ever need not
+    /// know what it is.
     pub(crate) fn to_read(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<TimedFd<'fd>> {
-        if !deadline.is_never() {
+        if !interrupt::kernel_may_wait(deadline) {
             return TimedFd::new(fd, deadline);
         }
         let stat = Stat { kind: Kind::Other, len: 0, identity: (0, 0) };
@@ -161,6 +164,7 @@ impl<'fd> TimedFd<'fd> {
         loop {
             match call() {
                 Err(Errno::AGAIN) => self.wait_again(what, &mut pauses)?,
+                Err(Errno::INTR) if interrupt::goes_on() => {}
                 done => return done,
             }
         }

@@ -5,6 +5,7 @@
 //! system calls fail in each, and `project` tests what is around the code.
 
 mod harness;
+mod interrupt;
 mod fd;
 mod pipe;
 mod atomic;

@@ -19,8 +19,20 @@ mod book;
 
 /// The modules of the core in reading order: each may use those before it, rooms only where
 /// `ROOM_STANDS_ON` says so.
-const ORDER: [&str; 12] = [
-    "error", "clock", "deadline", "sys", "sync", "spin", "region", "event", "fd", "pipe", "atomic", "reqrep",
+const ORDER: [&str; 13] = [
+    "error",
+    "clock",
+    "deadline",
+    "interrupt",
+    "sys",
+    "sync",
+    "spin",
+    "region",
+    "event",
+    "fd",
+    "pipe",
+    "atomic",
+    "reqrep",
 ];
 const ROOMS: [&str; 4] = ["fd", "pipe", "atomic", "reqrep"];
 const ROOM_STANDS_ON: [(&str, &str); 1] = [("atomic", "fd")];

@@ -1,0 +1,162 @@
+//! The interrupt hook: decides whether a wait goes on after a signal handler has run.
+//!
+//! Without a hook, a signal handler ends a wait with `Interrupted`, and the caller may call again.
+//! That is enough for Rust and C. A language that runs its signal handlers outside of the kernel's
+//! needs more: to be asked in the middle of a wait, also where the signal came just before the
+//! system call or reached another thread.
+//!
+//! Invariant: the hook is asked in the thread that waits, and never while this library holds a lock.
+//! A thread asks at most once in a [`SLICE`], or when a signal handler has run; the slice outlives
+//! the waits, so that a call that waits often and briefly asks as well. A wait that need not sleep
+//! does not ask.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What becomes of a wait that was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on where it is: a thread keeps its place among those that wait for the same thing.
+    GoOn,
+    /// It ends with [`Interrupted`](ErrorKind::Interrupted).
+    Stop,
+}
+
+/// The longest time from one question to the next, in a thread that waits.
+pub(crate) const SLICE: Duration = Duration::from_millis(250);
+
+static HOOK: OnceLock<fn() -> Verdict> = OnceLock::new();
+
+thread_local! {
+    /// When this thread asks next.
+    static DUE: Cell<Deadline> = const { Cell::new(Deadline::at_ns(0)) };
+    /// Whether this library has started the thread: no caller of it can be interrupted.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    #[cfg(test)]
+    static TEST_HOOK: Cell<Option<fn() -> Verdict>> = const { Cell::new(None) };
+}
+
+/// Sets the hook of this process, once and for good.
+///
+/// From now on each thread that waits in this library asks the hook: when a signal handler has run,
+/// and every 250 ms. [`Verdict::GoOn`] lets the wait go on, and [`Verdict::Stop`] ends it with
+/// [`Interrupted`](ErrorKind::Interrupted). Nothing else interrupts a call then. In the middle of a
+/// message of [`atomic`](crate::atomic), where a signal handler alone interrupts nothing, `Stop` has
+/// the message given up. Calls that need not wait do not ask, and neither do the threads that this
+/// library starts by itself.
+///
+/// The hook may take its time, run signal handlers of the language that it speaks for, and call this
+/// library, but not the very handle whose call asks. It must not panic. No lock of this library is
+/// held while it runs.
+///
+/// # Errors
+///
+/// `Invalid`: there is one already.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::thread;
+/// use std::time::Duration;
+///
+/// use pipework::interrupt::{Verdict, set_hook};
+/// use pipework::{Deadline, ErrorKind, atomic};
+///
+/// static STOPPED: AtomicBool = AtomicBool::new(false);
+///
+/// set_hook(|| if STOPPED.load(Ordering::Relaxed) { Verdict::Stop } else { Verdict::GoOn })?;
+/// let (mut reader, _writer) = atomic::pair()?;
+/// let waiting = thread::spawn(move || reader.recv(Deadline::NEVER).map(|_| ()).unwrap_err());
+/// // As a handler of SIGTERM would.
+/// STOPPED.store(true, Ordering::Relaxed);
+/// assert_eq!(waiting.join().unwrap().kind(), ErrorKind::Interrupted);
+/// # Ok::<(), pipework::Error>(())
+/// ```
+pub fn set_hook(hook: fn() -> Verdict) -> Result<()> {
+    HOOK.set(hook).map_err(|_| Error::new(ErrorKind::Invalid, "set interrupt hook"))
+}
+
+fn hook() -> Option<fn() -> Verdict> {
+    #[cfg(test)]
+    return TEST_HOOK.get();
+    #[cfg(not(test))]
+    HOOK.get().copied().filter(|_| !IS_OURS.get())
+}
+
+/// Whether a hook is to be asked in this thread.
+pub(crate) fn is_hooked() -> bool {
+    hook().is_some()
+}
+
+/// Whether a call may wait in the kernel for as long as that takes. Nothing could be asked there.
+pub(crate) fn kernel_may_wait(deadline: Deadline) -> bool {
+    deadline.is_never() && !is_hooked()
+}
+
+/// Has this thread never ask. For threads that this library starts.
+pub(crate) fn is_our_thread() {
+    IS_OURS.set(true);
+}
+
+/// The time until this thread asks; `None` without a hook.
+pub(crate) fn left() -> Option<Duration> {
+    hook().and_then(|_| due().remaining())
+}
+
+/// A signal handler has run: this thread asks next time. False without a hook.
+pub(crate) fn signal_came() -> bool {
+    let is_hooked = is_hooked();
+    if is_hooked {
+        DUE.set(Deadline::now());
+    }
+    is_hooked
+}
+
+/// Asks the hook, if this thread's slice is over. To be called where a wait may end and nothing is
+/// lost, with no lock held.
+pub(crate) fn asked() -> Option<Verdict> {
+    let hook = hook()?;
+    if !due().has_passed() {
+        return None;
+    }
+    // A wait inside the hook has slices of its own.
+    DUE.set(Deadline::after(SLICE));
+    let verdict = hook();
+    DUE.set(Deadline::after(SLICE));
+    Some(verdict)
+}
+
+/// Whether the hook, if it was to be asked, has said that the wait is to end.
+pub(crate) fn is_stopped() -> bool {
+    asked() == Some(Verdict::Stop)
+}
+
+/// Whether to make a system call again that a signal handler has ended. False without a hook.
+pub(crate) fn goes_on() -> bool {
+    signal_came() && !is_stopped()
+}
+
+/// When this thread asks next. A slice that ended long ago belongs to waits that ended long ago.
+fn due() -> Deadline {
+    let (due, now_ns) = (DUE.get(), Deadline::now().as_ns());
+    if now_ns.saturating_sub(due.as_ns()) < SLICE.as_nanos() as i64 {
+        return due;
+    }
+    let due = Deadline::after(SLICE);
+    DUE.set(due);
+    due
+}
+
+/// Runs `run` with a hook for this thread alone.
+#[cfg(test)]
+pub(crate) fn with_hook<T>(hook: fn() -> Verdict, run: impl FnOnce() -> T) -> T {
+    TEST_HOOK.set(Some(hook));
+    let done = run();
+    TEST_HOOK.set(None);
+    done
+}
