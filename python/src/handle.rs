@@ -1,10 +1,11 @@
 //! One end of something, as Python holds it: any thread may call it, one at a time, and any thread
 //! may close it.
 //!
-//! A call takes the end out of its handle for as long as one slice of a wait lasts, and puts it
-//! back. Between slices Python's signal handlers run, and they, or another thread, may use the end
-//! meanwhile. Nothing here is locked while a thread waits, and what is locked is so under the
-//! interpreter lock only, so that no child can inherit a lock.
+//! A call takes the end out of its handle until the core asks whether to go on, and puts it back.
+//! Then Python's signal handlers run, and they, or another thread, may use the end before the call
+//! takes its turn again. A call that cannot be made again keeps the end until it is done. Nothing
+//! here is locked while a thread waits, and what is locked is so under the interpreter lock only, so
+//! that no child can inherit a lock.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -12,6 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, Thread, ThreadId};
+use std::time::Duration;
 
 use pipework::{Deadline, ErrorKind};
 use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
@@ -20,7 +22,7 @@ use pyo3::types::PyDict;
 
 use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::locked::Locked;
-use crate::wait::{again, in_slices, report_raised, slice};
+use crate::wait::{Used, report_raised, wait};
 
 pub(crate) struct Handle<T: Send> {
     /// What it is, for messages: "reader".
@@ -28,7 +30,7 @@ pub(crate) struct Handle<T: Send> {
     /// Whether a forked child has only a copy of it, with nobody at the other end.
     is_of_one_process: bool,
     state: Locked<State<T>>,
-    /// Set once, under the lock of the state.
+    /// Set once, under the lock of the state. Calls that keep the end look at it while they wait.
     closed: Arc<AtomicBool>,
 }
 
@@ -36,8 +38,8 @@ struct State<T> {
     /// None while a call has it, or once it is closed.
     end: Option<Box<T>>,
     holder: Option<ThreadId>,
-    /// Who wants it next, in order. Nobody else takes it meanwhile, or a call that goes on slice
-    /// after slice would have it for ever.
+    /// The threads that want it next, in order. No other takes it meanwhile, or a call that is made
+    /// again and again would have it for ever.
     waiting: VecDeque<Thread>,
     /// `forks()` in the process of these threads. A forked child inherits the notes, but not the
     /// threads.
@@ -66,18 +68,30 @@ impl<T: Send> Handle<T> {
         Handle { noun, is_of_one_process, state: Locked::new(state), closed: Arc::default() }
     }
 
-    /// Makes `call` with the end, again after each signal and slice, until it ends in something
-    /// else. It gives the interpreter lock away by itself where it waits, and loses nothing when it
-    /// ends early.
+    /// Makes `call` with the end, again after each interruption, until it ends in something else. It
+    /// gives the interpreter lock away by itself where it waits, and loses nothing when it ends
+    /// early.
     pub(crate) fn wait<O, E: Raise>(
         &self,
         py: Python<'_>,
         deadline: Deadline,
         op: &'static str,
-        mut call: impl FnMut(&mut T, Deadline) -> Result<O, E>,
+        mut call: impl FnMut(&mut T) -> Result<O, E>,
     ) -> PyResult<O> {
-        let done = in_slices(py, deadline, |slice| Ok(call(&mut *self.turn(py, deadline, op)?, slice)));
-        done?.or_raise(py)
+        wait(py, &Used::Turn, || Ok(call(&mut *self.turn(py, deadline, op)?)))?.or_raise(py)
+    }
+
+    /// As [`Handle::wait`], for a call that loses something when it ends early: it keeps the end, and
+    /// only an exception, or a `close`, interrupts it.
+    pub(crate) fn hold<O, E: Raise>(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        op: &'static str,
+        mut call: impl FnMut(&mut T) -> Result<O, E>,
+    ) -> PyResult<O> {
+        let used = Used::Held(Arc::clone(&self.closed));
+        wait(py, &used, || Ok(call(&mut *self.turn(py, deadline, op)?)))?.or_raise(py)
     }
 
     /// Makes a call that does not wait. Where another thread has the end, this one waits for its
@@ -102,7 +116,7 @@ impl<T: Send> Handle<T> {
     }
 
     /// Closes the handle: `parting` gets the end, at once, or from a call that has it as soon as
-    /// that leaves it, within a slice. A second time does nothing.
+    /// that leaves it, within 250 ms. A second time does nothing.
     pub(crate) fn close(&self, py: Python<'_>, parting: impl FnOnce(Python<'_>, Box<T>) + Send + 'static) {
         let parting: Parting<T> = Box::new(parting);
         let left = self.state.with(|state| {
@@ -137,27 +151,23 @@ impl<T: Send> Handle<T> {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// The mark that the handle is closed, for calls that must look at it in the middle.
-    pub(crate) fn closed(&self) -> &Arc<AtomicBool> {
-        &self.closed
-    }
-
     fn turn(&self, py: Python<'_>, deadline: Deadline, op: &'static str) -> PyResult<Turn<'_, T>> {
         if let Some(turn) = self.try_turn(py, op)? {
             return Ok(turn);
         }
         let _place = Place::behind_the_others(self);
-        again(py, || {
+        loop {
             if let Some(turn) = self.try_turn(py, op)? {
-                return Ok(Some(turn));
+                return Ok(turn);
             }
             if deadline.has_passed() {
                 return Err(of_kind(py, ErrorKind::TimedOut, op, "another thread is using it"));
             }
-            let time = slice(deadline).remaining().expect("a slice ends");
+            // Nothing of the core waits here, so nobody asks but this loop.
+            let time = deadline.remaining().map_or(UNTIL_SIGNALS, |left| left.min(UNTIL_SIGNALS));
             py.detach(|| thread::park_timeout(time));
-            Ok(None)
-        })
+            py.check_signals()?;
+        }
     }
 
     /// The end, if nobody has it and nobody else is next.
@@ -209,6 +219,9 @@ impl<T: Send> Handle<T> {
         Ok(end)
     }
 }
+
+/// The longest time without a look at signals, where another thread has the end.
+const UNTIL_SIGNALS: Duration = Duration::from_millis(250);
 
 /// Why there is no turn.
 enum Refused {

@@ -31,6 +31,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     error::add_to(module)?;
     handle::watch_forks(module.py())?;
+    wait::add_hook(module.py())?;
     task::add_to(module)?;
     fd::add_to(module)?;
     pipe::add_to(module)?;

@@ -69,10 +69,10 @@ impl PipeReader {
         deadline: Deadline,
         mut take: impl FnMut(&[u8], &[u8]) -> (T, usize),
     ) -> PyResult<T> {
-        self.handle.wait(py, deadline, RECV, |end, slice| {
+        self.handle.wait(py, deadline, RECV, |end| {
             let reader = end.get_mut();
             if reader.is_empty() {
-                py.detach(|| reader.peek(1, slice).map(drop))
+                py.detach(|| reader.peek(1, deadline).map(drop))
                     .map_err(|error| Ended::of(py, Peeked(error), &self.failure))?;
             }
             take_now(py, reader, &self.failure, &mut take)
@@ -146,9 +146,10 @@ impl PipeReader {
     #[pyo3(signature = (fd, n=None, timeout=None))]
     fn copy_to_fd(&self, py: Python<'_>, fd: i32, n: Option<u64>, timeout: Option<Timeout>) -> PyResult<u64> {
         let (fd, n, mut total) = (borrow(py, fd)?, n.unwrap_or(u64::MAX), 0);
-        self.handle.wait(py, until(timeout), "pipe copy to descriptor", |end, slice| {
+        let deadline = until(timeout);
+        self.handle.wait(py, deadline, "pipe copy to descriptor", |end| {
             let reader = end.get_mut();
-            let done = py.detach(|| reader.copy_to_fd(fd, n - total, slice));
+            let done = py.detach(|| reader.copy_to_fd(fd, n - total, deadline));
             add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.failure))
         })
     }
@@ -204,10 +205,10 @@ impl PipeWriter {
     /// much.
     #[pyo3(signature = (data, timeout=None))]
     fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
-        let data: &[u8] = &data;
-        self.handle.wait(py, until(timeout), SEND, |end, slice| {
+        let (data, deadline): (&[u8], _) = (&data, until(timeout));
+        self.handle.wait(py, deadline, SEND, |end| {
             let writer = end.get_mut();
-            let sent = py.detach(|| writer.send(data, slice));
+            let sent = py.detach(|| writer.send(data, deadline));
             sent.map_err(|error| Ended::of(py, error, &self.failure))
         })
     }
@@ -231,15 +232,15 @@ impl PipeWriter {
     /// before it failed.
     #[pyo3(signature = (data, timeout=None))]
     fn send_all(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
-        let data: &[u8] = &data;
+        let (data, deadline): (&[u8], _) = (&data, until(timeout));
         let mut total = 0;
-        self.handle.wait(py, until(timeout), SEND, |end, slice| {
+        self.handle.wait(py, deadline, SEND, |end| {
             let writer = end.get_mut();
             let rest = &data[total as usize..];
             let space = writer.capacity() - writer.len();
             let done = match rest.len() <= space.min(SMALL) {
-                true => writer.send_all(rest, slice),
-                false => py.detach(|| writer.send_all(rest, slice)),
+                true => writer.send_all(rest, deadline),
+                false => py.detach(|| writer.send_all(rest, deadline)),
             };
             let done = add_up(&mut total, done.map(|()| rest.len() as u64));
             done.map(|total| total as usize).map_err(|error| Ended::of(py, error, &self.failure))
@@ -264,9 +265,10 @@ impl PipeWriter {
         timeout: Option<Timeout>,
     ) -> PyResult<u64> {
         let (fd, n, mut total) = (borrow(py, fd)?, n.unwrap_or(u64::MAX), 0);
-        self.handle.wait(py, until(timeout), "pipe copy from descriptor", |end, slice| {
+        let deadline = until(timeout);
+        self.handle.wait(py, deadline, "pipe copy from descriptor", |end| {
             let writer = end.get_mut();
-            let done = py.detach(|| writer.copy_from_fd(fd, n - total, slice));
+            let done = py.detach(|| writer.copy_from_fd(fd, n - total, deadline));
             add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.failure))
         })
     }

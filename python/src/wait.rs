@@ -1,16 +1,18 @@
-//! The one wait of this face: time-outs, and signals.
+//! The one wait of this binding: time-outs, and signals.
 //!
-//! Python's signal handlers run between two steps of the interpreter, so a wait must come back to
-//! it: at once when a system call was interrupted, and four times a second besides, for a signal
-//! may reach another thread, may arrive just before the system call, and may have a handler that
-//! lets system calls go on. Deadlines are absolute, so nothing grows longer by being taken up
-//! again.
+//! Python's signal handlers run between two steps of the interpreter. A wait of the core asks
+//! [`hook`] whether to go on, when a system call was interrupted and four times a second besides,
+//! for a signal may reach another thread, may arrive just before the system call, and may have a
+//! handler that lets system calls go on. The hook runs Python's handlers in the middle of the call;
+//! what they raise is kept, ends the call, and is raised there. Only where handlers may use the very
+//! end that the call has taken out of its handle, the call ends first, and is made again.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use pipework::interrupt::{Verdict, set_hook};
 use pipework::{Deadline, ErrorKind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -71,6 +73,89 @@ pub(crate) fn until(timeout: Option<Timeout>) -> Deadline {
     timeout.map_or(Deadline::NEVER, |timeout| timeout.0)
 }
 
+/// Lets the core ask this binding whether waits go on.
+pub(crate) fn add_hook(py: Python<'_>) -> PyResult<()> {
+    set_hook(hook).or_raise(py)
+}
+
+/// What a call has in hand while it waits.
+#[derive(Clone, Default)]
+pub(crate) enum Used {
+    /// Nothing that could be closed.
+    #[default]
+    Nothing,
+    /// The end of a handle, which signal handlers and other threads may use before the call is made
+    /// again. That costs it nothing.
+    Turn,
+    /// Something that the call keeps until it is done. This is the mark that it was closed.
+    Held(Arc<AtomicBool>),
+}
+
+impl Used {
+    fn is_closed(&self) -> bool {
+        matches!(self, Used::Held(closed) if closed.load(Ordering::Relaxed))
+    }
+}
+
+thread_local! {
+    /// What a signal handler has raised in [`hook`].
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+    /// What the call of this thread has in hand.
+    static USED: RefCell<Used> = const { RefCell::new(Used::Nothing) };
+}
+
+/// Makes `call` until a signal is no longer what ends it. `call` gives the interpreter lock away by
+/// itself, and loses nothing when it ends early. What a signal handler has raised counts more than
+/// what the call came to; `call` itself may be refused, which ends the wait. What the core said is
+/// left to the caller, who may have to tell it from that.
+pub(crate) fn wait<T, E: Raise>(
+    py: Python<'_>,
+    used: &Used,
+    mut call: impl FnMut() -> PyResult<Result<T, E>>,
+) -> PyResult<Result<T, E>> {
+    loop {
+        let outer = USED.replace(used.clone());
+        let done = call();
+        USED.set(outer);
+        if let Some(raised) = RAISED.take() {
+            return Err(raised);
+        }
+        let done = done?;
+        if !done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
+            return Ok(done);
+        }
+        py.check_signals()?;
+    }
+}
+
+/// Whether a wait of the core goes on. It is called in the thread that waits, mostly without the
+/// interpreter lock.
+fn hook() -> Verdict {
+    let used = USED.take();
+    let verdict = if matches!(used, Used::Turn) || has_raised() || used.is_closed() {
+        Verdict::Stop
+    } else {
+        Verdict::GoOn
+    };
+    USED.set(used);
+    verdict
+}
+
+/// Runs signal handlers, which may raise, and may call all of this again.
+fn has_raised() -> bool {
+    // Where the interpreter is going, there is nobody to run them.
+    let ran = Python::try_attach(|py| py.check_signals().map_err(|raised| RAISED.set(Some(raised))));
+    ran.is_some_and(|ran| ran.is_err())
+}
+
+/// Tells of what was raised where nobody can catch it, as Python does with what `__del__` raises.
+pub(crate) fn report_raised(py: Python<'_>) {
+    if let Some(raised) = RAISED.take() {
+        raised.write_unraisable(py, None);
+    }
+}
+
+// what follows goes with reqrep
 /// Asks again and again until `ask` has an answer, and runs Python's signal handlers in between:
 /// the one loop of this face that waits. `ask` gives the interpreter lock away by itself; if it may
 /// block without being interrupted by signals, then for no longer than a [`slice`].
@@ -89,18 +174,8 @@ pub(crate) fn slice(deadline: Deadline) -> Deadline {
     deadline.capped(SLICE)
 }
 
-/// Makes `call` until it ends in something else than a signal or the end of a slice. `call` gives
-/// the interpreter lock away by itself, and loses nothing when it ends early.
-pub(crate) fn wait<T, E: Raise>(
-    py: Python<'_>,
-    deadline: Deadline,
-    mut call: impl FnMut(Deadline) -> Result<T, E>,
-) -> PyResult<T> {
-    in_slices(py, deadline, |slice| Ok(call(slice)))?.or_raise(py)
-}
-
-/// As [`wait`], for a call that may also be refused, which ends the wait. What the core said is
-/// left to the caller, who may have to tell it from what a signal handler has raised.
+/// Makes `call` slice by slice, until it ends in something else than a signal or the end of a slice.
+/// It gives the interpreter lock away by itself, and loses nothing when it ends early.
 pub(crate) fn in_slices<T, E: Raise>(
     py: Python<'_>,
     deadline: Deadline,
@@ -118,42 +193,10 @@ fn is_early(kind: ErrorKind, deadline: Deadline) -> bool {
     kind == ErrorKind::Interrupted || kind == ErrorKind::TimedOut && !deadline.has_passed()
 }
 
-/// Runs Python's signal handlers, or tells what they raised when [`go_on`] ran them.
+/// Runs Python's signal handlers, or tells what they raised when [`hook`] ran them.
 fn attend(py: Python<'_>) -> PyResult<()> {
     match RAISED.take() {
         Some(raised) => Err(raised),
         None => py.check_signals(),
-    }
-}
-
-thread_local! {
-    /// What a signal handler has raised inside a call of the core that cannot hand it on.
-    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
-    /// Whether the handle was closed that such a call of this thread uses.
-    static CLOSED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
-}
-
-/// For calls of the core that cannot just end and be made again, and ask instead: runs signal
-/// handlers, and keeps what they raise for [`attend`].
-pub(crate) fn go_on() -> bool {
-    let closed =
-        CLOSED.with_borrow(|closed| closed.as_ref().is_some_and(|closed| closed.load(Ordering::Relaxed)));
-    let ran =
-        || Python::try_attach(|py| py.check_signals().map_err(|raised| RAISED.set(Some(raised))).is_ok());
-    !closed && ran().unwrap_or(true)
-}
-
-/// Makes a call that asks [`go_on`], for a handle with that mark.
-pub(crate) fn asking<T>(closed: &Arc<AtomicBool>, call: impl FnOnce() -> T) -> T {
-    let outer = CLOSED.replace(Some(Arc::clone(closed)));
-    let done = call();
-    CLOSED.set(outer);
-    done
-}
-
-/// Tells of what was raised where nobody can catch it, as Python does with what `__del__` raises.
-pub(crate) fn report_raised(py: Python<'_>) {
-    if let Some(raised) = RAISED.take() {
-        raised.write_unraisable(py, None);
     }
 }

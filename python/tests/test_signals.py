@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pipework import atomic
+from pipework import atomic, fd
 from support import SOON, Alarm, after, ctrl_c_after, signal_after
 
 
@@ -130,6 +130,79 @@ def test_a_handler_inside_a_message_cannot_send_another() -> None:
     with pytest.raises(RuntimeError, match="under way"), signal_after(0.05, handler=lambda: (writer.send(b"x"), None)[1]):
         writer.send(bytes(1_000_000))
     del reader
+
+
+def test_a_handler_inside_a_message_may_close_it_and_use_other_ends() -> None:
+    reader, writer = atomic.pair()
+    other_reader, other = atomic.pair()
+
+    def handler() -> None:
+        other.send(b"nested")
+        assert other_reader.recv(SOON) == b"nested"
+        writer.close()
+
+    with pytest.raises(ValueError, match="is closed"), signal_after(0.05, handler=handler):
+        writer.send(bytes(1_000_000))
+    assert [type(item) for item in reader] == [atomic.Torn]
+
+
+def test_a_handler_that_raises_in_a_wait_of_a_handler_ends_both() -> None:
+    reader, writer = atomic.pair()
+    depth: list[str] = []
+
+    def inner() -> None:
+        depth.append("inner")
+        raise ZeroDivisionError
+
+    def outer() -> None:
+        depth.append("outer")
+        with signal_after(0.05, handler=inner):
+            fd.poll([], SOON)
+
+    with pytest.raises(ZeroDivisionError), signal_after(0.05, handler=outer):
+        writer.send(bytes(1_000_000))
+    assert depth == ["outer", "inner"]
+    # Nothing is left of it: the next wait is as any.
+    assert fd.poll([], 0.01) == []
+    del reader
+
+
+def test_messages_that_were_sent_before_a_handler_raises_do_not_hide_the_exception() -> None:
+    reader, writer = atomic.pair()
+    with pytest.raises(Alarm), signal_after(0.05):
+        writer.send_many([bytes(10_000)] * 100)
+    del reader
+
+
+def test_a_closed_writer_does_not_end_other_waits_of_its_handler() -> None:
+    """What the handler calls is no part of the call that it interrupts."""
+    reader, writer = atomic.pair()
+    took: list[float] = []
+
+    def handler() -> None:
+        writer.close()
+        began = time.monotonic()
+        assert fd.poll([], 0.6) == []
+        took.append(time.monotonic() - began)
+
+    with pytest.raises(ValueError, match="is closed"), signal_after(0.05, handler=handler):
+        writer.send(bytes(1_000_000))
+    assert took[0] >= 0.6
+    del reader
+
+
+def test_waits_of_other_threads_go_on_while_the_main_thread_handles_signals() -> None:
+    (reader, writer), (silent, other) = atomic.pair(), atomic.pair()
+    got: list[bytes] = []
+    thread = threading.Thread(target=lambda: got.append(reader.recv(SOON)))
+    thread.start()
+    rang: list[None] = []
+    with signal_after(0.05, handler=lambda: rang.append(None)), pytest.raises(TimeoutError):
+        silent.recv(0.6)
+    other.close()
+    writer.send(b"still waited for")
+    thread.join()
+    assert got == [b"still waited for"] and rang
 
 
 def test_ctrl_c_from_another_thread() -> None:

@@ -55,8 +55,8 @@ impl Reader {
     }
 
     fn next(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Py<PyAny>> {
-        self.handle.wait(py, deadline, RECV, |reader, slice| {
-            py.detach(|| reader.next_item(slice)).map(|item| item::to_python(py, item))
+        self.handle.wait(py, deadline, RECV, |reader| {
+            py.detach(|| reader.next_item(deadline)).map(|item| item::to_python(py, item))
         })?
     }
 
@@ -66,8 +66,8 @@ impl Reader {
         deadline: Deadline,
         mut take: impl FnMut(&[u8]) -> T,
     ) -> PyResult<T> {
-        self.handle.wait(py, deadline, RECV, |reader, slice| {
-            let taken = py.detach(|| reader.recv(slice)).map(|message| take(&message));
+        self.handle.wait(py, deadline, RECV, |reader| {
+            let taken = py.detach(|| reader.recv(deadline)).map(|message| take(&message));
             taken.map_err(|error| Loss::of(reader, error))
         })
     }
@@ -205,8 +205,10 @@ impl Reader {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let item = self.handle.wait(py, Deadline::NEVER, RECV, |reader, slice| {
-            unless_closed(py.detach(|| reader.next_item(slice)).map(|item| item::to_python(py, item)))
+        let item = self.handle.wait(py, Deadline::NEVER, RECV, |reader| {
+            unless_closed(
+                py.detach(|| reader.next_item(Deadline::NEVER)).map(|item| item::to_python(py, item)),
+            )
         })?;
         item.transpose()
     }
@@ -251,9 +253,9 @@ impl Reader {
     /// Raises `TooLong` once `max_unfinished` bytes lie unparsed, and `TimedOut`.
     #[pyo3(signature = (timeout=None))]
     fn read_ahead(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
-        self.handle.wait(py, until(timeout), "atomic read_ahead", |reader, slice| {
-            py.detach(|| reader.read_ahead(slice))
-        })
+        let deadline = until(timeout);
+        let call = |reader: &mut atomic::Reader| py.detach(|| reader.read_ahead(deadline));
+        self.handle.wait(py, deadline, "atomic read_ahead", call)
     }
 
     /// Waits until it is known whether the pipe has ended: True once it has, and all is given out;
@@ -269,8 +271,8 @@ impl Reader {
     /// (False, b'hello', True)
     #[pyo3(signature = (timeout=None))]
     fn wait_eof(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
-        let call = |reader: &mut atomic::Reader, slice| py.detach(|| reader.wait_eof(slice));
-        self.handle.wait(py, until(timeout), "atomic wait_eof", call)
+        let deadline = until(timeout);
+        self.handle.wait(py, deadline, "atomic wait_eof", |reader| py.detach(|| reader.wait_eof(deadline)))
     }
 
     /// Bytes that were read and not given out: what is not parsed yet, the text of a line that has
@@ -446,8 +448,8 @@ impl Messages {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
-        let message = self.reader.get().handle.wait(py, Deadline::NEVER, RECV, |reader, slice| {
-            let message = py.detach(|| reader.recv(slice)).map(|message| bytes(py, [&message]));
+        let message = self.reader.get().handle.wait(py, Deadline::NEVER, RECV, |reader| {
+            let message = py.detach(|| reader.recv(Deadline::NEVER)).map(|message| bytes(py, [&message]));
             unless_closed(message.map_err(|error| Loss::of(reader, error)))
         })?;
         message.transpose()

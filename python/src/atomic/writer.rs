@@ -15,7 +15,7 @@ use crate::fd::{borrow, take_over};
 use crate::handle::{Handle, warn_unclosed};
 use crate::interpreter;
 use crate::keywords::FilePath;
-use crate::wait::{Seconds, Timeout, asking, go_on, until, wait};
+use crate::wait::{Seconds, Timeout, Used, until, wait};
 
 const SEND: &str = "atomic send";
 
@@ -44,8 +44,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(mut writer: atomic::Writer, origin: Origin) -> Writer {
-        writer.set_interrupt_check(Some(go_on));
+    pub(super) fn new(writer: atomic::Writer, origin: Origin) -> Writer {
         Writer { handle: Handle::new("writer", writer), origin }
     }
 
@@ -53,7 +52,7 @@ impl Writer {
         self.handle.describe(noun, |writer| format!(" of descriptor {}", writer.as_fd().as_raw_fd()))
     }
 
-    /// Makes a call that listens to signals by itself: see `new`.
+    /// Makes a call that cannot just be made again: half of a message may be in the pipe.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -61,8 +60,7 @@ impl Writer {
         op: &'static str,
         mut call: impl FnMut(&mut atomic::Writer) -> pipework::Result<T> + Send,
     ) -> PyResult<T> {
-        let closed = self.handle.closed();
-        self.handle.wait(py, deadline, op, |writer, _| py.detach(|| asking(closed, || call(writer))))
+        self.handle.hold(py, deadline, op, |writer| py.detach(|| call(writer)))
     }
 
     /// Makes a call that does not wait; None while another thread is in the middle of one that
@@ -110,7 +108,10 @@ impl Writer {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Writer> {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
-        let writer = wait(py, until(timeout), |slice| py.detach(|| options.write_fifo(&path.0, slice)));
+        let deadline = until(timeout);
+        let opened =
+            wait(py, &Used::Nothing, || Ok(py.detach(|| options.write_fifo(&path.0, deadline))));
+        let writer = opened.and_then(|opened| opened.or_raise(py));
         writer.map(|writer| Writer::new(writer, origin)).map_err(|raised| at(py, raised, &path.0))
     }
 

@@ -1,6 +1,6 @@
 //! All of the bytes that were asked for, in and out.
 
-use pipework::{Deadline, fd};
+use pipework::fd;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -22,8 +22,9 @@ pub(super) fn read_full(
     timeout: Option<Timeout>,
 ) -> PyResult<Py<PyBytes>> {
     let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(n)?, 0);
-    let done = progress(py, until(timeout), &mut len, |done, slice| {
-        fd::read_full(fd, &mut buffer[done as usize..], slice).map(|len| len as u64)
+    let deadline = until(timeout);
+    let done = progress(py, &mut len, |done| {
+        fd::read_full(fd, &mut buffer[done as usize..], deadline).map(|len| len as u64)
     });
     with_data(py, done, &buffer[..len as usize])
 }
@@ -32,7 +33,7 @@ pub(super) fn read_full(
 #[pyfunction]
 pub(super) fn pread_full(py: Python<'_>, fd: i32, n: usize, offset: u64) -> PyResult<Py<PyBytes>> {
     let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(n)?, 0);
-    let done = progress(py, Deadline::NEVER, &mut len, |done, _| {
+    let done = progress(py, &mut len, |done| {
         fd::pread_full(fd, &mut buffer[done as usize..], offset + done).map(|len| len as u64)
     });
     with_data(py, done, &buffer[..len as usize])
@@ -50,23 +51,23 @@ pub(super) fn write_all(
     data: Bytes<'_, '_>,
     timeout: Option<Timeout>,
 ) -> PyResult<()> {
-    let (fd, data): (_, &[u8]) = (borrow(py, fd)?, &data);
-    let all = |done: u64, slice| {
+    let (fd, data, deadline): (_, &[u8], _) = (borrow(py, fd)?, &data, until(timeout));
+    let all = |done: u64| {
         let rest = &data[done as usize..];
-        fd::write_all(fd, rest, slice).map(|()| rest.len() as u64)
+        fd::write_all(fd, rest, deadline).map(|()| rest.len() as u64)
     };
-    progress(py, until(timeout), &mut 0, all).map(drop)
+    progress(py, &mut 0, all).map(drop)
 }
 
 /// As `write_all`, from `offset` on. The descriptor's own position stays.
 #[pyfunction]
 pub(super) fn pwrite_all(py: Python<'_>, fd: i32, data: Bytes<'_, '_>, offset: u64) -> PyResult<()> {
     let (fd, data): (_, &[u8]) = (borrow(py, fd)?, &data);
-    let all = |done: u64, _| {
+    let all = |done: u64| {
         let rest = &data[done as usize..];
         fd::pwrite_all(fd, rest, offset + done).map(|()| rest.len() as u64)
     };
-    progress(py, Deadline::NEVER, &mut 0, all).map(drop)
+    progress(py, &mut 0, all).map(drop)
 }
 
 /// Everything from the current position to the end of file.
@@ -82,8 +83,9 @@ pub(super) fn slurp(
     timeout: Option<Timeout>,
 ) -> PyResult<Py<PyBytes>> {
     let (fd, max_bytes, mut data) = (borrow(py, fd)?, max_bytes.unwrap_or(usize::MAX), Vec::new());
-    let done = progress(py, until(timeout), &mut 0, |done, slice| {
-        fd::slurp(fd, &mut data, max_bytes - done as usize, slice).map(|len| len as u64)
+    let deadline = until(timeout);
+    let done = progress(py, &mut 0, |done| {
+        fd::slurp(fd, &mut data, max_bytes - done as usize, deadline).map(|len| len as u64)
     });
     with_data(py, done, &data)
 }

@@ -22,7 +22,8 @@ pub(super) fn copy_all(
     timeout: Option<Timeout>,
 ) -> PyResult<u64> {
     let (from, to, len) = (borrow(py, from_)?, borrow(py, to)?, len.unwrap_or(u64::MAX));
-    progress(py, until(timeout), &mut 0, |done, slice| fd::copy_all(from, to, len - done, slice))
+    let deadline = until(timeout);
+    progress(py, &mut 0, |done| fd::copy_all(from, to, len - done, deadline))
 }
 
 /// As `copy_all`, through the kernel's `splice` alone. One side must be a pipe.
@@ -36,7 +37,8 @@ pub(super) fn splice_all(
     timeout: Option<Timeout>,
 ) -> PyResult<u64> {
     let (from, to, len) = (borrow(py, from_)?, borrow(py, to)?, len.unwrap_or(u64::MAX));
-    progress(py, until(timeout), &mut 0, |done, slice| fd::splice_all(from, to, len - done, slice))
+    let deadline = until(timeout);
+    progress(py, &mut 0, |done| fd::splice_all(from, to, len - done, deadline))
 }
 
 /// Sends `len` bytes of the file `source` to `socket`, beginning at `offset`, or everything that
@@ -54,7 +56,6 @@ pub(super) fn sendfile_all(
     timeout: Option<Timeout>,
 ) -> PyResult<u64> {
     let (to, from, len) = (borrow(py, socket)?, borrow(py, source)?, len.unwrap_or(u64::MAX));
-    progress(py, until(timeout), &mut 0, |done, slice| {
-        fd::sendfile_all(to, from, offset + done, len - done, slice)
-    })
+    let deadline = until(timeout);
+    progress(py, &mut 0, |done| fd::sendfile_all(to, from, offset + done, len - done, deadline))
 }

@@ -29,11 +29,12 @@ pub(super) fn send_many(
     let bytes = datagrams.iter().map(|(data, _)| data.extract()).collect::<PyResult<Vec<Bytes<'_, '_>>>>()?;
     let pairs = bytes.iter().zip(&datagrams).map(|(data, (_, to))| (&**data, to.as_ref().map(|to| &to.0)));
     let datagrams: Vec<(&[u8], Option<&SocketAddrAny>)> = pairs.collect();
-    let all = |done: u64, slice| {
+    let deadline = until(timeout);
+    let all = |done: u64| {
         let rest = &datagrams[done as usize..];
-        fd::send_many(fd, rest, slice).map(|()| rest.len() as u64)
+        fd::send_many(fd, rest, deadline).map(|()| rest.len() as u64)
     };
-    progress(py, until(timeout), &mut 0, all).map(drop)
+    progress(py, &mut 0, all).map(drop)
 }
 
 /// What has come, its sender, and whether the end is lost.
@@ -57,9 +58,9 @@ impl InboxCore {
     /// whether the end is lost.
     #[pyo3(signature = (fd, timeout=None))]
     fn recv(&self, py: Python<'_>, fd: i32, timeout: Option<Timeout>) -> PyResult<Vec<Come>> {
-        let fd = borrow(py, fd)?;
-        self.handle.wait(py, until(timeout), "fd recv many", |inbox, slice| {
-            py.detach(|| inbox.recv(fd, slice))?;
+        let (fd, deadline) = (borrow(py, fd)?, until(timeout));
+        self.handle.wait(py, deadline, "fd recv many", |inbox| {
+            py.detach(|| inbox.recv(fd, deadline))?;
             let come = inbox.iter().map(|datagram| {
                 let from = to_python(py, datagram.from)?;
                 Ok((PyBytes::new(py, datagram.bytes).unbind(), from, datagram.is_cut))

@@ -1,12 +1,11 @@
 //! Waiting for many descriptors.
 
-use pipework::ErrorKind;
 use pipework::fd::{self, PollFd, PollFlags};
 use pyo3::prelude::*;
 
 use super::raw::borrow;
 use crate::error::OrRaise;
-use crate::wait::{Timeout, again, slice, until};
+use crate::wait::{Timeout, Used, until, wait};
 
 /// Waits until one of the descriptors is ready for what is asked of it: pairs of a descriptor and
 /// `POLLIN`, `POLLOUT` and the like.
@@ -26,14 +25,7 @@ pub(super) fn poll(
         .map(|(fd, (_, events))| PollFd::from_borrowed_fd(*fd, PollFlags::from_bits_retain(*events)))
         .collect();
     let deadline = until(timeout);
-    let done = again(py, || {
-        Ok(match py.detach(|| fd::poll(&mut polled, slice(deadline))) {
-            Ok(0) if !deadline.has_passed() => None,
-            Err(error) if error.kind() == ErrorKind::Interrupted => None,
-            done => Some(done),
-        })
-    });
-    done?.or_raise(py)?;
+    wait(py, &Used::Nothing, || Ok(py.detach(|| fd::poll(&mut polled, deadline))))?.or_raise(py)?;
     let ready = polled.iter().zip(fds).map(|(polled, (number, _))| (number, polled.revents().bits()));
     Ok(ready.filter(|(_, revents)| *revents != 0).collect())
 }

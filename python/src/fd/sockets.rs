@@ -6,7 +6,6 @@
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
-use pipework::ErrorKind;
 use pipework::fd::{self, PollFd, PollFlags, SocketAddrAny};
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
@@ -21,7 +20,7 @@ use super::raw::{borrow, set_option_bytes};
 use crate::buffer::{Bytes, bytes};
 use crate::error::OrRaise;
 use crate::imports::Import;
-use crate::wait::again;
+use crate::wait::{Used, wait};
 
 pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(socket, module)?)?;
@@ -43,10 +42,12 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Makes one system call, and again after a signal whose handlers raise nothing.
 fn call<T: Send>(py: Python<'_>, call: impl Fn() -> Result<T, Errno> + Sync) -> PyResult<T> {
-    again(py, || match py.detach(&call) {
-        Err(Errno::INTR) => Ok(None),
-        done => done.map(Some).map_err(|errno| refused(py, errno)),
-    })
+    loop {
+        match py.detach(&call) {
+            Err(Errno::INTR) => py.check_signals()?,
+            done => return done.map_err(|errno| refused(py, errno)),
+        }
+    }
 }
 
 /// The kernel's refusal, as the functions of `os` raise it.
@@ -130,15 +131,11 @@ fn connect(py: Python<'_>, fd: i32, address: &Bound<'_, PyAny>) -> PyResult<()> 
         Err(Errno::INTR) => py.check_signals()?,
         done => return done.map_err(|errno| refused(py, errno)),
     }
-    call(py, || {
-        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-        fd::poll(&mut polled, pipework::Deadline::NEVER).map_err(|error| match error.kind() {
-            ErrorKind::Interrupted => Errno::INTR,
-            // Only a signal is a reason to try again.
-            _ => error.errno().map_or(Errno::IO, Errno::from_raw_os_error),
-        })?;
-        net::sockopt::socket_error(fd)?
-    })
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    let connected = || Ok(py.detach(|| fd::poll(&mut polled, pipework::Deadline::NEVER)));
+    wait(py, &Used::Nothing, connected)?.or_raise(py)?;
+    let connected = net::sockopt::socket_error(fd).and_then(|connected| connected);
+    connected.map_err(|errno| refused(py, errno))
 }
 
 /// Ends a direction of a connection: 0 for reading, 1 for writing, 2 for both.

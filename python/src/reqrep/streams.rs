@@ -108,13 +108,13 @@ impl Stream {
         if self.parts.is_closed() {
             return Ok(None);
         }
-        let mut is_ours = false;
-        let part = self.parts.wait(py, deadline(self.each), STREAM, |stream, slice| {
+        let (mut is_ours, deadline) = (false, deadline(self.each));
+        let part = self.parts.wait(py, deadline, STREAM, |stream| {
             is_ours = true;
             if self.client.is_closed() {
                 return Err(Ended::ClientClosed);
             }
-            py.detach(|| stream.next_part(slice)).map_err(Ended::Error)
+            py.detach(|| stream.next_part(deadline)).map_err(Ended::Error)
         });
         // Not where another thread has the stream.
         if is_ours && !matches!(part, Ok(Some(_))) {
