@@ -83,7 +83,8 @@
  * 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
  * 7. Signals. A handler that ran ends a wait with PWK_INTERRUPTED, and nothing is lost: call
  *    again. (Only pwk_client_call has cancelled its call by then, and pwk_atomic_writer_close has
- *    closed.) No function but pwk_version may be called in a handler.
+ *    closed.) A program may set a function that decides instead: pwk_set_interrupt_hook. No function
+ *    but pwk_version may be called in a handler.
  * 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
  *    comes from here. Descriptors that are passed in are lent for the call, unless a pwk_fd_how
  *    says otherwise; those that come out are the program's, and closed when another program is
@@ -224,6 +225,35 @@ pwk_deadline pwk_in_ns(int64_t ns);
 
 /* Nanoseconds that are left until then: 0 if it has passed, INT64_MAX if it never does. */
 int64_t pwk_left_ns(pwk_deadline deadline);
+
+/* -------------------------------------------------------------------------------------------------
+ * The interrupt hook: a function of the program that says whether waits go on.
+ */
+
+/*
+ * Sets the interrupt hook of this process, once and for good: a function that each thread asks
+ * while it waits in this library, when a signal handler has run, and every 250 ms. After a true the
+ * wait goes on where it is. After a false the call ends with PWK_INTERRUPTED, also inside a message,
+ * which is then given up and not delivered. Nothing else interrupts a call then. So a signal that
+ * comes just before a call, or that another thread gets, is not slept through:
+ *
+ * ```text
+ * static volatile sig_atomic_t is_stopped;
+ * static void stop(int signal) { (void)signal; is_stopped = 1; }
+ * static bool go_on(void) { return !is_stopped; }
+ *
+ * signal(SIGTERM, stop);
+ * pwk_set_interrupt_hook(go_on, NULL);
+ * ```
+ *
+ * The function is called in the thread that waits, with no lock of the library held. It may take
+ * its time, and use other handles than the one whose call asks. It must return, and not by a jump.
+ * Calls that need not wait do not ask, and neither do threads of the library. pwk_atomic_writer_free
+ * asks as well, and after a false drops what is pending.
+ *
+ * Fails with PWK_INVALID if there is one already.
+ */
+pwk_status pwk_set_interrupt_hook(bool (*go_on)(void), pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Bytes that are lent, and memory that the library grows.

@@ -82,7 +82,8 @@
 //! 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
 //! 7. Signals. A handler that ran ends a wait with PWK_INTERRUPTED, and nothing is lost: call
 //!    again. (Only pwk_client_call has cancelled its call by then, and pwk_atomic_writer_close has
-//!    closed.) No function but pwk_version may be called in a handler.
+//!    closed.) A program may set a function that decides instead: pwk_set_interrupt_hook. No function
+//!    but pwk_version may be called in a handler.
 //! 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
 //!    comes from here. Descriptors that are passed in are lent for the call, unless a pwk_fd_how
 //!    says otherwise; those that come out are the program's, and closed when another program is
@@ -96,7 +97,8 @@
 // - `error.rs` is what every function returns.
 // - `edge.rs` is the wall: pointers, structs and descriptors of C, and panics that end there. The
 //   types of arguments (`In`, `InOut`, `Out`, `Handle`, `Lent`, `Space`, `Number`) are in it.
-// - `text.rs`, `version.rs`, `deadline.rs`, `bytes.rs`, `descriptor.rs`: what all rooms share.
+// - `text.rs`, `version.rs`, `deadline.rs`, `interrupt.rs`, `bytes.rs`, `descriptor.rs`: what all
+//   rooms share.
 // - A room is a folder, with a file for each type of handle: `atomic/` has `options.rs`, `item.rs`,
 //   `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs` and
 //   `server.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
@@ -115,6 +117,7 @@ pub mod edge;
 pub mod text;
 pub mod version;
 pub mod deadline;
+pub mod interrupt;
 pub mod bytes;
 pub mod descriptor;
 pub mod atomic;

@@ -2,7 +2,6 @@
 //! calls that fail on order.
 
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -12,6 +11,7 @@ use super::fuzzing::{self, decode, naive};
 use super::*;
 use crate::error::ErrorKind;
 use crate::fd::NOSIGNAL_REFUSED;
+use crate::interrupt::{Verdict, with_hook};
 use crate::sys::fault::{Fault, KERNEL, all_met, order, with_deadly_sigpipe};
 
 // -------------------- the decoder and its specification
@@ -744,13 +744,12 @@ fn text_that_was_printed_in_part_is_not_printed_again() {
     }
     // What is asked whether to go on goes on with the rest.
     let (mut writer, mut printed) = new();
-    writer.set_interrupt_check(Some(|| true));
     order("write", 0, Fault::Short(3));
     order("write", 0, os(libc::EINTR));
     order("write", 0, Fault::Short(1));
     order("write", 0, os(libc::EAGAIN));
     order("poll", 0, os(libc::EINTR));
-    writer.send("hello", Deadline::NEVER).unwrap();
+    with_hook(|| Verdict::GoOn, || writer.send("hello", Deadline::NEVER).unwrap());
     assert!(all_met());
     assert_eq!(printed(), "hello\n");
     // Messages that were printed whole count as sent, and only those.
@@ -924,26 +923,32 @@ fn a_deadline_that_has_passed_is_not_spun_away() {
 }
 
 #[test]
-fn the_interrupt_check_decides_whether_a_message_goes_on() {
+fn the_interrupt_hook_decides_whether_a_message_goes_on() {
+    thread_local! {
+        static ANSWERS: std::cell::RefCell<Vec<Verdict>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    fn answer() -> Verdict {
+        ANSWERS.with_borrow_mut(Vec::pop).unwrap_or(Verdict::Stop)
+    }
     let (mut reader, mut writer) = pair().unwrap();
-    // A signal, and the end of a quarter of a second: asked twice, and told to go on once.
-    let answers = Arc::new(Mutex::new(vec![false, true]));
-    let asked = Arc::clone(&answers);
-    writer.set_interrupt_check(Some(move || asked.lock().unwrap().pop().unwrap_or(false)));
-    order("write_nowait", 5, os(libc::EINTR));
-    assert_eq!(
-        kind(writer.send(vec![1; 1 << 20], Deadline::NEVER).map(drop)),
-        Err((ErrorKind::Interrupted, Some(libc::EINTR)))
-    );
-    assert!(all_met());
-    assert!(answers.lock().unwrap().is_empty());
+    with_hook(answer, || {
+        // A signal, and the end of a quarter of a second.
+        ANSWERS.set(vec![Verdict::Stop, Verdict::GoOn]);
+        order("poll", 0, os(libc::EINTR));
+        assert_eq!(
+            kind(writer.send(vec![1; 1 << 20], Deadline::NEVER).map(drop)),
+            Err((ErrorKind::Interrupted, Some(libc::EINTR)))
+        );
+        assert!(all_met());
+        assert!(ANSWERS.with_borrow(Vec::is_empty));
 
-    // Nobody need be asked about the time that the call was given.
-    let sent = writer.send(vec![2; 1 << 20], Duration::from_millis(1));
-    assert_eq!(kind(sent.map(drop)), Err((ErrorKind::TimedOut, None)));
+        // The time that the call was given is over, and nothing is asked.
+        let sent = writer.send(vec![2; 1 << 20], Duration::from_millis(1));
+        assert_eq!(kind(sent.map(drop)), Err((ErrorKind::TimedOut, None)));
 
-    // A drop does not wait for ever either, and what was given up is told.
-    writer.enqueue(vec![3; 1 << 20]).unwrap();
-    drop(writer);
+        // A drop does not wait for ever either, and what was given up is told.
+        writer.enqueue(vec![3; 1 << 20]).unwrap();
+        drop(writer);
+    });
     assert!(reader.items().all(|item| matches!(item, Ok(Item::Torn(_)))));
 }

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use super::frame::{DATA_LINK_ESCAPE, Mode, SHIFT_IN, SHIFT_OUT, parts_of};
 use super::item::WriterKey;
@@ -45,12 +44,7 @@ pub struct Writer {
     zstd: Option<Compressor>,
     /// What the latest message was compressed into: memory that is used again.
     frame: Vec<u8>,
-    /// Asked, while waiting, whether to go on.
-    interrupt_check: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
-
-/// How often [`Writer::set_interrupt_check`]'s function is asked.
-const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// A message or burst that waits. `cut` counts within `data`.
 struct Queued {
@@ -73,7 +67,6 @@ impl Writer {
             max_pending,
             inside: false,
             frame: Vec::new(),
-            interrupt_check: None,
         })
     }
 
@@ -84,7 +77,7 @@ impl Writer {
     /// After any error the message is not delivered, and it is safe to send it again.
     /// - `TimedOut`: parts that were in the pipe already reach the reader as a `Torn` report.
     /// - `Interrupted` by a signal handler before the first part was written. Later signals do not
-    ///   interrupt. (For both there is [`Writer::set_interrupt_check`].)
+    ///   interrupt. (An [interrupt hook](crate::interrupt) may end both.)
     /// - `Closed`: no reader is left. What was pending is dropped.
     /// - `TooLong`: more parts than can be counted (over 8 TiB).
     /// - `Corrupt`: the kernel has cut a write that POSIX promises to keep whole.
@@ -341,15 +334,6 @@ impl Writer {
         self.max_pending = bytes;
     }
 
-    /// Sets a function that is asked, while a call waits, whether to go on: after each signal
-    /// handler, and every 250 ms. If it says no, the call ends with `Interrupted`, inside a message
-    /// too, which is given up then and not delivered; nothing else interrupts the call. For
-    /// languages that run their signal handlers themselves. A drop asks as well, and after a no it
-    /// drops what is pending.
-    pub fn set_interrupt_check(&mut self, go_on: Option<impl Fn() -> bool + Send + Sync + 'static>) {
-        self.interrupt_check = go_on.map(|go_on| Box::new(go_on) as _);
-    }
-
     /// Bytes that the pipe holds before a writer waits.
     ///
     /// # Errors
@@ -477,7 +461,7 @@ impl Writer {
     fn flush_for(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         self.after_fork();
         while self.pack_queue() {
-            match self.write_checking(deadline) {
+            match self.write_or_print(deadline) {
                 Ok(()) => self.written(),
                 Err(errno @ (Errno::TIMEDOUT | Errno::INTR)) => return Err(errno.at(op)),
                 Err(errno) => return Err(self.fail(errno, op)),
@@ -521,35 +505,18 @@ impl Writer {
     }
 
     /// Writes the packer's bytes, which have not been queued. Inside a message signals do not
-    /// interrupt, since the caller could not repeat the half that is left; only an interrupt check
-    /// that says no does.
+    /// interrupt, since the caller could not repeat the half that is left; only an interrupt hook that
+    /// says so does.
     fn write_packed(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         loop {
-            match self.write_checking(deadline) {
+            match self.write_or_print(deadline) {
                 Ok(()) => break,
-                Err(Errno::INTR)
-                    if self.inside && self.interrupt_check.is_none() && !interrupt::is_hooked() => {}
+                Err(Errno::INTR) if self.inside && !interrupt::is_hooked() => {}
                 Err(errno) => return Err(self.fail(errno, op)),
             }
         }
         self.written();
         Ok(())
-    }
-
-    fn write_checking(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
-        if self.interrupt_check.is_none() {
-            return self.write_or_print(deadline);
-        }
-        loop {
-            match self.write_or_print(deadline.capped(CHECK_EVERY)) {
-                Err(Errno::INTR) => {}
-                Err(Errno::TIMEDOUT) if !deadline.has_passed() => {}
-                done => return done,
-            }
-            if self.interrupt_check.as_ref().is_some_and(|ask| !ask()) {
-                return Err(Errno::INTR);
-            }
-        }
     }
 
     fn write_or_print(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
@@ -632,7 +599,6 @@ impl Drop for Writer {
         // There is nobody to tell; `close` is for those who want to know.
         while self.pending() > 0
             && matches!(self.flush(Deadline::NEVER), Err(error) if error.kind() == ErrorKind::Interrupted)
-            && self.interrupt_check.is_none()
             && !interrupt::is_hooked()
         {}
     }

@@ -425,7 +425,7 @@ impl Giver {
 
 type WriterCall = (&'static str, fn(&mut Giver));
 
-const WRITER_CALLS: [WriterCall; 27] = [
+const WRITER_CALLS: [WriterCall; 26] = [
     ("send", |giver| {
         let (number, message) = giver.next();
         giver.writer.send(message, giver.deadline()).unwrap();
@@ -501,10 +501,6 @@ const WRITER_CALLS: [WriterCall; 27] = [
     ("zstd", |giver| assert!(giver.writer.zstd().is_none())),
     ("set_zstd", |giver| giver.writer.set_zstd(None).unwrap()),
     ("set_max_pending", |giver| giver.writer.set_max_pending(1000)),
-    ("set_interrupt_check", |giver| match giver.nth % 2 {
-        0 => giver.writer.set_interrupt_check(Some(|| true)),
-        _ => giver.writer.set_interrupt_check(None::<fn() -> bool>),
-    }),
     ("capacity", |giver| assert!(giver.writer.capacity().unwrap() >= 4096)),
     ("set_capacity", |giver| {
         let outcome = giver.writer.set_capacity([4096, 1 << 16][giver.nth as usize % 2]);

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use pipework::atomic::{Item, Options, Reader, Writer, create_fifo, pair};
+use pipework::interrupt::{Verdict, set_hook};
 use pipework::{Deadline, Error, ErrorKind};
 use rustix::event::PollFlags;
 
@@ -299,7 +300,7 @@ fn a_writer_without_readers_lives_whatever_sigpipe_does() {
 #[test]
 fn a_writer_that_a_panic_drops_is_not_killed_by_sigpipe() {
     static READER: Mutex<Option<Reader>> = Mutex::new(None);
-    fn leave_and_panic() -> bool {
+    fn leave_and_panic() -> Verdict {
         drop(READER.lock().unwrap().take());
         // As `panic!`, without a word.
         resume_unwind(Box::new("asked"))
@@ -308,7 +309,7 @@ fn a_writer_that_a_panic_drops_is_not_killed_by_sigpipe() {
         let_sigpipe_kill();
         let (reader, mut writer) = narrow();
         *READER.lock().unwrap() = Some(reader);
-        writer.set_interrupt_check(Some(leave_and_panic));
+        set_hook(leave_and_panic).unwrap();
         // Of so many parts that SIGPIPE is blocked around them, most are pending when it is asked.
         let sent = catch_unwind(AssertUnwindSafe(move || writer.send(vec![1; 1 << 16], PATIENCE)));
         assert_eq!(sent.unwrap_err().downcast_ref(), Some(&"asked"));
