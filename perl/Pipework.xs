@@ -30,6 +30,7 @@ BOOT:
     MY_CXT_INIT;
     Zero(&MY_CXT, 1, my_cxt_t);
     call_atexit(free_context, NULL);
+    pwp_set_interrupt_hook(aTHX);
     if (pwk_abi() != PWK_ABI) croak("Pipework was built for another version of its C library");
 }
 

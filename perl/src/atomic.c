@@ -1,5 +1,6 @@
 /* What stands behind an object of Pipework::Atomic, and whether its handles are still open. */
 #include "atomic.h"
+#include "context.h"
 
 #include <sys/stat.h>
 
@@ -41,10 +42,13 @@ static bool misses(pwp_atomic *end) {
  */
 static void release(pTHX_ void *state) {
     pwp_atomic *end = state;
-    PERL_UNUSED_CONTEXT;
+    pwp_context *context = pwp_get_context(aTHX);
     if (misses(end)) pwk_atomic_writer_discard(end->writer);
     pwk_atomic_reader_free(end->reader);
+    /* What is pending is written, whatever signal comes meanwhile. */
+    context->is_freeing = true;
     pwk_atomic_writer_free(end->writer);
+    context->is_freeing = false;
     Safefree(end);
 }
 

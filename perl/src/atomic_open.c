@@ -60,7 +60,7 @@ typedef struct opening {
     pwk_atomic_writer *writer;
 } opening;
 
-static pwk_status open_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
+static pwk_status open_attempt(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     opening *opening = arguments;
     PERL_UNUSED_CONTEXT;
     return pwk_atomic_writer_open_fifo(opening->path, NULL, until, &opening->writer, error);
@@ -75,7 +75,7 @@ int pwp_atomic_open_fifo(pTHX_ const char *path) {
     if (!followed) return -1;
     opening.path = SvPVX(sv_2mortal(newSVpv(followed, 0)));
     free(followed);
-    if (pwp_wait(aTHX_ NULL, open_slice, &opening, PWK_NEVER, &error) != PWK_OK) {
+    if (pwp_wait(aTHX_ NULL, open_attempt, &opening, PWK_NEVER, &error) != PWK_OK) {
         pwp_failed(aTHX_ &error);
         return -1;
     }

@@ -1,11 +1,14 @@
 /*
- * Reading: each call looks for what is there, and only then waits, in slices. What is lost is told
- * in the way of the original, or in ours.
+ * Reading: each call looks for what is there, and only then waits. What is lost is told in the way
+ * of the original, or in ours.
  */
 #include "atomic.h"
 
 /* A time that has passed. */
 #define NOW 0
+
+/* How long a peek waits before it looks for a line that has begun. */
+#define PEEK_MS 250
 
 /* Which of four functions: with a deadline or without waiting, all items or messages alone. */
 static pwk_status take(pwp_reading *reading, pwk_atomic_reader *reader, bool waits, pwk_deadline until,
@@ -26,19 +29,21 @@ static bool has_begun_a_line(pwk_atomic_reader *reader) {
     return has_text;
 }
 
-static pwk_status item_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
+static pwk_status item_attempt(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     pwp_reading *reading = arguments;
     pwp_atomic *end = pwp_atomic_still_reading(aTHX_ reading->self);
     bool waits = reading->waits || end->read_blocks;
+    pwk_deadline look = PWK_NEVER;
     pwk_status status;
     /* A signal handler has closed it. */
     if (!end->reader) return PWK_CLOSED;
-    status = take(reading, end->reader, waits, until, error);
+    /* The library waits for the end of a line that has begun. Who peeks looks at it before. */
+    if (reading->peeks) look = pwk_in_ms(PEEK_MS);
+    status = take(reading, end->reader, waits, look < until ? look : until, error);
     end->is_idle = status != PWK_OK;
-    if (status == PWK_TIMED_OUT && reading->peeks && has_begun_a_line(end->reader)) {
-        return PWK_WOULD_BLOCK;
-    }
-    return status;
+    if (status != PWK_TIMED_OUT || !reading->peeks) return status;
+    if (has_begun_a_line(end->reader)) return PWK_WOULD_BLOCK;
+    return look < until ? PWK_INTERRUPTED : PWK_TIMED_OUT;
 }
 
 static pwk_status next(pTHX_ pwp_reading *reading, pwk_error *error) {
@@ -47,7 +52,7 @@ static pwk_status next(pTHX_ pwp_reading *reading, pwk_error *error) {
     end->is_idle = status != PWK_OK;
     if (status != PWK_WOULD_BLOCK || !(reading->waits || end->read_blocks)) return status;
     if (reading->peeks && has_begun_a_line(end->reader)) return status;
-    return pwp_wait(aTHX_ &reading->self, item_slice, reading, reading->deadline, error);
+    return pwp_wait(aTHX_ &reading->self, item_attempt, reading, reading->deadline, error);
 }
 
 /* The report of the loss that the call before told of; false if it told of none. */
@@ -189,7 +194,7 @@ static bool is_nothing(pwk_status status) {
     return status == PWK_TIMED_OUT || status == PWK_WOULD_BLOCK || status == PWK_INTERRUPTED;
 }
 
-static pwk_status eof_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
+static pwk_status eof_attempt(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     asking *asking = arguments;
     pwp_atomic *end = pwp_atomic_still_reading(aTHX_ asking->self);
     asking->is_eof = !end->reader;
@@ -205,7 +210,7 @@ bool pwp_atomic_eof(pTHX_ SV *self) {
     pwk_status status = pwk_atomic_reader_wait_eof(end->reader, NOW, &asking.is_eof, &error);
     end->is_idle = status == PWK_TIMED_OUT;
     if (status == PWK_TIMED_OUT && end->read_blocks) {
-        status = pwp_wait(aTHX_ &asking.self, eof_slice, &asking, PWK_NEVER, &error);
+        status = pwp_wait(aTHX_ &asking.self, eof_attempt, &asking, PWK_NEVER, &error);
         end = pwp_atomic_still(aTHX_ asking.self);
     }
     if (is_nothing(status)) return FALSE;
@@ -214,7 +219,7 @@ bool pwp_atomic_eof(pTHX_ SV *self) {
     return asking.is_eof;
 }
 
-static pwk_status fill_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
+static pwk_status fill_attempt(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     asking *asking = arguments;
     pwp_atomic *end = pwp_atomic_still_reading(aTHX_ asking->self);
     asking->len = 0;
@@ -229,7 +234,7 @@ size_t pwp_atomic_fill(pTHX_ SV *self) {
     pwp_atomic *end = pwp_atomic_reading(aTHX_ &asking.self);
     pwk_status status = pwk_atomic_reader_read_ahead(end->reader, NOW, &asking.len, &error);
     if (status == PWK_TIMED_OUT && end->read_blocks) {
-        status = pwp_wait(aTHX_ &asking.self, fill_slice, &asking, PWK_NEVER, &error);
+        status = pwp_wait(aTHX_ &asking.self, fill_attempt, &asking, PWK_NEVER, &error);
     }
     if (status == PWK_OK) return asking.len;
     if (!is_nothing(status)) pwp_throw(aTHX_ &error);

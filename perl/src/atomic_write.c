@@ -1,6 +1,6 @@
 /*
  * Writing. The library takes a message at once and whole, and what the pipe has no space for is
- * pending; a writer that blocks then waits in slices until nothing is. So a signal handler that
+ * pending; a writer that blocks then waits until nothing is. So a signal handler that
  * dies leaves the message pending, and one that writes does so behind it.
  */
 #include "atomic.h"
@@ -33,7 +33,7 @@ static pwk_status is_cut(pwp_atomic *end, pwk_error *error) {
     return PWK_CLOSED;
 }
 
-static pwk_status flush_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
+static pwk_status flush_attempt(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     const flushing *flushing = arguments;
     pwp_atomic *end = pwp_atomic_still(aTHX_ flushing->self);
     /* A signal handler that has closed it has written all that was pending. */
@@ -51,7 +51,7 @@ static pwk_status flush(pTHX_ SV *self, bool waits, pwk_error *error) {
     if (!pwk_atomic_writer_pending(end->writer)) return PWK_OK;
     status = pwk_atomic_writer_try_flush(end->writer, error);
     if (status != PWK_WOULD_BLOCK || !(waits || end->write_blocks)) return status;
-    return pwp_wait(aTHX_ &flushing.self, flush_slice, &flushing, PWK_NEVER, error);
+    return pwp_wait(aTHX_ &flushing.self, flush_attempt, &flushing, PWK_NEVER, error);
 }
 
 void pwp_atomic_flush(pTHX_ SV *self, bool waits) {

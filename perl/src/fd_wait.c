@@ -1,12 +1,9 @@
-/* What waits in Pipework::FD, in slices: poll, and readline of all there is. */
+/* What waits in Pipework::FD: poll, and readline of all there is. */
 #include "fd.h"
 
 #include <poll.h>
 
 /* ---------------------------------------------------------------- poll */
-
-/* For how long at most a signal waits that came just before the library did. */
-#define LONGEST_SLICE_MS 250
 
 /* So many descriptors need no memory of their own. */
 #define FEW 16
@@ -43,16 +40,14 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
         }
     }
     deadline = pwp_deadline_in(wanted);
-    do {
-        pwk_deadline until = pwk_in_ms(LONGEST_SLICE_MS);
-        /* A handler may be what the program waits for, and changes what it asks next. */
-        if (PL_sig_pending) {
-            PERL_ASYNC_CHECK();
-            errno = EINTR;
-            return PWP_FD_UNDEF;
-        }
-        status = pwk_fd_poll(fds, count, deadline < until ? deadline : until, &ready, &error);
-    } while (status == PWK_OK && ready == 0 && pwk_left_ns(deadline) > 0);
+    /* Before the wait, for a time of 0 asks nothing. */
+    status = PL_sig_pending ? PWK_INTERRUPTED : pwk_fd_poll(fds, count, deadline, &ready, &error);
+    /* A handler may be what the program waits for, and changes what it asks next. */
+    if (status == PWK_INTERRUPTED) {
+        PERL_ASYNC_CHECK();
+        errno = EINTR;
+        return PWP_FD_UNDEF;
+    }
     if (status != PWK_OK) {
         pwp_failed(aTHX_ &error);
         return PWP_FD_UNDEF;

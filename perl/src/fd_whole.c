@@ -1,6 +1,6 @@
 /*
- * All of it, where a system call may leave the rest: read, write, copy, until a deadline. Each
- * slice of a wait goes on where the one before stopped.
+ * All of it, where a system call may leave the rest: read, write, copy, until a deadline. After a
+ * signal it goes on where it stopped.
  */
 #include "fd.h"
 
@@ -47,7 +47,7 @@ static pwk_status sendfile_on(void *of_all, pwk_deadline until, uint64_t *moved,
                                error);
 }
 
-static pwk_status slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
+static pwk_status attempt(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     transfer *of = arguments;
     uint64_t moved = 0;
     pwk_status status = of->go_on(of, until, &moved, error);
@@ -65,7 +65,7 @@ IV pwp_fd_ended(pTHX_ pwk_status status, pwk_error *error, uint64_t done) {
 
 static IV run(pTHX_ transfer *of, pwk_deadline deadline) {
     pwk_error error;
-    pwk_status status = pwp_wait(aTHX_ NULL, slice, of, deadline, &error);
+    pwk_status status = pwp_wait(aTHX_ NULL, attempt, of, deadline, &error);
     return pwp_fd_ended(aTHX_ status, &error, of->done);
 }
 

@@ -64,7 +64,7 @@ pwp_pipe_end *pwp_pipe_use(pTHX_ SV *self, bool reads);
 /* Drops the first bytes that it holds: they have been asked for. */
 void pwp_pipe_drop(pwp_pipe_end *end, size_t len);
 
-/* Whether the end is open still, in a slice of a wait. If not, it fills in the error. */
+/* Whether the end is open still, in an attempt of a wait. If not, it fills in the error. */
 bool pwp_pipe_is_open(pTHX_ SV *self, const pwp_pipe_end *end, pwk_error *error);
 
 /* Whether it could be closed; if this was the last copy, whether all is well at the other end. */

@@ -46,7 +46,7 @@ static char *space(pTHX_ pwp_pipe_end *end, size_t more) {
 
 typedef enum { SOME, FULL, UNTIL, KNOW } how;
 
-/* What a slice asks of the pipe, and whether it has ended. */
+/* What is asked of the pipe, and whether it has ended. */
 typedef struct {
     SV *self;
     pwp_pipe_end *end;
@@ -87,7 +87,7 @@ static pwk_status ask(pTHX_ void *arguments, pwk_deadline until, pwk_error *erro
     }
     if (status != PWK_OK && of->how != SOME) got = error->done;
     end->len += got;
-    /* The next slice wants the rest. */
+    /* The next attempt wants the rest. */
     if (status != PWK_OK) of->wanted -= got;
     return status;
 }

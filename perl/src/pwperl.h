@@ -102,17 +102,20 @@ HV *pwp_stash(pTHX_ SV *class_or_object);
 /* ---------------------------------------------------------------- wait.c: waits */
 
 /*
- * One slice of a wait, until a time that is at most 250 ms away. It looks its handle up anew, for
- * a signal handler may have closed it since, and makes the same call of the library again.
+ * One call of the library, which waits. It looks its handle up anew, for a signal handler may have
+ * closed it since the call before, and loses nothing when it ends with PWK_INTERRUPTED.
  */
-typedef pwk_status (*pwp_slice)(pTHX_ void *arguments, pwk_deadline until, pwk_error *error);
+typedef pwk_status (*pwp_attempt)(pTHX_ void *arguments, pwk_deadline until, pwk_error *error);
+
+/* Has the library ask whether a signal is pending. To be called once. */
+void pwp_set_interrupt_hook(pTHX);
 
 /*
- * Waits in slices until `slice` returns anything but PWK_TIMED_OUT and PWK_INTERRUPTED, or until
- * the deadline; then PWK_TIMED_OUT. Signal handlers run after each slice; they may die. The object
- * that the call is about, if there is one, is pinned before the first of them runs.
+ * Makes the call until it returns anything but PWK_INTERRUPTED. Signal handlers run in between; they
+ * may die. The object that the call is about, if there is one, is pinned before the first of them
+ * runs.
  */
-pwk_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pwk_deadline deadline,
+pwk_status pwp_wait(pTHX_ SV **self, pwp_attempt attempt, void *arguments, pwk_deadline deadline,
                     pwk_error *error);
 
 /*

@@ -246,7 +246,7 @@ static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, SV *seconds,
  * whose program says no time for ever: then the request is given up. Otherwise nothing was given,
  * and it is still to be answered.
  */
-static I32 wait_for_client(pTHX_ I32 ax, pwp_slice slice, answer *of, pwk_deadline deadline,
+static I32 wait_for_client(pTHX_ I32 ax, pwp_attempt slice, answer *of, pwk_deadline deadline,
                            bool has_time) {
     pwk_error error;
     pwk_status status;

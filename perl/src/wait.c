@@ -1,16 +1,31 @@
-/* The one wait: slices of the library's, and Perl's signal handlers between them. */
+/* The one wait: the library's, and Perl's signal handlers when it has returned. */
 #include "pwperl.h"
+#include "context.h"
 
-/* For how long at most a signal waits that came just before the library did. */
-#define LONGEST_SLICE_MS 250
+/*
+ * Whether a wait of the library goes on; asked in the thread that waits. A handler may die, so it
+ * does not run here.
+ */
+static bool go_on(void) {
+    dTHX;
+#ifdef MULTIPLICITY
+    /* It is no thread of Perl's. */
+    if (!aTHX) return true;
+#endif
+    return !PL_sig_pending || pwp_get_context(aTHX)->is_freeing;
+}
 
-pwk_status pwp_wait(pTHX_ SV **self, pwp_slice slice, void *arguments, pwk_deadline deadline,
+void pwp_set_interrupt_hook(pTHX) {
+    PERL_UNUSED_CONTEXT;
+    /* Another interpreter of this process may have been first. */
+    (void)pwk_set_interrupt_hook(go_on, NULL);
+}
+
+pwk_status pwp_wait(pTHX_ SV **self, pwp_attempt attempt, void *arguments, pwk_deadline deadline,
                     pwk_error *error) {
     for (;;) {
-        pwk_deadline until = pwk_in_ms(LONGEST_SLICE_MS);
-        bool is_last = deadline <= until;
-        pwk_status status = slice(aTHX_ arguments, is_last ? deadline : until, error);
-        if (status != PWK_INTERRUPTED && (status != PWK_TIMED_OUT || is_last)) return status;
+        pwk_status status = attempt(aTHX_ arguments, deadline, error);
+        if (status != PWK_INTERRUPTED) return status;
         if (LIKELY(!PL_sig_pending)) continue;
         if (self) *self = pwp_pin(aTHX_ *self);
         self = NULL;

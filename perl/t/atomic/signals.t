@@ -191,6 +191,30 @@ for my $name (sort keys %writing) {
     };
 }
 
+subtest 'a signal while a writer goes without its DESTROY' => sub {
+    @Without::ISA = $class;
+    { no warnings 'once'; *Without::DESTROY = sub { } }
+    my ($r, $w) = Without->pair;
+    $w->blocking(0);
+    $w->write_message($long);
+    my $ran = 0;
+    local $SIG{USR1} = sub { $ran++ };
+    my $parent = $$;
+    my $pid = fork // die;
+    if (!$pid) {
+        Pipework::Atomic::DESTROY($w);
+        until_asleep;
+        kill USR1 => $parent;
+        until_asleep;
+        POSIX::_exit(eval { $r->read_message eq $long } ? 0 : 1);
+    }
+    $r->close;
+    undef $w;
+    waitpid $pid, 0;
+    is($ran, 1, 'the handler runs afterwards');
+    is($?, 0, 'what is pending is written all the same');
+};
+
 subtest 'a handler that writes' => sub {
     my ($r, $w) = $class->pair;
     my $pid = reader_in_child($r, $w, 1);
