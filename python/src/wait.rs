@@ -20,10 +20,6 @@ use pyo3::prelude::*;
 use crate::error::{OrRaise, Raise};
 use crate::interpreter;
 
-/// The longest time without a look at signals, and at whether the handle was closed by another
-/// thread.
-const SLICE: Duration = Duration::from_millis(250);
-
 /// A deadline for those that must not wait.
 pub(crate) const PAST: Deadline = Deadline::at_ns(0);
 
@@ -152,51 +148,5 @@ fn has_raised() -> bool {
 pub(crate) fn report_raised(py: Python<'_>) {
     if let Some(raised) = RAISED.take() {
         raised.write_unraisable(py, None);
-    }
-}
-
-// what follows goes with reqrep
-/// Asks again and again until `ask` has an answer, and runs Python's signal handlers in between:
-/// the one loop of this face that waits. `ask` gives the interpreter lock away by itself; if it may
-/// block without being interrupted by signals, then for no longer than a [`slice`].
-pub(crate) fn again<T>(py: Python<'_>, mut ask: impl FnMut() -> PyResult<Option<T>>) -> PyResult<T> {
-    interpreter::park_at_the_end();
-    loop {
-        if let Some(answer) = ask()? {
-            return Ok(answer);
-        }
-        attend(py)?;
-    }
-}
-
-/// The end of the slice that begins now.
-pub(crate) fn slice(deadline: Deadline) -> Deadline {
-    deadline.capped(SLICE)
-}
-
-/// Makes `call` slice by slice, until it ends in something else than a signal or the end of a slice.
-/// It gives the interpreter lock away by itself, and loses nothing when it ends early.
-pub(crate) fn in_slices<T, E: Raise>(
-    py: Python<'_>,
-    deadline: Deadline,
-    mut call: impl FnMut(Deadline) -> PyResult<Result<T, E>>,
-) -> PyResult<Result<T, E>> {
-    again(py, || {
-        let done = call(slice(deadline))?;
-        let is_early = done.as_ref().is_err_and(|error| is_early(error.kind(), deadline));
-        Ok(if is_early { None } else { Some(done) })
-    })
-}
-
-/// Whether a call that ended so is to be made again.
-fn is_early(kind: ErrorKind, deadline: Deadline) -> bool {
-    kind == ErrorKind::Interrupted || kind == ErrorKind::TimedOut && !deadline.has_passed()
-}
-
-/// Runs Python's signal handlers, or tells what they raised when [`hook`] ran them.
-fn attend(py: Python<'_>) -> PyResult<()> {
-    match RAISED.take() {
-        Some(raised) => Err(raised),
-        None => py.check_signals(),
     }
 }

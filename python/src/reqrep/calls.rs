@@ -14,7 +14,7 @@ use crate::buffer::{SMALL, Space, bytes, filled, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
 use crate::task::Task;
-use crate::wait::{PAST, Seconds, in_slices};
+use crate::wait::{PAST, Seconds, wait};
 
 /// Bytes and flags.
 pub(super) type Request<'a> = (&'a [u8], u32);
@@ -72,8 +72,8 @@ impl Calls {
             Some(ended) => ended.map(Received::Reply),
             None => {
                 let called =
-                    self.make(py, calling, Seconds::from_now(timeout), |client, calling, slice| {
-                        end(py, client, slice, || client.start_on(calling, slice))
+                    self.make(py, calling, Seconds::from_now(timeout), |client, calling, deadline| {
+                        end(py, client, deadline, || client.start_on(calling, deadline))
                     })?;
                 // What came at the last moment counts.
                 called.or_else(|given_up| given_up.last?.map(Received::Reply).ok_or(given_up.error))
@@ -123,15 +123,17 @@ impl Calls {
             let short = &rest[..rest.iter().take_while(|request| is_short(request)).count()];
             let sent = if short.is_empty() {
                 let sent = self.make(py, Calling::send(message(*next)), deadline, start(py));
-                sent.map(|sent| sent.map(|ticket| vec![ticket]).map_err(|given_up| given_up.error))
+                sent.map(|sent| sent.map(|ticket| tickets.push(ticket)).map_err(|given_up| given_up.error))
             } else {
-                in_slices(py, deadline, |slice| {
+                // Those that were sent before a signal handler raised are known, too.
+                wait(py, &self.client.used(), || {
                     let (client, messages) = (self.get(py)?, short.iter().map(|request| message(*request)));
-                    Ok(py.detach(|| client.send_many(messages, slice)).map_err(CallError::from))
+                    let sent = py.detach(|| client.send_many(messages, deadline));
+                    Ok(sent.map(|more| tickets.extend(more)).map_err(CallError::from))
                 })
             };
             match sent {
-                Ok(Ok(more)) => tickets.extend(more),
+                Ok(Ok(())) => {}
                 Ok(Err(error)) if tickets.is_empty() => {
                     return Err(self.for_request(next.0.len(), error).raise(py));
                 }
@@ -165,7 +167,7 @@ impl Calls {
         {
             return Ok(Received::Reply(reply));
         }
-        let recv = |client: &Client, slice| end(py, client, slice, || Ok(ticket));
+        let recv = |client: &Client, deadline| end(py, client, deadline, || Ok(ticket));
         self.client.wait(py, Seconds::from_now(timeout), CLIENT, recv)
     }
 
@@ -187,14 +189,9 @@ impl Calls {
         deadline: Deadline,
     ) -> PyResult<usize> {
         let (ticket, mut len) = (Ticket::from_bits(ticket), 0);
-        let received = in_slices(py, deadline, |slice| {
+        let received = wait(py, &self.client.used(), || {
             let client = self.get(py)?;
-            let there = py.detach(|| client.wait_for(ticket, slice));
-            len = client.reply_len(ticket);
-            there.map_or_else(
-                |error| Ok(Err(error.into())),
-                |()| Ok(client.recv_into(ticket, space.lend(), Deadline::now())),
-            )
+            Ok(recv_in_place(py, &client, ticket, space, deadline, &mut len))
         });
         let copied = received?.map_err(|error| for_buffer(len, space.len(), error));
         self::received(py, RECV, copied).map(|(len, _flags)| len)
@@ -208,14 +205,9 @@ impl Calls {
         deadline: Deadline,
     ) -> PyResult<usize> {
         let (calling, mut reply_len) = (Calling::call(message(request)), 0);
-        let called = self.make(py, calling, deadline, |client, calling, slice| {
-            let there = py.detach(|| {
-                let ticket = client.start_on(calling, slice)?;
-                client.wait_for(ticket, slice).map(|()| ticket)
-            });
-            let ticket = there?;
-            reply_len = client.reply_len(ticket);
-            client.recv_into(ticket, space.lend(), Deadline::now())
+        let called = self.make(py, calling, deadline, |client, calling, deadline| {
+            let ticket = py.detach(|| client.start_on(calling, deadline))?;
+            recv_in_place(py, client, ticket, space, deadline, &mut reply_len)
         })?;
         let called = called.map_err(|given_up| match reply_len {
             0 => self.for_request(request.0.len(), given_up.error),
@@ -224,7 +216,7 @@ impl Calls {
         received(py, CALL, called).map(|(len, _flags)| len)
     }
 
-    /// Makes a call slice by slice. If that comes to nothing, the call is given up: how it had
+    /// Makes a call. If that comes to nothing, the call is given up: how it had
     /// ended at the last moment, if it had, comes beside the error. `step` gives the interpreter
     /// lock away by itself.
     pub(super) fn make<'m, T>(
@@ -235,11 +227,11 @@ impl Calls {
         mut step: impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Answer<T>,
     ) -> PyResult<std::result::Result<T, GivenUp>> {
         let mut client = None;
-        let done = in_slices(py, deadline, |slice| {
+        let done = wait(py, &self.client.used(), || {
             // Refused once it is closed; the clone from before is still good to give the call up
             // with.
             let client = &*client.insert(self.get(py)?);
-            Ok(step(client, &mut calling, slice))
+            Ok(step(client, &mut calling, deadline))
         });
         if let Ok(Ok(done)) = done {
             return Ok(Ok(done));
@@ -363,7 +355,7 @@ pub(super) struct GivenUp {
 
 /// The step that hands a request out.
 pub(super) fn start<'m>(py: Python<'_>) -> impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Answer<Ticket> {
-    move |client, calling, slice| Ok(py.detach(|| client.start_on(calling, slice))?)
+    move |client, calling, deadline| Ok(py.detach(|| client.start_on(calling, deadline))?)
 }
 
 /// The option that limits a request, and its value.
@@ -421,18 +413,38 @@ pub(super) type Answer<T = Received> = std::result::Result<T, CallError>;
 fn end(
     py: Python<'_>,
     client: &Client,
-    slice: Deadline,
+    deadline: Deadline,
     ticket: impl FnOnce() -> Result<Ticket> + Send,
 ) -> Answer {
     let (ticket, reply) = py.detach(|| {
         let ticket = ticket()?;
-        client.wait_for(ticket, slice)?;
+        client.wait_for(ticket, deadline)?;
         if client.whole_reply_len(ticket) > SMALL {
             return Ok::<_, CallError>((ticket, None));
         }
-        client.recv(ticket, slice).map(|reply| (ticket, Some(reply)))
+        client.recv(ticket, deadline).map(|reply| (ticket, Some(reply)))
     })?;
     reply.map_or_else(|| end_in_place(py, client, ticket), |reply| Ok(Received::Reply(reply)))
+}
+
+/// Receives into a buffer of the caller's, under the interpreter lock: a part at a time, each waited
+/// for without it. `len` is how long the last one was.
+fn recv_in_place(
+    py: Python<'_>,
+    client: &Client,
+    ticket: Ticket,
+    space: &mut Space<'_>,
+    deadline: Deadline,
+    len: &mut usize,
+) -> Answer<(usize, u32)> {
+    loop {
+        py.detach(|| client.wait_for(ticket, deadline))?;
+        *len = client.reply_len(ticket);
+        match client.recv_into(ticket, space.lend(), PAST) {
+            Err(error) if error.kind() == ErrorKind::TimedOut && !deadline.has_passed() => {}
+            done => return done,
+        }
+    }
 }
 
 /// The same for such a reply, once it is there.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::error::invalid;
 use crate::locked::Locked;
-use crate::wait::in_slices;
+use crate::wait::{Used, wait};
 
 const OP: &str = "reqrep reply";
 
@@ -57,17 +57,17 @@ impl Open {
         Ok(InHand { open: Arc::clone(self), request: Some(request) })
     }
 
-    /// Makes `call` with it, slice by slice, until that ends in something else. Between two slices
-    /// others may use it.
+    /// Makes `call` with it, again after each interruption, until it ends in something else. In
+    /// between others may use it.
     pub(super) fn wait_for<O: Send>(
         self: &Arc<Self>,
         py: Python<'_>,
         deadline: Deadline,
         mut call: impl FnMut(&mut Request<'static>, Deadline) -> Result<O> + Send,
     ) -> PyResult<Result<O>> {
-        in_slices(py, deadline, |slice| {
+        wait(py, &Used::Turn, || {
             let mut request = self.borrow(py)?;
-            Ok(py.detach(|| call(&mut request, slice)))
+            Ok(py.detach(|| call(&mut request, deadline)))
         })
     }
 

@@ -20,7 +20,7 @@ use crate::error::{OrRaise, Oversize, invalid, of_kind};
 use crate::keywords::Flags;
 use crate::locked::Locked;
 use crate::task::Task;
-use crate::wait::{PAST, Seconds, Timeout, again, slice, until};
+use crate::wait::{PAST, Seconds, Timeout, Used, until, wait};
 
 /// The methods of a class of requests: `payload`, and those that are the same whatever that is.
 macro_rules! request {
@@ -148,7 +148,7 @@ request!(Request, {
     /// has cancelled the call or has died.
     #[pyo3(signature = (timeout=None))]
     fn next_part(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
-        let next = |request: &mut reqrep::Request<'static>, slice| request.next_part(slice);
+        let next = |request: &mut reqrep::Request<'static>, deadline| request.next_part(deadline);
         let next = self.open.wait_for(py, until(timeout), next)?.or_raise(py)?;
         if next {
             drop(self.part.take());
@@ -193,17 +193,11 @@ request!(Request, {
         let (mut request, data): (_, &[u8]) = (self.open.take(py)?, &data);
         let mut answering = Answering::new(message((data, flags.0)));
         // What a handler raises drops the request, which fails it.
-        let mut until = PAST;
-        let answered = again(py, || {
-            let reply = || request.reply_on(&mut answering, until);
-            let answered = match until == PAST {
-                true => unless_small(py, data.len(), reply),
-                false => py.detach(reply),
-            };
-            until = slice(Deadline::NEVER);
-            let is_early = answered.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted);
-            Ok(if is_early { None } else { Some(answered) })
-        })?;
+        let mut answered = unless_small(py, data.len(), || request.reply_on(&mut answering, PAST));
+        if answered.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
+            let reply = || Ok(py.detach(|| request.reply_on(&mut answering, Deadline::NEVER)));
+            answered = wait(py, &Used::Nothing, reply)?;
+        }
         self.sent(py, data.len(), answered)
     }
 
@@ -247,8 +241,8 @@ request!(Request, {
         };
         let given = match at_once {
             Err(error) if error.kind() == ErrorKind::TimedOut && deadline != PAST => {
-                let give = |request: &mut reqrep::Request<'static>, slice| {
-                    request.part_on(&mut giving, &part, slice)
+                let give = |request: &mut reqrep::Request<'static>, deadline| {
+                    request.part_on(&mut giving, &part, deadline)
                 };
                 self.open.wait_for(py, deadline, give)
             }
@@ -267,7 +261,7 @@ request!(Request, {
     /// any more. Raises `TimedOut`: it has not taken it yet.
     #[pyo3(signature = (timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
-        let flush = |request: &mut reqrep::Request<'static>, slice| request.flush(slice);
+        let flush = |request: &mut reqrep::Request<'static>, deadline| request.flush(deadline);
         self.open.wait_for(py, until(timeout), flush)?.or_raise(py)
     }
 

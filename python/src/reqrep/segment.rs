@@ -2,11 +2,10 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf, absolute};
-use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pipework::reqrep::{self, Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role};
-use pipework::{Deadline, ErrorKind};
+use pipework::{Deadline, ErrorKind, fd};
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError};
 use pyo3::prelude::*;
@@ -18,7 +17,7 @@ use crate::handle::{drop_detached, drop_slowly};
 use crate::imports::Import;
 use crate::keywords::{self, FilePath};
 use crate::locked::Locked;
-use crate::wait::again;
+use crate::wait::{Used, wait};
 
 /// Where the named tuples and the other Python of this room are.
 pub(super) const MODULE: &str = "pipework._reqrep";
@@ -303,7 +302,7 @@ impl Place<'_, '_> {
     /// and another may come with another segment.
     pub(super) fn served(self, py: Python<'_>, deadline: Deadline) -> PyResult<Py<Segment>> {
         let mut pause = Duration::from_millis(1);
-        again(py, || {
+        loop {
             let found = match &self {
                 Place::Segment(segment) => Some((**segment).clone().unbind()),
                 Place::Path(path) => {
@@ -316,7 +315,7 @@ impl Place<'_, '_> {
             if let Some(segment) = found
                 && segment.get().has_server(py)?
             {
-                return Ok(Some(segment));
+                return Ok(segment);
             }
             if deadline.has_passed() {
                 let late = of_kind(py, ErrorKind::TimedOut, "reqrep client", "there is no server yet");
@@ -325,11 +324,10 @@ impl Place<'_, '_> {
                     Place::Path(path) => at(py, late, &path.0),
                 });
             }
-            let time = deadline.capped(pause).remaining().unwrap_or(pause);
-            py.detach(|| thread::sleep(time));
+            let until = deadline.capped(pause);
+            wait(py, &Used::Nothing, || Ok(py.detach(|| fd::poll(&mut [], until))))?.or_raise(py)?;
             pause = LONGEST_PAUSE.min(2 * pause);
-            Ok(None)
-        })
+        }
     }
 
     /// The segment, which is made if there is none.

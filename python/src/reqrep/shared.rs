@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use pipework::Deadline;
@@ -18,17 +18,19 @@ use pyo3::prelude::*;
 use crate::error::{OrRaise, Raise, invalid};
 use crate::handle::{drop_slowly, forks};
 use crate::locked::Locked;
-use crate::wait::in_slices;
+use crate::wait::{Used, wait};
 
 pub(super) struct Shared<T> {
     /// What it is, for messages: "server".
     noun: &'static str,
     state: Arc<Locked<State<T>>>,
+    /// Set once, when the end is taken out of the state. Calls look at it while they wait.
+    closed: Arc<AtomicBool>,
 }
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Shared<T> {
-        Shared { noun: self.noun, state: Arc::clone(&self.state) }
+        Shared { noun: self.noun, state: Arc::clone(&self.state), closed: Arc::clone(&self.closed) }
     }
 }
 
@@ -47,6 +49,7 @@ impl<T: Clone + Send> Shared<T> {
         Shared {
             noun,
             state: Arc::new(Locked::new(State { end: Some(end), tasks: HashMap::new(), bell: None })),
+            closed: Arc::default(),
         }
     }
 
@@ -56,8 +59,13 @@ impl<T: Clone + Send> Shared<T> {
         end.ok_or_else(|| closed(py, self.noun, op))
     }
 
-    /// Makes `call` with the end, again after each signal and slice, until it ends in something
-    /// else, or the end is closed. It gives the interpreter lock away by itself.
+    /// What a call with the end has in hand: once the end is closed, the call stops waiting.
+    pub(super) fn used(&self) -> Used {
+        Used::Held(Arc::clone(&self.closed))
+    }
+
+    /// Makes `call` with the end, until it ends, or the end is closed. It gives the interpreter lock
+    /// away by itself.
     pub(super) fn wait<O, E: Raise>(
         &self,
         py: Python<'_>,
@@ -65,7 +73,7 @@ impl<T: Clone + Send> Shared<T> {
         op: &str,
         mut call: impl FnMut(&T, Deadline) -> Result<O, E>,
     ) -> PyResult<O> {
-        in_slices(py, deadline, |slice| Ok(call(&self.get(py, op)?, slice)))?.or_raise(py)
+        wait(py, &self.used(), || Ok(call(&self.get(py, op)?, deadline)))?.or_raise(py)
     }
 
     /// What `future` comes to, or None as soon as the end is closed.
@@ -125,6 +133,7 @@ impl<T: Clone + Send> Shared<T> {
     pub(super) fn close(&self) {
         let (end, bell, tasks) =
             self.state.with(|state| (state.end.take(), state.bell.take(), std::mem::take(&mut state.tasks)));
+        self.closed.store(true, Ordering::Relaxed);
         // The last one that leaves a segment unmaps it, which may take its time.
         drop_slowly((end, bell));
         tasks.into_values().for_each(Waker::wake);

@@ -270,7 +270,7 @@ impl Completed {
 
     /// The next call that has ended, as its ticket and an `Outcome`.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<(u64, Py<PyAny>)>> {
-        let recv_any = |client: &Client, slice| py.detach(|| client.recv_any(slice));
+        let recv_any = |client: &Client, deadline| py.detach(|| client.recv_any(deadline));
         let ended = self.client.wait(py, self.deadline, CLIENT, recv_any)?;
         ended.map(|ended| pair(py, ended, self.give)).transpose()
     }

@@ -18,7 +18,7 @@ use crate::buffer::{SMALL, unless_small};
 use crate::error::OrRaise;
 use crate::handle::warn_unclosed;
 use crate::task::Task;
-use crate::wait::{Seconds, in_slices};
+use crate::wait::{Seconds, wait};
 
 /// A request as Python gets it.
 pub(super) trait Given: Into<PyClassInitializer<Self>> + PyClass<Frozen = True> + Sync {
@@ -70,7 +70,7 @@ impl Taking {
         }
         drop(server);
         let deadline = Seconds::from_now(timeout);
-        let recv = |server: &Server, slice| py.detach(|| server.recv(slice).map(Request::into_owned));
+        let recv = |server: &Server, deadline| py.detach(|| server.recv(deadline).map(Request::into_owned));
         G::of(py, self.server.wait(py, deadline, RECV, recv)?, self.limit())
     }
 
@@ -82,7 +82,7 @@ impl Taking {
     }
 
     pub(super) fn claim<G: Given>(&self, py: Python<'_>, deadline: Deadline) -> PyResult<G> {
-        let claim = |server: &Server, slice| py.detach(|| server.claim(slice).map(Request::into_owned));
+        let claim = |server: &Server, deadline| py.detach(|| server.claim(deadline).map(Request::into_owned));
         G::claimed(py, self.server.wait(py, deadline, RECV, claim)?, self.limit())
     }
 
@@ -93,15 +93,17 @@ impl Taking {
         deadline: Deadline,
         linger: Duration,
     ) -> PyResult<Vec<G>> {
-        let recv = |server: &Server, max, slice| {
-            py.detach(|| server.recv_many(max, slice, Duration::ZERO).map(owned))
+        let recv = |server: &Server, max, deadline| {
+            py.detach(|| server.recv_many(max, deadline, Duration::ZERO).map(owned))
         };
-        let mut taken = self.server.wait(py, deadline, RECV, |server, slice| recv(server, max, slice))?;
+        let mut taken =
+            self.server.wait(py, deadline, RECV, |server, deadline| recv(server, max, deadline))?;
         let most = max.min(self.segment.get().sizes().slots as usize);
         let lingers = (!linger.is_zero()).then(|| Deadline::after(linger));
         while let Some(until) = lingers.filter(|_| taken.len() < most) {
             // An error comes again with the next call.
-            let more = in_slices(py, until, |slice| Ok(recv(&self.get(py)?, most - taken.len(), slice)))?;
+            let recv = || Ok(recv(&self.get(py)?, most - taken.len(), until));
+            let more = wait(py, &self.server.used(), recv)?;
             match more {
                 Ok(more) => taken.extend(more),
                 Err(_) => break,
