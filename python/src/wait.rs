@@ -109,6 +109,7 @@ pub(crate) fn wait<T, E: Raise>(
     used: &Used,
     mut call: impl FnMut() -> PyResult<Result<T, E>>,
 ) -> PyResult<Result<T, E>> {
+    interpreter::park_at_the_end();
     loop {
         let outer = USED.replace(used.clone());
         let done = call();

@@ -10,6 +10,7 @@ use super::shm::slot::{Holding, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::interrupt;
 
 const RECV: &str = "reqrep recv";
 const REPLY: &str = "reqrep reply";
@@ -552,12 +553,13 @@ impl Request<'_> {
         Ok(None)
     }
 
-    /// Waits for the client's step as long as it may take, whatever signals come.
+    /// Waits for the client's step as long as it may take, whatever signals come. Only an interrupt hook
+    /// ends it.
     fn wait_patiently(&self, op: &'static str) -> Result<Holding> {
         let deadline = self.server.part_deadline();
         loop {
             match self.server.wait_for_turn(self.claimed, deadline, op) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted && !interrupt::is_hooked() => {}
                 holding => return holding,
             }
         }

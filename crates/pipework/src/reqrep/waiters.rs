@@ -43,8 +43,6 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 /// The line of one client.
 #[derive(Debug)]
 pub(super) struct Waiters {
-    /// Tells it from every other line of this process.
-    id: u64,
     shared: Arc<Shared>,
     /// How many are in it, so that a call that need not wait pays for one load.
     len: Hint,
@@ -173,27 +171,9 @@ pub(super) struct Place {
     is_served: Cell<bool>,
 }
 
-/// A thread that comes back within this time after it gave up has kept its place.
-const BACK: Duration = Duration::from_secs(1);
-
-/// A place that a thread has given up.
-#[derive(Clone, Copy, Debug)]
-struct GivenUp {
-    /// The line's number: an address may be another line's as soon as this one is gone.
-    line: u64,
-    number: u64,
-    at: Instant,
-}
-
-thread_local! {
-    /// The place that this thread gave up last.
-    static GIVEN_UP: Cell<Option<GivenUp>> = const { Cell::new(None) };
-}
-
 impl Waiters {
     pub(super) fn new(shared: Arc<Shared>, limit: u32) -> Waiters {
         Waiters {
-            id: sync::new_id(),
             shared,
             len: Hint::new(0),
             first: Hint::new(0),
@@ -426,11 +406,10 @@ impl Waiters {
         wakers
     }
 
-    /// A place for this thread, behind all others, or where it stood before, if it is back.
+    /// A place for this thread, behind all others.
     pub(super) fn join(self: &Arc<Self>) -> Place {
-        let before = GIVEN_UP.take().filter(|left| left.line == self.id && left.at.elapsed() < BACK);
         let seat = Arc::new(Seat { event: Event::new(), is_chosen: Hint::new(0) });
-        let mut place = self.add(before.map(|left| left.number), Wake::Thread(Arc::clone(&seat)), false);
+        let mut place = self.add(Wake::Thread(Arc::clone(&seat)), false);
         place.seat = Some(seat);
         place
     }
@@ -438,14 +417,13 @@ impl Waiters {
     /// A place for a task, which may need a server. `waker` is to be left anew whenever the task
     /// has looked.
     pub(super) fn join_task(self: &Arc<Self>, waker: &Waker, needs_server: bool) -> Place {
-        self.add(None, Wake::Task(Some(waker.clone())), needs_server)
+        self.add(Wake::Task(Some(waker.clone())), needs_server)
     }
 
-    fn add(self: &Arc<Self>, number: Option<u64>, wake: Wake, needs_server: bool) -> Place {
+    fn add(self: &Arc<Self>, wake: Wake, needs_server: bool) -> Place {
         let mut line = self.line();
         line.last += 1;
-        let is_left = |number: &u64| *number < line.last && !line.places.contains_key(number);
-        let number = number.filter(is_left).unwrap_or(line.last);
+        let number = line.last;
         let nobody = line.put(number, wake, needs_server);
         let generation = line.generation;
         drop(line);
@@ -663,10 +641,6 @@ impl Drop for Place {
         let is_left = was_chosen && mem::take(&mut line.is_left);
         drop(line);
         drop(gone);
-        if !self.is_served.get() && self.seat.is_some() {
-            let (line, number, at) = (self.waiters.id, self.number, Instant::now());
-            GIVEN_UP.set(Some(GivenUp { line, number, at }));
-        }
         if is_left || was_chosen && !self.is_served.get() {
             self.waiters.hand_on(1, is_left);
         } else {
@@ -685,47 +659,5 @@ pub(super) fn wake(waker: Waker) {
     // Dropping what it panicked with could panic again.
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(woken))) {
         mem::forget(panic);
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::reqrep::Options;
-
-    fn line() -> Arc<Waiters> {
-        Arc::new(Waiters::new(Arc::clone(Options::new().anonymous().unwrap().shared()), 0))
-    }
-
-    #[test]
-    fn who_comes_back_at_once_stands_where_it_stood() {
-        let waiters = line();
-        let (first, others) = (waiters.join(), waiters.join_task(Waker::noop(), false));
-        let number = first.number;
-        drop(first);
-        assert_eq!(waiters.join().number, number);
-        // It was here again, and has left again: but too long ago.
-        let left = GIVEN_UP.take().expect("it gave up");
-        GIVEN_UP.set(left.at.checked_sub(BACK).map(|at| GivenUp { at, ..left }));
-        assert!(waiters.join().number > others.number);
-    }
-
-    #[test]
-    fn nobody_takes_the_place_of_another() {
-        let waiters = line();
-        drop(waiters.join());
-        let left = GIVEN_UP.get().expect("it gave up");
-        // Whatever has led another thread there.
-        let here = waiters.join();
-        GIVEN_UP.set(Some(left));
-        let other = waiters.join();
-        assert!(here.number == left.number && other.number != here.number && waiters.len() == 2);
-        // A line at the address of the first one, or at any other, is another line.
-        drop(other);
-        let second = line();
-        let places: Vec<_> = (0..3).map(|_| second.join_task(Waker::noop(), false)).collect();
-        GIVEN_UP.set(Some(GivenUp { number: places[1].number, ..left }));
-        drop(places);
-        assert_eq!(second.join().number, 4);
     }
 }

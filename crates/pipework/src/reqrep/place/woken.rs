@@ -126,38 +126,6 @@ fn the_slot_of_a_task_that_leaves_is_offered_to_all() {
     }
 }
 
-/// One thread gives up, another represents the line meanwhile and parks, and the first comes back
-/// to its place before it, and parks behind it.
-#[test]
-fn who_represents_nobody_any_more_passes_the_wake_up_on() {
-    let (_segment, client, first) = taken();
-    let (holder, mut held) = (client.clone(), first);
-    let mut times: Vec<_> = (0..12)
-        .map(|turn| {
-            thread::scope(|scope| {
-                let back = scope.spawn(|| {
-                    assert!(client.send("early", Duration::from_millis(30)).is_err());
-                    thread::sleep(Duration::from_millis(5));
-                    (client.send("back", SOON).unwrap(), Instant::now())
-                });
-                until_waiting(&client, 1);
-                let second = scope.spawn(|| client.send("second", SOON).unwrap());
-                until_waiting(&client, 2);
-                // At any time of a slice.
-                thread::sleep(Duration::from_millis(60 + 4 * turn));
-                let freed = Instant::now();
-                assert!(holder.cancel(held).unwrap().is_none());
-                let (ticket, came) = back.join().unwrap();
-                assert!(holder.cancel(ticket).unwrap().is_none());
-                held = second.join().unwrap();
-                came.saturating_duration_since(freed)
-            })
-        })
-        .collect();
-    times.sort_unstable();
-    assert!(times[8] < Duration::from_millis(12), "{times:?}");
-}
-
 /// Two tasks are chosen for two slots that are not looked at at once.
 #[test]
 fn a_chosen_task_looks_at_all_slots() {
