@@ -2324,15 +2324,6 @@ pwk_status pwk_fd_close_range_on_exec(uint32_t first, uint32_t last, pwk_error *
  */
 
 /*
- * Sets a function that is asked, while a call waits, whether to go on: after each signal handler,
- * and every 250 ms. After a false the call ends with PWK_INTERRUPTED, also inside a message, which
- * is then given up and not delivered; nothing else interrupts it. For languages that run their
- * signal handlers themselves. The function must return, and not by a jump; it is called in the
- * thread that waits, and must not use this writer. NULL takes it away; a NULL `writer` is allowed.
- */
-void pwk_atomic_writer_set_interrupt_check(pwk_atomic_writer *writer, bool (*go_on)(void));
-
-/*
  * The index of the slot that a ticket names: below pwk_geometry.slots, if it is a ticket of that
  * segment.
  */
