@@ -255,9 +255,9 @@ impl Attached {
                 }
             }
             let now = Instant::now();
-            let waiting: Vec<Ticket> = match segment.is_empty() {
-                true => Vec::new(),
-                false => segment
+            let waiting: Vec<Ticket> = match segment.waiting() {
+                0 => Vec::new(),
+                _ => segment
                     .calls()
                     .filter(|call| call.stage == Stage::Waiting)
                     .map(|call| call.ticket)

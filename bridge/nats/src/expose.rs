@@ -345,9 +345,10 @@ impl Conversation<'_> {
         // What a caller gets in one message that does not take several.
         let mut whole = Vec::new();
         loop {
-            let part = self.next_part(&mut stream).await.map_err(|error| {
-                if known.was_taken_here() { Status::Busy.into() } else { ended(error) }
-            })?;
+            let part = self
+                .next_part(&mut stream)
+                .await
+                .map_err(|error| if known.was_taken_here() { Status::Busy.into() } else { ended(error) })?;
             let is_last = stream.ticket().is_none();
             let flags = if is_last { stream.end_flags() } else { part.as_ref().map_or(0, Reply::flags) };
             let part = part.map_or(Vec::new(), Reply::into_vec);
