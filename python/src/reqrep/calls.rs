@@ -98,7 +98,7 @@ impl Calls {
         }
         let Ok(ticket) = client.start_on(calling, PAST) else { return Ok(None) };
         let is_there = client.spin_for(ticket).unwrap_or(false) && client.reply_len(ticket) <= SMALL;
-        let ended = is_there.then(|| client.call_on(calling, PAST));
+        let ended = is_there.then(|| client.recv(ticket, PAST));
         // A reply of several parts may not be whole.
         Ok(ended.filter(|ended| !ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut)))
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use pipework::reqrep::{self, Answering, Ticket};
-use pipework::{Deadline, ErrorKind, Result};
+use pipework::reqrep::{self, Ticket};
+use pipework::{ErrorKind, Result};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyString, PyTuple, PyType};
@@ -191,13 +191,13 @@ request!(Request, {
     #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
     fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<bool> {
         let (mut request, data): (_, &[u8]) = (self.open.take(py)?, &data);
-        let mut answering = Answering::new(message((data, flags.0)));
-        // What a handler raises drops the request, which fails it.
-        let mut answered = unless_small(py, data.len(), || request.reply_on(&mut answering, PAST));
-        if answered.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
-            let reply = || Ok(py.detach(|| request.reply_on(&mut answering, Deadline::NEVER)));
-            answered = wait(py, &Used::Nothing, reply)?;
-        }
+        let reply = message((data, flags.0));
+        let at_once = unless_small(py, data.len(), || request.reply_at_once(&reply)).transpose();
+        let answered = match at_once {
+            Some(answered) => answered,
+            // What a handler raises fails it.
+            None => wait(py, &Used::Nothing, || Ok(py.detach(|| request.try_reply(reply))))?,
+        };
         self.sent(py, data.len(), answered)
     }
 

@@ -90,5 +90,5 @@ pub use shm::payload::{DEFAULT_MAX_MESSAGE, Message, Space};
 pub use shm::ticket::Ticket;
 pub use shm::word::MAX_REDELIVERIES;
 #[doc(hidden)]
-pub use slices::{Answering, Kept};
+pub use slices::Kept;
 pub use stream::Stream;

@@ -1,13 +1,12 @@
-//! What only other languages need. Waits in slices, for runtimes that want to be asked now and then
-//! whether to go on: where a slice ends, nothing is lost, and nothing is begun again. And requests
-//! that are their tickets, with payloads in memory that is there.
+//! What only bindings for other languages need: calls in two steps, between which a lock of the
+//! language's is given away; parts of a reply that are given again after a signal; and requests that
+//! are their tickets, with payloads in memory that is there.
 
 use std::time::Duration;
 
 use super::client::{Client, is_open_after, may_be_open};
 use super::reply::{Answer, CallError};
 use super::request::{Giving, Request};
-use super::sending::Calling;
 use super::server::Server;
 use super::shm::layout::{Direction, SMALL};
 use super::shm::payload::Message;
@@ -20,32 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 const RECV: &str = "reqrep recv";
 const REPLY: &str = "reqrep reply";
 
-/// A reply on its way to the client.
-#[derive(Debug)]
-pub struct Answering<'m> {
-    rest: Message<'m>,
-    has_begun: bool,
-    /// When the client has let its time for the next part pass.
-    limit: Option<Deadline>,
-}
-
-impl<'m> Answering<'m> {
-    /// This reply, of which nothing was given.
-    pub fn new(reply: Message<'m>) -> Answering<'m> {
-        Answering { rest: reply, has_begun: false, limit: None }
-    }
-}
-
-/// Each of these goes on with the same call after `TimedOut` and `Interrupted`.
+/// Calls in two steps.
 impl Client {
-    /// As [`call`](Client::call).
-    #[doc(hidden)]
-    pub fn call_on(&self, calling: &mut Calling<'_>, deadline: Deadline) -> Answer {
-        let ticket = self.start_on(calling, deadline)?;
-        self.receive(ticket, deadline)
-    }
-
-    /// The parts of the reply of a [call](Calling::call) that was handed out.
+    /// The parts of the reply of a [call](super::Calling::call) that was handed out.
     #[doc(hidden)]
     pub fn stream_of(&self, ticket: Ticket) -> Stream {
         Stream::new(self.clone(), ticket, Duration::MAX)
@@ -236,30 +212,10 @@ impl Request<'_> {
         self.give_until(giving, deadline)
     }
 
-    /// As [`reply`](Request::reply): `Interrupted` at the end of the slice, and `TimedOut` once the
-    /// client has let [`part_timeout`](super::ServerOptions::part_timeout) pass. After any error but
-    /// `Interrupted` the request is to be dropped.
+    /// As [`reply`](Request::reply), if it need not wait for the client; else `None`, and nothing was
+    /// given.
     #[doc(hidden)]
-    pub fn reply_on(&mut self, answering: &mut Answering<'_>, slice: Deadline) -> Result<bool> {
-        if !answering.has_begun {
-            if let Some(wanted) = self.answer_at_once(&answering.rest)? {
-                return Ok(wanted);
-            }
-            answering.has_begun = true;
-        }
-        loop {
-            let (server, claimed) = (self.serving(), self.claimed());
-            let limit = *answering.limit.get_or_insert_with(|| server.part_deadline());
-            let holding = match server.wait_for_turn(claimed, limit.or_earlier(slice), REPLY) {
-                Err(error) if error.kind() == ErrorKind::TimedOut && !limit.has_passed() => {
-                    return Err(Error::new(ErrorKind::Interrupted, REPLY));
-                }
-                holding => holding?,
-            };
-            answering.limit = None;
-            if let Some(wanted) = self.answer_part(&mut answering.rest, holding)? {
-                return Ok(wanted);
-            }
-        }
+    pub fn reply_at_once(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
+        self.answer_at_once(reply)
     }
 }

@@ -265,7 +265,8 @@ fn a_claimed_request_goes_on_with_its_parts_where_it_was_kept() {
     assert_eq!(received, long);
     with(&mut |request| assert_eq!(request.next_part(SHORT), Ok(false)));
     assert_eq!(server.kept(ticket).unwrap().unwrap().reply("whole"), Ok(true));
-    assert_eq!(*client.call_on(&mut calling, Deadline::after(PATIENCE)).unwrap(), *b"whole");
+    let ticket = client.start_on(&mut calling, Deadline::now()).unwrap();
+    assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"whole");
     assert_all_free(&segment);
 }
 
