@@ -109,8 +109,7 @@ impl Writer {
     ) -> PyResult<Writer> {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
         let deadline = until(timeout);
-        let opened =
-            wait(py, &Used::Nothing, || Ok(py.detach(|| options.write_fifo(&path.0, deadline))));
+        let opened = wait(py, &Used::Nothing, || Ok(py.detach(|| options.write_fifo(&path.0, deadline))));
         let writer = opened.and_then(|opened| opened.or_raise(py));
         writer.map(|writer| Writer::new(writer, origin)).map_err(|raised| at(py, raised, &path.0))
     }
