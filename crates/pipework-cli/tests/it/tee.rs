@@ -284,7 +284,7 @@ fn bad_command_lines() {
     fails(2, &["bytes"], "pipework tee --backlog 0 log < /dev/null");
     fails(1, &["nowhere/log", "No such file"], "pipework tee nowhere/log < /dev/null");
     fails(1, &["Is a directory"], "pipework tee . < /dev/null");
-    fails(1, &["descriptor 7: Bad file"], "pipework tee /dev/fd/7 < /dev/null");
+    fails(1, &["descriptor 7 is closed"], "pipework tee /dev/fd/7 < /dev/null");
     fails(1, &["standard input is closed"], "pipework tee log <&-");
     fails(1, &["standard input", "Is a directory"], "pipework tee log < .");
     assert_eq!(
