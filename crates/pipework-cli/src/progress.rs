@@ -57,7 +57,12 @@ impl Progress {
 
     /// Prints a line for standard error, clear of the counter.
     pub(crate) fn warn(&self, text: impl Display) {
-        words::put(&format!("{}{}", self.clear(), marked(text)));
+        words::put(&self.warning(text));
+    }
+
+    /// The line that `warn` prints.
+    pub(crate) fn warning(&self, text: impl Display) -> String {
+        format!("{}{}", self.clear(), marked(text))
     }
 
     /// Messages counted so far.

@@ -6,7 +6,7 @@
 //! system call or reached another thread.
 //!
 //! Invariant: the hook is asked in the thread that waits, and never while this library holds a lock.
-//! A thread asks at most once in a [`SLICE`], or when a signal handler has run; the slice outlives
+//! A thread asks at most once in 250 ms, or when a signal handler has run; that time outlives
 //! the waits, so that a call that waits often and briefly asks as well. A wait that need not sleep
 //! does not ask.
 

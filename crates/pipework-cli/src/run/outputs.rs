@@ -86,8 +86,14 @@ impl Outputs {
     }
 
     /// Tells a person that something went wrong, which has a status of its own.
-    pub(super) fn warn(&self, text: impl Display) {
-        self.progress.warn(text);
+    pub(super) fn warn(&mut self, text: impl Display) {
+        if self.stderr.is_pending() {
+            // Between two lines of the commands, and not inside of one that is half written.
+            let warning = self.progress.warning(text);
+            self.stderr.buffer().extend_from_slice(warning.as_bytes());
+        } else {
+            self.progress.warn(text);
+        }
     }
 
     /// Tells a person that something could not be done for the commands.

@@ -206,6 +206,16 @@ fn time_that_a_reader_takes_does_not_count() {
 }
 
 #[test]
+fn a_warning_stands_between_tagged_lines_and_not_inside_of_one() {
+    // A line that is cut into several, which is warned of while the first of them is half written.
+    let script = "pipework run --stderr tagged -s 'head -c 3000000 /dev/zero | tr \"\\0\" x >&2' 2>&1 | \
+        tr -s x | grep -v '] x$'";
+    let out = clean(script);
+    assert!(out.starts_with("pipework: ") && out.ends_with("was cut into several\n"), "{out}");
+    assert_eq!(out.lines().count(), 1, "{out}");
+}
+
+#[test]
 fn standard_error_is_left_alone_tagged_or_merged() {
     let job = "--shell 'echo out; echo err >&2; printf rest >&2'";
     let with = |options: &str| sh(&Folder::new(), &format!("pipework run {options} {job}"));

@@ -34,6 +34,18 @@ const CASES: &[(&str, &str, &str, Option<i32>)] = &[
         None,
     ),
     (
+        "run",
+        "exec pipework run --json -s 'echo text; : > ready; exec sleep 1000' > full 2> said",
+        "standard output: not taken in time: ",
+        None,
+    ),
+    (
+        "run",
+        "exec pipework run --keep-order -s 'echo text; : > ready; exec sleep 1000' -s 'echo more' > full 2> said",
+        "standard output: not taken in time: ",
+        None,
+    ),
+    (
         "tee",
         "(printf '%5000s' x; : > ready; exec sleep 1000) > inbox &
          exec pipework tee log < inbox > full 2> said",

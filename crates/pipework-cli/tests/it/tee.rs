@@ -91,6 +91,23 @@ fn of_an_entry_that_finds_no_space_nothing_stays() {
     assert_eq!(lines[3..], ["6", "half", "new"]);
 }
 
+/// For each size that a file may have: what was whole stays whole, and what is missing is said.
+#[test]
+fn a_full_disk_costs_no_whole_entry_of_a_log_wherever_it_ends() {
+    let script = "for size in $(seq 0 60); do
+            seq -w 8 12 | pipework send --lines | prlimit --fsize=$size pipework tee log.$size 2>&1 > /dev/null | cat > err.$size
+        done";
+    let folder = Folder::new();
+    sh(&folder, script);
+    for size in 0..=60 {
+        let read = |name: &str| fs::read_to_string(folder.join(format!("{name}.{size}"))).unwrap();
+        let (log, err) = (read("log"), read("err"));
+        let entries = 5.min(size / 3);
+        assert_eq!(log, "08\n09\n10\n11\n12\n"[..3 * entries], "{size}: {err}");
+        assert_eq!(err.contains("left out"), entries < 5, "{size}: {err}");
+    }
+}
+
 /// The stream neither waits for a reader of the log nor is it dropped.
 #[test]
 fn a_fifo_that_nobody_reads_yet() {

@@ -128,3 +128,19 @@ impl Inbox {
         done
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_1024_threads_put_requests_together() {
+        let inbox = Inbox::default();
+        inbox.is_gathering(MAX_THREADS as i64 - 1);
+        assert!(inbox.admits_one());
+        inbox.is_gathering(1);
+        assert!(!inbox.admits_one() && MAX_THREADS == 1024);
+        inbox.is_gathering(-1);
+        assert!(inbox.admits_one());
+    }
+}
