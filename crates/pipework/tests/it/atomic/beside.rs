@@ -125,6 +125,8 @@ impl Taker<'_> {
                 self.text(&line.data);
                 self.leave_the_rest(round);
             }
+            // What had begun when another thread finished.
+            Ok(Item::Torn(_)) if self.got.is_finished.load(SeqCst) => {}
             Ok(other) => panic!("{other:?}"),
             Err(error) => match error.kind() {
                 ErrorKind::Closed => return Err(Over),
