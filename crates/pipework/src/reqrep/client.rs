@@ -217,10 +217,7 @@ impl Client {
         let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
         self.receive_into(ticket, into, &|| *deadline, CALL).or_else(|error| {
             into.clear();
-            let reply = self.end_for(ticket, CALL)?.ok_or(error)?;
-            let flags = reply.flags();
-            *into = reply.into_vec();
-            Ok(flags)
+            Ok(self.end_for(ticket, CALL)?.ok_or(error)?.move_to(into))
         })
     }
 
@@ -508,7 +505,7 @@ pub(super) fn may_be_open(error: &Error) -> bool {
     !matches!(error.kind(), PeerDied | Failed | NoServer | Stale)
 }
 
-/// The same.
+/// As [`may_be_open`], for the error of a call.
 pub(super) fn is_open_after(error: &CallError) -> bool {
     may_be_open(&error.error())
 }

@@ -510,8 +510,6 @@ impl Client {
         } else {
             self.take_out(ticket, done, done, op)?
         };
-        let flags = reply.flags();
-        *into = reply.into_vec();
-        Ok(flags)
+        Ok(reply.move_to(into))
     }
 }

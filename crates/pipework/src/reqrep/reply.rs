@@ -25,6 +25,13 @@ impl Reply {
         self.payload.into_vec()
     }
 
+    /// Its bytes replace what `into` holds. Returns its flags.
+    pub(super) fn move_to(self, into: &mut Vec<u8>) -> u32 {
+        let flags = self.flags;
+        *into = self.into_vec();
+        flags
+    }
+
     pub(super) fn empty() -> Reply {
         Reply { payload: Payload::empty(), flags: 0 }
     }

@@ -90,8 +90,9 @@ impl ServerOptions {
         ServerOptions { part_timeout: time, ..self }
     }
 
-    /// Whether received requests stay in their slots until [`Request::read_into`](super::Request::read_into) copies them,
-    /// unless they are short or come in parts: for callers that have a place of their own for them.
+    /// Whether received requests stay in their slots until
+    /// [`Request::read_into`](super::Request::read_into) copies them, unless they are short or come in
+    /// parts: for callers that have a place of their own for them.
     #[doc(hidden)]
     pub fn reads_later(self, yes: bool) -> ServerOptions {
         ServerOptions { reads_later: yes, ..self }

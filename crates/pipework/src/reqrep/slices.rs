@@ -86,11 +86,7 @@ impl Client {
             Ok(done) if done.is_answered_at_once() => {
                 self.append_reply(ticket, done, into).map_err(CallError::from)
             }
-            Ok(_) => self.receive(ticket, deadline).map(|reply| {
-                let flags = reply.flags();
-                *into = reply.into_vec();
-                flags
-            }),
+            Ok(_) => self.receive(ticket, deadline).map(|reply| reply.move_to(into)),
             Err(error) => Err(error.into()),
         };
         self.looked(ticket, flags.as_ref().is_err_and(is_open_after));
