@@ -1,6 +1,6 @@
 /*
- * Reading: each call looks for what is there, and only then waits. What is lost is told in the way
- * of the original, or in ours.
+ * Reading: each call looks for an item that has come, and only then waits. A lost message is reported
+ * in the original's way, or in ours.
  */
 #include "atomic.h"
 

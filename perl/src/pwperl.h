@@ -102,8 +102,8 @@ HV *pwp_stash(pTHX_ SV *class_or_object);
 /* ---------------------------------------------------------------- wait.c: waits */
 
 /*
- * One call of the library, which waits. It looks its handle up anew, for a signal handler may have
- * closed it since the call before, and loses nothing when it ends with PWK_INTERRUPTED.
+ * One call of the library, which waits. It looks its handle up each time, because a signal handler may
+ * have closed it since the last call. It loses nothing when it ends with PWK_INTERRUPTED.
  */
 typedef pwk_status (*pwp_attempt)(pTHX_ void *arguments, pwk_deadline until, pwk_error *error);
 

@@ -206,7 +206,7 @@ class _Task:
 
 
 class _Process:
-    """A process, and the line to it: it says when it is ready, and is told when to stop."""
+    """A process, and the pipe to it: the process says when it is ready, and hears when to stop."""
 
     def __init__(self, process: Any, line: Connection) -> None:
         self.process = process

@@ -417,7 +417,7 @@ def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
             Segment(path)
     with pytest.raises(pipework.Incompatible):
         Segment.open(empty)
-    Segment(empty, slots=2)  # which is what `tempfile` leaves for whoever opens it
+    Segment(empty, slots=2)  # as after `tempfile`, which leaves an empty file
     assert cut.exists() and strange.exists()
     for sizes in ({"slots": 0}, {"slots": 1 << 21}, {"members": 0}, {"members": 1 << 16}, {"request_bytes": (1 << 30) + 1}):
         with pytest.raises(pipework.Invalid):

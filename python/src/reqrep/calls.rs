@@ -176,7 +176,7 @@ impl Calls {
         if client.whole_reply_len(ticket) > SMALL {
             return end_in_place(py, &client, ticket).or_raise(py).map(Some);
         }
-        // Who looks in vain keeps the interpreter lock, however large a reply may be.
+        // A look that finds nothing copies nothing, so it keeps the interpreter lock.
         let reply = unless_small(py, client.reply_len(ticket), || client.try_recv(ticket));
         Ok(reply.or_raise(py)?.map(Received::Reply))
     }

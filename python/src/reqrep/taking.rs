@@ -266,8 +266,8 @@ fn owned(requests: Vec<Request<'_>>) -> Vec<Request<'static>> {
     requests.into_iter().map(Request::into_owned).collect()
 }
 
-/// Bytes of what `max` requests would bring now. Who looks in vain keeps the interpreter lock,
-/// however large a request may be.
+/// Bytes that `max` requests would copy now. A look that finds nothing copies nothing, so it keeps the
+/// interpreter lock.
 fn waiting_bytes(server: &Server, max: usize) -> usize {
     server.waiting_bytes(max).try_into().unwrap_or(usize::MAX)
 }

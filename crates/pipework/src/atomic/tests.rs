@@ -946,7 +946,7 @@ fn the_interrupt_hook_decides_whether_a_message_goes_on() {
         let sent = writer.send(vec![2; 1 << 20], Duration::from_millis(1));
         assert_eq!(kind(sent.map(drop)), Err((ErrorKind::TimedOut, None)));
 
-        // A drop does not wait for ever either, and what was given up is told.
+        // A drop does not wait for ever either, and the abandoned message is reported.
         writer.enqueue(vec![3; 1 << 20]).unwrap();
         drop(writer);
     });
