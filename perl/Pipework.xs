@@ -79,6 +79,3 @@ INCLUDE: xs/fd.xs
 INCLUDE: xs/fd_more.xs
 INCLUDE: xs/pipe.xs
 INCLUDE: xs/reqrep.xs
-INCLUDE: xs/reqrep_bell.xs
-INCLUDE: xs/reqrep_client.xs
-INCLUDE: xs/reqrep_server.xs

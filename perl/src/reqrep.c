@@ -17,6 +17,51 @@ const char *pwp_class_called(pTHX_ int role) {
     return pwp_called(aTHX_ pwp_reqrep_classes[role].name);
 }
 
+/* Defines a function once more, in another class. */
+static void give(pTHX_ CV *of, int role) {
+    const char *name = Perl_form(aTHX_ "%s::%s", pwp_reqrep_classes[role].name, GvNAME(CvGV(of)));
+    CV *copy;
+    if (get_cv(name, 0)) return;
+    copy = newXS(name, CvXSUB(of), CvFILE(of));
+    CvXSUBANY(copy).any_i32 = role;
+}
+
+static bool is_one_of(const char *name, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (strEQ(name, names[i])) return true;
+    }
+    return false;
+}
+
+/* Gives the functions of a class to its class of integers. */
+static void give_to_int(pTHX_ int role) {
+    static const char *const only_strings[] = {"part", "flush", "stream"};
+    HV *stash = gv_stashpv(pwp_reqrep_classes[role].name, GV_ADD);
+    SV *entry;
+    char *name;
+    I32 len;
+    hv_iterinit(stash);
+    while ((entry = hv_iternextsv(stash, &name, &len))) {
+        CV *of = isGV_with_GP(entry) ? GvCV((GV *)entry) : NULL;
+        if (!of || !CvISXSUB(of)) continue;
+        CvXSUBANY(of).any_i32 = role;
+        if (!is_one_of(name, only_strings, C_ARRAY_LENGTH(only_strings))) give(aTHX_ of, role | 2);
+    }
+}
+
+void pwp_reqrep_share(pTHX) {
+    static const char *const of_all[] = {
+        "new_from_fd", "DESTROY", "size",     "is_empty", "capacity", "resp_slots", "resp_size",
+        "path",        "memfd",   "stats",    "audit",    "geometry", "members",    "recover",
+        "_doorbell",
+    };
+    for (size_t i = 0; i < C_ARRAY_LENGTH(of_all); i++) {
+        give(aTHX_ get_cv(Perl_form(aTHX_ "Pipework::ReqRep::%s", of_all[i]), 0), PWP_CLIENT);
+    }
+    give_to_int(aTHX_ PWP_SERVER);
+    give_to_int(aTHX_ PWP_CLIENT);
+}
+
 pwp_channel *pwp_channel_new(pTHX_ pwk_segment *segment) {
     /* Not an interpreter's own memory: threads share it. */
     pwp_channel *channel = PerlMemShared_calloc(1, sizeof *channel);

@@ -9,10 +9,21 @@
 
 #include "pwperl.h"
 
-/* Which class an XSUB was called for: its ALIAS number, and an index of pwp_reqrep_classes. */
+/* The classes: an index of pwp_reqrep_classes. */
 enum { PWP_SERVER, PWP_CLIENT, PWP_INT_SERVER, PWP_INT_CLIENT };
 #define PWP_IS_CLIENT(role) ((role) & 1)
 #define PWP_IS_INT(role) ((role) & 2)
+
+/* In an XSUB: the class that it was called for, and what is behind its object. */
+#define PWP_ROLE (XSANY.any_i32)
+#define PWP_CHANNEL ((pwp_channel *)pwp_state(aTHX_ self, &pwp_reqrep_classes[PWP_ROLE]))
+
+/* Return one result from an XSUB. */
+#define PWP_GIVE(value) XSRETURN(pwp_give(aTHX_ ax, value))
+#define PWP_GIVE_NUMBER(number) PWP_GIVE(sv_2mortal(newSVuv(number)))
+
+/* Gives the functions that are written for one class to the others that have them. */
+void pwp_reqrep_share(pTHX);
 
 extern const pwp_class pwp_reqrep_classes[4];
 extern const pwp_class pwp_stream_class;
@@ -150,9 +161,7 @@ pwp_bell *pwp_request_bell(pwp_channel *channel);
 pwp_bell *pwp_reply_bell(pwp_channel *channel);
 int pwp_bell_create(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));
 void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), SV *fd);
-int pwp_bell_fileno(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));
 SV *pwp_bell_consume(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));
-void pwp_bell_ring(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *));
 void pwp_channel_ring(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *));
 int pwp_reqrep_doorbell(pTHX_ SV *self, int role, bool is_for_sending);
 
@@ -166,7 +175,6 @@ I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds);
 I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds);
 void pwp_client_cancel(pTHX_ SV *self, int role, SV *id);
 bool pwp_client_forget(pTHX_ SV *self, int role, SV *id);
-UV pwp_client_pending(pTHX_ SV *self, int role);
 UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times);
 bool pwp_client_needs_server(pTHX_ SV *self, int role, SV *yes);
 

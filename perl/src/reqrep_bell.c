@@ -72,10 +72,6 @@ void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), S
     if (copy < 0) croak("eventfd: %s", Strerror(errno));
 }
 
-int pwp_bell_fileno(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
-    return which(pwp_state(aTHX_ self, &pwp_reqrep_classes[role]))->number;
-}
-
 /* The count of an eventfd, which becomes 0. Never waits, even where the eventfd would. */
 static uint64_t taken(int fd) {
     uint64_t count = 0;
@@ -110,10 +106,6 @@ void pwp_channel_ring(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *)) {
     if (bell->fd >= 0 && write(bell->fd, &one, sizeof one) < 0) NOOP;
     MUTEX_UNLOCK(&channel->changing);
     errno = before;
-}
-
-void pwp_bell_ring(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
-    pwp_channel_ring(pwp_state(aTHX_ self, &pwp_reqrep_classes[role]), which);
 }
 
 int pwp_reqrep_doorbell(pTHX_ SV *self, int role, bool is_for_sending) {

@@ -318,11 +318,6 @@ bool pwp_client_forget(pTHX_ SV *self, int role, SV *id) {
     return channel->client && pwk_client_forget(channel->client, ticket, NULL) == PWK_OK;
 }
 
-UV pwp_client_pending(pTHX_ SV *self, int role) {
-    pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
-    return pwk_client_pending(channel->client);
-}
-
 /* How it calls, which is settled when it attaches. */
 static pwk_client_options *terms_of(pTHX_ SV *self, int role, bool changes) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);

@@ -1,264 +1,435 @@
-# What the four classes of room reqrep have in common, and how their objects are made. The number of
-# an alias is the class's: see src/reqrep.h.
+# Module reqrep: servers, clients and streams. Each function is written here once. When the library is
+# loaded, pwp_reqrep_share gives it to the other classes that have it, each copy with the number of its
+# class, PWP_ROLE.
 
 MODULE = Pipework    PACKAGE = Pipework::ReqRep
 
 PROTOTYPES: DISABLE
 
-# ---------------------------------------------------------------- how objects are made
+BOOT:
+    pwp_reqrep_share(aTHX);
 
-SV *
-new(class, path, req_cap, resp_slots, resp_size, arena = NULL, mode = NULL)
-    SV *class
-    SV *path
-    SV *req_cap
-    SV *resp_slots
-    SV *resp_size
-    SV *arena
-    SV *mode
+# ---------------------------------------------------------------- making and opening segments
+
+void
+new(SV *class, SV *path, SV *req_cap, SV *resp_slots, SV *resp_size, SV *arena = NULL, SV *mode = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, resp_size, arena, mode};
     pwp_hold(aTHX_ ax, items);
-    RETVAL = SvREFCNT_inc(pwp_reqrep_new(aTHX_ class, PWP_SERVER, path, &sizes));
+    PWP_GIVE(pwp_reqrep_new(aTHX_ class, PWP_ROLE, path, &sizes));
   }
-  OUTPUT:
-    RETVAL
 
-SV *
-new_memfd(class, name, req_cap, resp_slots, resp_size, arena = NULL)
-    SV *class
-    SV *name
-    SV *req_cap
-    SV *resp_slots
-    SV *resp_size
-    SV *arena
+void
+new_memfd(SV *class, SV *name, SV *req_cap, SV *resp_slots, SV *resp_size, SV *arena = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, resp_size, arena, NULL};
     pwp_hold(aTHX_ ax, items);
-    RETVAL = SvREFCNT_inc(pwp_reqrep_new_memfd(aTHX_ class, PWP_SERVER, name, &sizes));
+    PWP_GIVE(pwp_reqrep_new_memfd(aTHX_ class, PWP_ROLE, name, &sizes));
   }
-  OUTPUT:
-    RETVAL
-
-SV *
-new_from_fd(class, fd)
-    SV *class
-    SV *fd
-  ALIAS:
-    Pipework::ReqRep::Client::new_from_fd = 1
-    Pipework::ReqRep::Int::new_from_fd = 2
-    Pipework::ReqRep::Int::Client::new_from_fd = 3
-  CODE:
-    pwp_hold(aTHX_ ax, items);
-    RETVAL = SvREFCNT_inc(pwp_reqrep_open_fd(aTHX_ class, ix, fd));
-  OUTPUT:
-    RETVAL
 
 void
-DESTROY(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::DESTROY = 1
-    Pipework::ReqRep::Int::DESTROY = 2
-    Pipework::ReqRep::Int::Client::DESTROY = 3
+new_from_fd(SV *class, SV *fd)
   CODE:
-    pwp_destroy(aTHX_ self, &pwp_reqrep_classes[ix]);
+    pwp_hold(aTHX_ ax, items);
+    PWP_GIVE(pwp_reqrep_open_fd(aTHX_ class, PWP_ROLE, fd));
 
-# ---------------------------------------------------------------- of all four
-
-UV
-size(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::size = 1
-    Pipework::ReqRep::Int::size = 2
-    Pipework::ReqRep::Int::Client::size = 3
+void
+DESTROY(SV *self)
   CODE:
-    RETVAL = pwk_segment_len(pwp_subject_of(aTHX_ self, ix).channel->segment);
-  OUTPUT:
-    RETVAL
+    pwp_destroy(aTHX_ self, &pwp_reqrep_classes[PWP_ROLE]);
 
-bool
-is_empty(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::is_empty = 1
-    Pipework::ReqRep::Int::is_empty = 2
-    Pipework::ReqRep::Int::Client::is_empty = 3
-  CODE:
-    RETVAL = pwk_segment_len(pwp_subject_of(aTHX_ self, ix).channel->segment) == 0;
-  OUTPUT:
-    RETVAL
+# ---------------------------------------------------------------- the segment, for all four classes
 
-UV
-capacity(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::capacity = 1
-    Pipework::ReqRep::Int::capacity = 2
-    Pipework::ReqRep::Int::Client::capacity = 3
+void
+size(SV *self)
   CODE:
-    RETVAL = pwp_subject_of(aTHX_ self, ix).channel->geometry.queue;
-  OUTPUT:
-    RETVAL
+    PWP_GIVE_NUMBER(pwk_segment_len(PWP_CHANNEL->segment));
 
-UV
-resp_slots(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::resp_slots = 1
-    Pipework::ReqRep::Int::resp_slots = 2
-    Pipework::ReqRep::Int::Client::resp_slots = 3
+void
+is_empty(SV *self)
   CODE:
-    RETVAL = pwp_subject_of(aTHX_ self, ix).channel->geometry.slots;
-  OUTPUT:
-    RETVAL
+    PWP_GIVE(boolSV(pwk_segment_len(PWP_CHANNEL->segment) == 0));
 
-UV
-resp_size(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::resp_size = 1
-    Pipework::ReqRep::Int::resp_size = 2
-    Pipework::ReqRep::Int::Client::resp_size = 3
+void
+capacity(SV *self)
   CODE:
-    RETVAL = pwp_subject_of(aTHX_ self, ix).channel->geometry.reply_bytes;
-  OUTPUT:
-    RETVAL
+    PWP_GIVE_NUMBER(PWP_CHANNEL->geometry.queue);
+
+void
+resp_slots(SV *self)
+  CODE:
+    PWP_GIVE_NUMBER(PWP_CHANNEL->geometry.slots);
+
+void
+resp_size(SV *self)
+  CODE:
+    PWP_GIVE_NUMBER(PWP_CHANNEL->geometry.reply_bytes);
 
 const char *
-path(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::path = 1
-    Pipework::ReqRep::Int::path = 2
-    Pipework::ReqRep::Int::Client::path = 3
+path(SV *self)
   CODE:
-    RETVAL = pwk_segment_path(pwp_subject_of(aTHX_ self, ix).channel->segment);
+    RETVAL = pwk_segment_path(PWP_CHANNEL->segment);
   OUTPUT:
     RETVAL
 
 int
-memfd(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::memfd = 1
-    Pipework::ReqRep::Int::memfd = 2
-    Pipework::ReqRep::Int::Client::memfd = 3
+memfd(SV *self)
   CODE:
   {
-    pwk_segment *segment = pwp_subject_of(aTHX_ self, ix).channel->segment;
+    pwk_segment *segment = PWP_CHANNEL->segment;
     RETVAL = pwk_segment_path(segment) ? -1 : pwk_segment_fd(segment);
   }
   OUTPUT:
     RETVAL
 
-SV *
-stats(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::stats = 1
-    Pipework::ReqRep::Int::stats = 2
-    Pipework::ReqRep::Int::Client::stats = 3
+void
+stats(SV *self)
   CODE:
-    RETVAL = SvREFCNT_inc(pwp_reqrep_stats(aTHX_ self, ix));
-  OUTPUT:
-    RETVAL
-
-SV *
-audit(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::audit = 1
-    Pipework::ReqRep::Int::audit = 2
-    Pipework::ReqRep::Int::Client::audit = 3
-  CODE:
-    RETVAL = SvREFCNT_inc(pwp_reqrep_audit(aTHX_ self, ix));
-  OUTPUT:
-    RETVAL
-
-SV *
-geometry(self, path = NULL)
-    SV *self = pwp_self(aTHX_ ax, items);
-    SV *path
-  ALIAS:
-    Pipework::ReqRep::Client::geometry = 1
-    Pipework::ReqRep::Int::geometry = 2
-    Pipework::ReqRep::Int::Client::geometry = 3
-  CODE:
-    RETVAL = SvREFCNT_inc(pwp_reqrep_geometry(aTHX_ self, ix, path));
-  OUTPUT:
-    RETVAL
+    PWP_GIVE(pwp_reqrep_stats(aTHX_ self, PWP_ROLE));
 
 void
-members(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::members = 1
-    Pipework::ReqRep::Int::members = 2
-    Pipework::ReqRep::Int::Client::members = 3
+audit(SV *self)
   CODE:
-    XSRETURN(pwp_reqrep_members(aTHX_ ax, self, ix));
+    PWP_GIVE(pwp_reqrep_audit(aTHX_ self, PWP_ROLE));
 
-UV
-recover(self)
-    SV *self
-  ALIAS:
-    Pipework::ReqRep::Client::recover = 1
-    Pipework::ReqRep::Int::recover = 2
-    Pipework::ReqRep::Int::Client::recover = 3
+void
+geometry(SV *self, SV *path = NULL)
   CODE:
-    RETVAL = pwp_reqrep_recover(aTHX_ self, ix);
-  OUTPUT:
-    RETVAL
+    self = pwp_self(aTHX_ ax, items);
+    PWP_GIVE(pwp_reqrep_geometry(aTHX_ self, PWP_ROLE, path));
+
+void
+members(SV *self)
+  CODE:
+    XSRETURN(pwp_reqrep_members(aTHX_ ax, self, PWP_ROLE));
+
+void
+recover(SV *self)
+  CODE:
+    PWP_GIVE_NUMBER(pwp_reqrep_recover(aTHX_ self, PWP_ROLE));
 
 # In Perl, doorbell and send_doorbell make a handle of it.
 int
-_doorbell(self, is_for_sending = false)
-    SV *self = pwp_self(aTHX_ ax, items);
-    bool is_for_sending
-  ALIAS:
-    Pipework::ReqRep::Client::_doorbell = 1
-    Pipework::ReqRep::Int::_doorbell = 2
-    Pipework::ReqRep::Int::Client::_doorbell = 3
+_doorbell(SV *self, bool is_for_sending = false)
   CODE:
-    RETVAL = pwp_reqrep_doorbell(aTHX_ self, ix, is_for_sending);
+    self = pwp_self(aTHX_ ax, items);
+    RETVAL = pwp_reqrep_doorbell(aTHX_ self, PWP_ROLE, is_for_sending);
   OUTPUT:
     RETVAL
 
-# ---------------------------------------------------------------- servers of numbers
+# ---------------------------------------------------------------- servers
+
+void
+sync(SV *self)
+  CODE:
+    pwp_reqrep_sync(aTHX_ self, PWP_ROLE);
+
+void
+unlink(SV *self, SV *path = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    pwp_reqrep_unlink(aTHX_ self, PWP_ROLE, path);
+
+void
+recv(SV *self)
+  CODE:
+    XSRETURN(pwp_server_recv(aTHX_ ax, self, PWP_ROLE));
+
+void
+recv_wait(SV *self, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_recv_wait(aTHX_ ax, self, PWP_ROLE, seconds));
+
+void
+recv_multi(SV *self, SV *max)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_drain(aTHX_ ax, self, PWP_ROLE, max));
+
+void
+recv_wait_multi(SV *self, SV *max, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_recv_wait_multi(aTHX_ ax, self, PWP_ROLE, max, seconds));
+
+void
+drain(SV *self, SV *max = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_drain(aTHX_ ax, self, PWP_ROLE, max));
+
+void
+reply(SV *self, SV *id, SV *response, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_reply(aTHX_ ax, self, PWP_ROLE, id, response, seconds));
+
+void
+part(SV *self, SV *id, SV *bytes, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_part(aTHX_ ax, self, PWP_ROLE, id, bytes, seconds));
+
+void
+flush(SV *self, SV *id, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_flush(aTHX_ ax, self, id, seconds));
+
+void
+fail(SV *self, SV *id, SV *reason = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_fail(aTHX_ ax, self, PWP_ROLE, id, reason));
+
+void
+is_wanted(SV *self, SV *id)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_is_wanted(aTHX_ ax, self, PWP_ROLE, id));
+
+void
+redeliveries(SV *self, SV *id)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    PWP_GIVE(pwp_server_redeliveries(aTHX_ self, PWP_ROLE, id));
+
+void
+adopt(SV *self, SV *id)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_server_adopt(aTHX_ ax, self, PWP_ROLE, id));
+
+void
+clear(SV *self)
+  CODE:
+    pwp_server_clear(aTHX_ self, PWP_ROLE);
+
+void
+stop(SV *self)
+  CODE:
+    pwp_server_stop(aTHX_ self, PWP_ROLE);
 
 MODULE = Pipework    PACKAGE = Pipework::ReqRep::Int
 
-SV *
-new(class, path, req_cap, resp_slots, mode = NULL)
-    SV *class
-    SV *path
-    SV *req_cap
-    SV *resp_slots
-    SV *mode
+void
+new(SV *class, SV *path, SV *req_cap, SV *resp_slots, SV *mode = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, NULL, NULL, mode};
     pwp_hold(aTHX_ ax, items);
-    RETVAL = SvREFCNT_inc(pwp_reqrep_new(aTHX_ class, PWP_INT_SERVER, path, &sizes));
+    PWP_GIVE(pwp_reqrep_new(aTHX_ class, PWP_INT_SERVER, path, &sizes));
   }
-  OUTPUT:
-    RETVAL
 
-SV *
-new_memfd(class, name, req_cap, resp_slots)
-    SV *class
-    SV *name
-    SV *req_cap
-    SV *resp_slots
+void
+new_memfd(SV *class, SV *name, SV *req_cap, SV *resp_slots)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, NULL, NULL, NULL};
     pwp_hold(aTHX_ ax, items);
-    RETVAL = SvREFCNT_inc(pwp_reqrep_new_memfd(aTHX_ class, PWP_INT_SERVER, name, &sizes));
+    PWP_GIVE(pwp_reqrep_new_memfd(aTHX_ class, PWP_INT_SERVER, name, &sizes));
   }
+
+# ---------------------------------------------------------------- clients and their streams
+
+MODULE = Pipework    PACKAGE = Pipework::ReqRep::Client
+
+void
+new(SV *class, SV *path, SV *any_owner = NULL)
+  CODE:
+    pwp_hold(aTHX_ ax, items);
+    PWP_GIVE(pwp_reqrep_open(aTHX_ class, PWP_ROLE, path, any_owner));
+
+void
+req(SV *self, SV *data)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, NULL, false));
+
+void
+req_wait(SV *self, SV *data, SV *seconds)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, seconds, false));
+
+void
+call(SV *self, SV *data, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, seconds, true));
+
+void
+send(SV *self, SV *data)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, false));
+
+void
+send_notify(SV *self, SV *data)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, true));
+
+void
+send_wait(SV *self, SV *data, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, seconds, false));
+
+void
+send_wait_notify(SV *self, SV *data, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, seconds, true));
+
+void
+get(SV *self, SV *id)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_get(aTHX_ ax, self, PWP_ROLE, id));
+
+void
+get_wait(SV *self, SV *id, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_get_wait(aTHX_ ax, self, PWP_ROLE, id, seconds));
+
+void
+recv_any(SV *self, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_client_recv_any(aTHX_ ax, self, PWP_ROLE, seconds));
+
+void
+stream(SV *self, SV *data, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    PWP_GIVE(pwp_client_stream(aTHX_ self, PWP_ROLE, data, seconds));
+
+void
+cancel(SV *self, SV *id)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    pwp_client_cancel(aTHX_ self, PWP_ROLE, id);
+
+void
+forget(SV *self, SV *id)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    PWP_GIVE(boolSV(pwp_client_forget(aTHX_ self, PWP_ROLE, id)));
+
+void
+pending(SV *self)
+  CODE:
+    PWP_GIVE_NUMBER(pwk_client_pending(PWP_CHANNEL->client));
+
+void
+redeliveries(SV *self, SV *times = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    PWP_GIVE_NUMBER(pwp_client_redeliveries(aTHX_ self, PWP_ROLE, times));
+
+void
+needs_server(SV *self, SV *yes = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    PWP_GIVE(boolSV(pwp_client_needs_server(aTHX_ self, PWP_ROLE, yes)));
+
+MODULE = Pipework    PACKAGE = Pipework::ReqRep::Stream
+
+void
+next(SV *self, SV *seconds = NULL)
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    XSRETURN(pwp_stream_next(aTHX_ ax, self, seconds));
+
+void
+DESTROY(SV *self)
+  CODE:
+    pwp_destroy(aTHX_ self, &pwp_stream_class);
+
+# ---------------------------------------------------------------- eventfds that programs ring
+
+MODULE = Pipework    PACKAGE = Pipework::ReqRep
+
+# A server's are named after requests, and a client's after replies: so the aliases.
+
+int
+eventfd(SV *self)
+  CODE:
+    RETVAL = pwp_bell_create(aTHX_ self, PWP_ROLE, pwp_request_bell);
   OUTPUT:
     RETVAL
+
+int
+reply_eventfd(SV *self)
+  ALIAS:
+    Pipework::ReqRep::Client::eventfd = 1
+  CODE:
+    RETVAL = pwp_bell_create(aTHX_ self, ix, pwp_reply_bell);
+  OUTPUT:
+    RETVAL
+
+void
+eventfd_set(SV *self, SV *fd)
+  ALIAS:
+    Pipework::ReqRep::Client::req_eventfd_set = 1
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    pwp_bell_set(aTHX_ self, ix, pwp_request_bell, fd);
+
+void
+reply_eventfd_set(SV *self, SV *fd)
+  ALIAS:
+    Pipework::ReqRep::Client::eventfd_set = 1
+  CODE:
+    self = pwp_self(aTHX_ ax, items);
+    pwp_bell_set(aTHX_ self, ix, pwp_reply_bell, fd);
+
+int
+fileno(SV *self)
+  ALIAS:
+    Pipework::ReqRep::Client::req_fileno = 1
+  CODE:
+    RETVAL = PWP_CHANNEL->requests.number;
+    PERL_UNUSED_VAR(ix);
+  OUTPUT:
+    RETVAL
+
+int
+reply_fileno(SV *self)
+  ALIAS:
+    Pipework::ReqRep::Client::fileno = 1
+  CODE:
+    RETVAL = PWP_CHANNEL->replies.number;
+    PERL_UNUSED_VAR(ix);
+  OUTPUT:
+    RETVAL
+
+void
+eventfd_consume(SV *self)
+  CODE:
+    PWP_GIVE(pwp_bell_consume(aTHX_ self, PWP_ROLE, pwp_request_bell));
+
+void
+reply_eventfd_consume(SV *self)
+  ALIAS:
+    Pipework::ReqRep::Client::eventfd_consume = 1
+  CODE:
+    PWP_GIVE(pwp_bell_consume(aTHX_ self, ix, pwp_reply_bell));
+
+void
+notify(SV *self)
+  ALIAS:
+    Pipework::ReqRep::Client::notify = 1
+  CODE:
+    pwp_channel_ring(PWP_CHANNEL, pwp_request_bell);
+    PERL_UNUSED_VAR(ix);
+
+void
+reply_notify(SV *self)
+  CODE:
+    pwp_channel_ring(PWP_CHANNEL, pwp_reply_bell);
