@@ -76,6 +76,5 @@ core_version(...)
 
 INCLUDE: xs/atomic.xs
 INCLUDE: xs/fd.xs
-INCLUDE: xs/fd_more.xs
 INCLUDE: xs/pipe.xs
 INCLUDE: xs/reqrep.xs

@@ -36,14 +36,14 @@ Pipework - whole messages, requests and bytes between the processes of one machi
 
     use Pipework::ReqRep;
 
-    my $srv = Pipework::ReqRep->new(undef, 64, 8, 4096);
+    my $srv = Pipework::ReqRep->create(slots => 8);
     my $pid = fork // die $!;
     if (!$pid) {
-        while (my ($data, $id) = $srv->recv_wait(1)) { $srv->reply($id, uc $data) }
+        while (my ($data, $id) = $srv->recv_wait(timeout => 1)) { $srv->reply($id, uc $data) }
         exit;
     }
-    my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
-    print $cli->req('hello') // die(Pipework::error()), "\n";
+    my $cli = Pipework::ReqRep::Client->open(fd => $srv->memfd);
+    print $cli->call('hello', timeout => 5), "\n";
     waitpid $pid, 0;
 
 =head1 DESCRIPTION
@@ -54,7 +54,7 @@ Load what you need:
     Pipework::Atomic           whole messages of any size from many    Atomic::Pipe
                                writers over one pipe
     Pipework::ReqRep           requests and responses over shared      Data::ReqRep::Shared
-      ::Client                 memory
+      ::Client  ::Stream       memory
       ::Int  ::Int::Client
     Pipework::FD               sockets and files as plain numbers      IO::FD
     Pipework::FD::DWIM         the same for handles and numbers        IO::FD::DWIM
@@ -64,20 +64,26 @@ Load what you need:
     Pipework::InsteadOf        runs programs of the originals as they are
 
 A program that was written for one of the originals runs after its module names are changed; or
-without, with L<Pipework::InsteadOf>. What differs, and why, is in F<COMPAT.md>.
+unchanged, with L<Pipework::InsteadOf>. F<COMPAT.md> says what differs, and why.
 
 =head2 What the modules have in common
 
-B<Failures> are undef, or the empty list, where those of the originals are: C<$!> says why, and
-C<Pipework::error()> says more. They die where those of the originals die, with their words. What is
-ours alone, but for L<Pipework::FD> and L<Pipework::Pipe>, dies with a L<Pipework::Error>. C<$!> is
-left alone by success.
+B<Failures>: a method of an original returns undef or the empty list where the original does, and
+dies where the original dies, with the same words. Methods that the originals do not have die with a
+L<Pipework::Error>, except for L<Pipework::FD> and L<Pipework::Pipe>, which return undef. C<$!> says
+why, and C<Pipework::error()> says more. Success does not change C<$!>.
+
+B<Named arguments>: methods of the originals take their arguments in the original's order. Everything
+else that is optional has a name: C<< create(slots => 8) >>, C<< call($data, timeout => 5) >>. A name
+that is not known dies, with the list of those that are. An argument that is undef counts as not
+given. Functions of L<Pipework::FD> take theirs in order, as Perl's own do.
 
 B<Times> are seconds, and fractions count. 0 tries once; undef, a negative number, NaN and infinity
-are for ever.
+wait for ever. A time at the end of a call may be given alone, as the originals do, or by name:
+C<< $cli->req_wait($data, 5) >>, C<< $cli->req_wait($data, timeout => 5) >>.
 
-B<Numbers> are taken as Perl takes them: of a text there is a warning, and an object with C<0+> is
-that number.
+B<Numbers> are converted as Perl converts them: text that is no number gives a warning, and an object
+with C<0+> is that number.
 
 B<Memory>: what was received and does not fit dies C<Out of memory for N bytes>, and is lost; the
 process goes on.

@@ -4,12 +4,12 @@
 
 #include <sys/stat.h>
 
-static void drop_reader(pwp_atomic *end) {
+void pwp_atomic_drop_reader(pwp_atomic *end) {
     pwk_atomic_reader_free(end->reader);
     end->reader = NULL;
 }
 
-static void drop_writer(pwp_atomic *end) {
+void pwp_atomic_drop_writer(pwp_atomic *end) {
     pwk_atomic_writer_discard(end->writer);
     pwk_atomic_writer_free(end->writer);
     end->writer = NULL;
@@ -89,19 +89,9 @@ bool pwp_atomic_is_whole(pTHX_ SV *self) { return pwp_find(aTHX_ self, &atomic) 
 void pwp_atomic_destroy(pTHX_ SV *self) {
     pwp_atomic *end = pwp_take(aTHX_ self, &atomic);
     if (!end) return;
-    drop_reader(end);
-    drop_writer(end);
+    pwp_atomic_drop_reader(end);
+    pwp_atomic_drop_writer(end);
     Safefree(end);
-}
-
-void pwp_atomic_drop_reader(pTHX_ pwp_atomic *end) {
-    PERL_UNUSED_CONTEXT;
-    drop_reader(end);
-}
-
-void pwp_atomic_drop_writer(pTHX_ pwp_atomic *end) {
-    PERL_UNUSED_CONTEXT;
-    drop_writer(end);
 }
 
 SV *pwp_atomic_value(pTHX_ SV *self, const char *key) {
@@ -134,12 +124,12 @@ static bool is_open(pTHX_ SV *self, const char *key, bool for_writing, int fd) {
 
 static void cut_reader(pwp_atomic *end) {
     end->read_is_cut = TRUE;
-    drop_reader(end);
+    pwp_atomic_drop_reader(end);
 }
 
 static void cut_writer(pwp_atomic *end) {
     end->write_is_cut = TRUE;
-    drop_writer(end);
+    pwp_atomic_drop_writer(end);
 }
 
 pwp_atomic *pwp_atomic_still(pTHX_ SV *self) {

@@ -97,10 +97,10 @@ bool pwp_atomic_is_whole(pTHX_ SV *self);
 void pwp_atomic_destroy(pTHX_ SV *self);
 
 /* Gives up ends. What is pending is dropped. */
-void pwp_atomic_drop_reader(pTHX_ pwp_atomic *end);
-void pwp_atomic_drop_writer(pTHX_ pwp_atomic *end);
+void pwp_atomic_drop_reader(pwp_atomic *end);
+void pwp_atomic_drop_writer(pwp_atomic *end);
 
-/* ---------------------------------------------------------------- atomic_arguments.c */
+/* ---------------------------------------------------------------- atomic_open.c: ends */
 
 /* Whether the option of this name is true, of those behind `self` on the stack. */
 bool pwp_atomic_asked(pTHX_ I32 ax, I32 items, const char *name);
@@ -110,8 +110,6 @@ bool pwp_atomic_asked(pTHX_ I32 ax, I32 items, const char *name);
  * max_unfinished, read_size, spin. What is undef has its default.
  */
 void pwp_atomic_options(pTHX_ I32 ax, I32 items, pwk_atomic_options *options);
-
-/* ---------------------------------------------------------------- atomic_open.c: ends */
 
 /* Reads from a number that belongs to the object's Perl handle, or writes to it. */
 void pwp_atomic_read_from(pTHX_ SV *self, int fd, const pwk_atomic_options *options);
@@ -197,8 +195,6 @@ bool pwp_atomic_eof(pTHX_ SV *self);
 
 /* How many bytes it has read. */
 size_t pwp_atomic_fill(pTHX_ SV *self);
-
-/* ---------------------------------------------------------------- atomic_item.c: what is read */
 
 /*
  * An item as a mortal reference to a hash: what read_message returns with `debug`; what next_item

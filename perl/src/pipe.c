@@ -69,8 +69,8 @@ void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity) {
     pwk_pipe_writer *w;
     pwk_error error;
     IV size = PWK_PIPE_CAPACITY;
-    capacity = pwp_number(aTHX_ capacity);
-    if (SvOK(capacity)) size = pwp_integer(aTHX_ capacity);
+    if (capacity) capacity = pwp_number(aTHX_ capacity);
+    if (capacity && SvOK(capacity)) size = pwp_integer(aTHX_ capacity);
     if (!SvROK(reader) || !SvROK(writer)) croak("Expected two handles");
     if (size <= 0) croak("%s: a pipe holds at least one byte", pwp_called(aTHX_ "Pipework::Pipe"));
     if (pwk_pipe_pair((size_t)size, &r, &w, &error) != PWK_OK) pwp_throw(aTHX_ &error);

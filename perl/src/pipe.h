@@ -52,7 +52,7 @@ typedef struct pwp_pipe_end {
 
 extern const pwp_class pwp_pipe;
 
-/* Makes a pipe of two objects. Croaks if it cannot. */
+/* Makes a pipe of two objects. Croaks if it cannot. Here and below, NULL is what was not given. */
 void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity);
 
 /*
@@ -78,7 +78,7 @@ typedef enum { PWP_PIPE_BUFFERED, PWP_PIPE_CAPACITY, PWP_PIPE_IS_CLOSED } pwp_pi
 /* -1 if it is closed. */
 IV pwp_pipe_ask(pTHX_ SV *self, pwp_pipe_fact fact);
 
-/* ---------------------------------------------------------------- pipe_read.c, pipe_write.c */
+/* ---------------------------------------------------------------- pipe_bytes.c: reading, writing */
 
 /* Up to `max` bytes, as many as are there: "" at the end, NULL if it fails. */
 SV *pwp_pipe_recv(pTHX_ SV *self, SV *max, SV *seconds);

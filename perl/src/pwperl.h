@@ -1,6 +1,6 @@
 /*
  * What the modules share: objects that own a handle of the library, waits that let Perl's signal
- * handlers run, bytes in and out, and errors.
+ * handlers run, arguments and results, and errors.
  *
  * No function of the library is on the stack while Perl code runs. So a handler or a FETCH may die,
  * and may destroy the object that the call is about.
@@ -127,7 +127,7 @@ pwk_deadline pwp_deadline(pTHX_ SV *seconds);
 NV pwp_seconds(pTHX_ SV *seconds);
 pwk_deadline pwp_deadline_in(NV seconds);
 
-/* ---------------------------------------------------------------- bytes.c: bytes in and out */
+/* ---------------------------------------------------------------- arguments.c: arguments, results */
 
 /*
  * An argument to take bytes from, fetched: get-magic and overloading have run, once. Arguments are
@@ -173,6 +173,32 @@ void pwp_assign(pTHX_ SV *output, const void *data, size_t len);
 
 /* A path, as bytes with a NUL behind. Croaks if there is one inside. */
 const char *pwp_path(pTHX_ SV *fetched, const char *name);
+
+/* A name that a function knows, and its value on the stack, not fetched; NULL until it is given. */
+typedef struct pwp_named {
+    const char *name;
+    SV *value;
+} pwp_named;
+
+/*
+ * Takes names and values from the stack, from number `first` on. Croaks of a name that is not known
+ * with those that are. To be called when the arguments are held.
+ */
+void pwp_take_named(pTHX_ CV *cv, I32 ax, I32 first, I32 items, pwp_named *known, size_t count);
+
+/* The time at the end of a call: seconds alone, or `timeout => seconds`; NULL if there is none. */
+SV *pwp_timeout(pTHX_ CV *cv, I32 ax, I32 first, I32 items);
+#define PWP_TIMEOUT(first) pwp_timeout(aTHX_ cv, ax, first, items)
+
+/* Put results where an XSUB returns them, and say how many they are. */
+I32 pwp_give(pTHX_ I32 ax, SV *value);
+I32 pwp_give_two(pTHX_ I32 ax, SV *first, SV *second);
+
+/* Return one result from an XSUB: a value, a number, a number or undef. */
+#define PWP_GIVE(value) XSRETURN(pwp_give(aTHX_ ax, value))
+#define PWP_GIVE_NUMBER(number) PWP_GIVE(sv_2mortal(newSVuv(number)))
+#define PWP_GIVE_IF(condition, number) \
+    PWP_GIVE((condition) ? sv_2mortal(newSVuv(number)) : &PL_sv_undef)
 
 /* ---------------------------------------------------------------- error.c: errors */
 

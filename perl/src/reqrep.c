@@ -51,9 +51,8 @@ static void give_to_int(pTHX_ int role) {
 
 void pwp_reqrep_share(pTHX) {
     static const char *const of_all[] = {
-        "new_from_fd", "DESTROY", "size",     "is_empty", "capacity", "resp_slots", "resp_size",
-        "path",        "memfd",   "stats",    "audit",    "geometry", "members",    "recover",
-        "_doorbell",
+        "open", "new_from_fd", "DESTROY", "size",  "is_empty", "capacity", "resp_slots", "resp_size",
+        "path", "memfd",       "stats",   "audit", "geometry", "members",  "recover",    "_doorbell",
     };
     for (size_t i = 0; i < C_ARRAY_LENGTH(of_all); i++) {
         give(aTHX_ get_cv(Perl_form(aTHX_ "Pipework::ReqRep::%s", of_all[i]), 0), PWP_CLIENT);
@@ -155,21 +154,4 @@ void pwp_name_failure(pwk_status status, pwk_error *error, const char *op) {
 
 SV *pwp_id_sv(pTHX_ uint64_t id) {
     return sv_2mortal(newSVuv(id));
-}
-
-I32 pwp_give(pTHX_ I32 ax, SV *value) {
-    dSP;
-    EXTEND(SP, 1);
-    PERL_UNUSED_VAR(sp);
-    ST(0) = value;
-    return 1;
-}
-
-I32 pwp_give_two(pTHX_ I32 ax, SV *first, SV *second) {
-    dSP;
-    EXTEND(SP, 2);
-    PERL_UNUSED_VAR(sp);
-    ST(0) = first;
-    ST(1) = second;
-    return 2;
 }

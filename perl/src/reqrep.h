@@ -18,10 +18,6 @@ enum { PWP_SERVER, PWP_CLIENT, PWP_INT_SERVER, PWP_INT_CLIENT };
 #define PWP_ROLE (XSANY.any_i32)
 #define PWP_CHANNEL ((pwp_channel *)pwp_state(aTHX_ self, &pwp_reqrep_classes[PWP_ROLE]))
 
-/* Return one result from an XSUB. */
-#define PWP_GIVE(value) XSRETURN(pwp_give(aTHX_ ax, value))
-#define PWP_GIVE_NUMBER(number) PWP_GIVE(sv_2mortal(newSVuv(number)))
-
 /* Gives the functions that are written for one class to the others that have them. */
 void pwp_reqrep_share(pTHX);
 
@@ -92,10 +88,6 @@ void pwp_name_failure(pwk_status status, pwk_error *error, const char *op);
 /* An id as a mortal. */
 SV *pwp_id_sv(pTHX_ uint64_t id);
 
-/* Put results where an XSUB returns them, and say how many they are. */
-I32 pwp_give(pTHX_ I32 ax, SV *value);
-I32 pwp_give_two(pTHX_ I32 ax, SV *first, SV *second);
-
 /* ------------------------------------------------ reqrep_payload.c */
 
 /* Bit 0 of the flags of a request or reply: its bytes are a string with Perl's UTF-8 flag. */
@@ -140,8 +132,13 @@ typedef struct pwp_sizes {
 
 SV *pwp_reqrep_new(pTHX_ SV *class, int role, SV *path, const pwp_sizes *sizes);
 SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *sizes);
-SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path, SV *any_owner);
-SV *pwp_reqrep_open_fd(pTHX_ SV *class, int role, SV *fd);
+SV *pwp_reqrep_new_client(pTHX_ SV *class, int role, SV *path);
+SV *pwp_reqrep_new_from_fd(pTHX_ SV *class, int role, SV *fd);
+
+/* Those that take named arguments, which are on the stack behind the class. */
+SV *pwp_reqrep_create(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role, bool or_open);
+SV *pwp_reqrep_open(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role);
+
 void pwp_reqrep_unlink(pTHX_ SV *self, int role, SV *path);
 
 /* ------------------------------------------------ reqrep_facts.c: what there is to know */
@@ -175,8 +172,6 @@ I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds);
 I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds);
 void pwp_client_cancel(pTHX_ SV *self, int role, SV *id);
 bool pwp_client_forget(pTHX_ SV *self, int role, SV *id);
-UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times);
-bool pwp_client_needs_server(pTHX_ SV *self, int role, SV *yes);
 
 /* ------------------------------------------------ reqrep_stream.c */
 

@@ -317,31 +317,3 @@ bool pwp_client_forget(pTHX_ SV *self, int role, SV *id) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     return channel->client && pwk_client_forget(channel->client, ticket, NULL) == PWK_OK;
 }
-
-/* How it calls, which is settled when it attaches. */
-static pwk_client_options *terms_of(pTHX_ SV *self, int role, bool changes) {
-    pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
-    if (changes && channel->client) {
-        croak("%s: to be set before the first call", pwp_class_called(aTHX_ role));
-    }
-    return &channel->terms;
-}
-
-UV pwp_client_redeliveries(pTHX_ SV *self, int role, SV *times) {
-    UV wanted = 0;
-    pwk_client_options *terms;
-    if (times) wanted = pwp_count(aTHX_ times);
-    if (wanted > 3) croak("%s: at most 3 redeliveries", pwp_class_called(aTHX_ role));
-    terms = terms_of(aTHX_ self, role, times != NULL);
-    if (times) terms->redeliveries = (uint8_t)wanted;
-    return terms->redeliveries;
-}
-
-bool pwp_client_needs_server(pTHX_ SV *self, int role, SV *yes) {
-    bool wanted = false;
-    pwk_client_options *terms;
-    if (yes) wanted = SvTRUE_nomg(pwp_fetch(aTHX_ yes));
-    terms = terms_of(aTHX_ self, role, yes != NULL);
-    if (yes) terms->needs_server = wanted;
-    return terms->needs_server;
-}

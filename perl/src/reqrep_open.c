@@ -1,4 +1,4 @@
-/* How objects of room reqrep are made, and names removed. */
+/* How objects of module reqrep are made, and names removed. */
 #include "reqrep.h"
 
 #include <sys/stat.h>
@@ -57,31 +57,38 @@ static uint32_t size_of(pTHX_ SV *fetched, int role, const char *method, const c
     return (uint32_t)wanted;
 }
 
+/* What was set to a size; undef leaves the default. */
+static void set_size(pTHX_ SV *given, int role, const char *method, const char *name,
+                     uint32_t *size) {
+    SV *number = given ? pwp_number(aTHX_ given) : NULL;
+    if (number && SvOK(number)) *size = size_of(aTHX_ number, role, method, name);
+}
+
+static void set_mode(pTHX_ SV *given, int role, const char *method, uint32_t *mode) {
+    set_size(aTHX_ given, role, method, "mode", mode);
+    if (*mode > 07777 || (*mode & 0600) != 0600) {
+        croak("%s->%s: mode %o does not let its owner read and write",
+              pwp_class_called(aTHX_ role), method, (unsigned)*mode);
+    }
+}
+
 /* As the original says it, with what is left to this library: see COMPAT.md. */
 static void options_of(pTHX_ const pwp_sizes *sizes, int role, const char *method,
                        pwk_segment_options *options) {
+    uint32_t size = 0;
     uint64_t arena;
     pwk_segment_options_init(options, sizeof *options);
     options->queue = size_of(aTHX_ sizes->req_cap, role, method, "req_cap");
     options->slots = size_of(aTHX_ sizes->resp_slots, role, method, "resp_slots");
     options->members = 1024;
-    if (sizes->mode && SvOK(sizes->mode)) {
-        options->mode = size_of(aTHX_ sizes->mode, role, method, "mode");
-        if (options->mode > 07777 || (options->mode & 0600) != 0600) {
-            croak("%s->%s: mode %o does not let its owner read and write",
-                  pwp_class_called(aTHX_ role), method, (unsigned)options->mode);
-        }
-    }
+    set_mode(aTHX_ sizes->mode, role, method, &options->mode);
     if (PWP_IS_INT(role)) {
         options->request_bytes = options->reply_bytes = PWP_INT_BYTES;
         return;
     }
     options->reply_bytes = size_of(aTHX_ sizes->resp_size, role, method, "resp_size");
-    arena = 0;
-    if (sizes->arena && SvOK(sizes->arena)) {
-        arena = size_of(aTHX_ sizes->arena, role, method, "arena");
-    }
-    if (!arena) arena = (uint64_t)options->queue * 256;
+    set_size(aTHX_ sizes->arena, role, method, "arena", &size);
+    arena = size ? size : (uint64_t)options->queue * 256;
     if (arena < 4096) arena = 4096;
     if (arena > 1u << 30) arena = 1u << 30;
     options->request_bytes = (uint32_t)arena;
@@ -149,41 +156,127 @@ SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *g
     return bless_into(aTHX_ class, role, segment);
 }
 
-SV *pwp_reqrep_open(pTHX_ SV *class, int role, SV *path, SV *any_owner) {
+/* ---------------------------------------------------------------- opening */
+
+/* Opens what is at a path, or else behind a descriptor; both are fetched. Croaks if it cannot. */
+static pwk_segment *opened(pTHX_ int role, const char *method, SV *path, SV *fd, bool any_owner) {
     pwk_segment *segment = NULL;
     pwk_segment_options options;
     pwk_error error;
     pwk_status status;
-    const char *at;
-    path = pwp_fetch(aTHX_ path);
+    const char *at = path ? pwp_path(aTHX_ path, method) : NULL;
     pwk_segment_options_init(&options, sizeof options);
-    options.any_owner = any_owner && SvTRUE_nomg(pwp_fetch(aTHX_ any_owner));
-    at = pwp_path(aTHX_ path, "new");
-    status = pwk_segment_open(at, &options, &segment, &error);
+    options.any_owner = any_owner;
+    if (path) {
+        status = pwk_segment_open(at, &options, &segment, &error);
+    } else {
+        IV number = SvOK(fd) && looks_like_number(fd) ? SvIV_nomg(fd) : -1;
+        if (number < 0 || number > INT_MAX) {
+            croak("%s->%s: invalid descriptor", pwp_class_called(aTHX_ role), method);
+        }
+        status = pwk_segment_from_fd((int)number, PWK_FD_DUP, &options, &segment, &error);
+    }
     if (status == PWK_OK) status = check_kind(role, &segment, &error);
-    if (status != PWK_OK) refuse(aTHX_ role, "new", at, &error);
-    return bless_into(aTHX_ class, role, segment);
+    if (status != PWK_OK) {
+        /* A descriptor may stand for anything, a pipe or a directory. */
+        if (fd && error.kind == PWK_INVALID) error.kind = PWK_INCOMPATIBLE;
+        refuse(aTHX_ role, method, at, &error);
+    }
+    return segment;
 }
 
-SV *pwp_reqrep_open_fd(pTHX_ SV *class, int role, SV *fd) {
+SV *pwp_reqrep_new_client(pTHX_ SV *class, int role, SV *path) {
+    path = pwp_fetch(aTHX_ path);
+    return bless_into(aTHX_ class, role, opened(aTHX_ role, "new", path, NULL, false));
+}
+
+SV *pwp_reqrep_new_from_fd(pTHX_ SV *class, int role, SV *fd) {
+    fd = pwp_fetch(aTHX_ fd);
+    return bless_into(aTHX_ class, role, opened(aTHX_ role, "new_from_fd", NULL, fd, false));
+}
+
+/* ---------------------------------------------------------------- with named arguments */
+
+/* The value of a named argument, fetched; NULL if it was not given, or is undef. */
+static SV *value_of(pTHX_ const pwp_named *given) {
+    SV *value = given->value ? pwp_fetch(aTHX_ given->value) : NULL;
+    return value && SvOK(value) ? value : NULL;
+}
+
+static bool is_true(pTHX_ const pwp_named *given) {
+    SV *value = value_of(aTHX_ given);
+    return value && SvTRUE_nomg(value);
+}
+
+SV *pwp_reqrep_create(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role, bool or_open) {
+    enum { PATH, MODE, SLOTS, QUEUE, MEMBERS, SPARSE, REQUEST_BYTES, REPLY_BYTES, ALL };
+    pwp_named given[ALL] = {
+        {"path", NULL},    {"mode", NULL},   {"slots", NULL},         {"queue", NULL},
+        {"members", NULL}, {"sparse", NULL}, {"request_bytes", NULL}, {"reply_bytes", NULL},
+    };
+    const char *method = or_open ? "open_or_create" : "create";
+    pwk_segment_options options;
+    uint32_t *const sizes[ALL] = {
+        [SLOTS] = &options.slots, [QUEUE] = &options.queue, [MEMBERS] = &options.members,
+        [REQUEST_BYTES] = &options.request_bytes, [REPLY_BYTES] = &options.reply_bytes,
+    };
     pwk_segment *segment = NULL;
     pwk_error error;
     pwk_status status;
-    IV number;
-    fd = pwp_fetch(aTHX_ fd);
-    number = SvOK(fd) && looks_like_number(fd) ? SvIV_nomg(fd) : -1;
-    if (number < 0 || number > INT_MAX) {
-        croak("%s->new_from_fd: invalid descriptor", pwp_class_called(aTHX_ role));
+    SV *path;
+    const char *at = NULL;
+    /* Those of integers have their sizes. */
+    pwp_take_named(aTHX_ cv, ax, 1, items, given, PWP_IS_INT(role) ? REQUEST_BYTES : ALL);
+    pwk_segment_options_init(&options, sizeof options);
+    path = value_of(aTHX_ &given[PATH]);
+    set_mode(aTHX_ given[MODE].value, role, method, &options.mode);
+    for (int i = 0; i < ALL; i++) {
+        if (sizes[i]) set_size(aTHX_ given[i].value, role, method, given[i].name, sizes[i]);
     }
-    status = pwk_segment_from_fd((int)number, PWK_FD_DUP, NULL, &segment, &error);
+    options.sparse = is_true(aTHX_ &given[SPARSE]);
+    if (PWP_IS_INT(role)) {
+        options.request_bytes = options.reply_bytes = PWP_INT_BYTES;
+    } else if (options.request_bytes == PWP_INT_BYTES && options.reply_bytes == PWP_INT_BYTES) {
+        croak("%s->%s: requests and replies of 8 bytes are integers, which %s::Int is for",
+              pwp_class_called(aTHX_ role), method, pwp_class_called(aTHX_ role));
+    }
+    if (path) at = pwp_path(aTHX_ path, method);
+    else if (or_open) croak("%s->%s: path is missing", pwp_class_called(aTHX_ role), method);
+    status = !at       ? pwk_segment_anonymous(&options, &segment, &error)
+             : or_open ? pwk_segment_open_or_create(at, &options, &segment, &error)
+                       : pwk_segment_create(at, &options, &segment, &error);
     if (status == PWK_OK) status = check_kind(role, &segment, &error);
-    if (status != PWK_OK) {
-        /* Whatever it is instead, a pipe or a directory. */
-        if (error.kind == PWK_INVALID) error.kind = PWK_INCOMPATIBLE;
-        refuse(aTHX_ role, "new_from_fd", NULL, &error);
-    }
+    if (status != PWK_OK) refuse(aTHX_ role, method, at, &error);
     return bless_into(aTHX_ class, role, segment);
 }
+
+SV *pwp_reqrep_open(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role) {
+    enum { PATH, FD, ANY_OWNER, REDELIVERIES, NEEDS_SERVER, ALL };
+    pwp_named given[ALL] = {
+        {"path", NULL},         {"fd", NULL},           {"any_owner", NULL},
+        {"redeliveries", NULL}, {"needs_server", NULL},
+    };
+    const char *name = pwp_class_called(aTHX_ role);
+    uint32_t redeliveries = 0;
+    bool any_owner, needs_server;
+    SV *path, *fd, *object;
+    pwp_channel *channel;
+    pwp_take_named(aTHX_ cv, ax, 1, items, given, PWP_IS_CLIENT(role) ? ALL : REDELIVERIES);
+    path = value_of(aTHX_ &given[PATH]);
+    fd = value_of(aTHX_ &given[FD]);
+    any_owner = is_true(aTHX_ &given[ANY_OWNER]);
+    needs_server = is_true(aTHX_ &given[NEEDS_SERVER]);
+    set_size(aTHX_ given[REDELIVERIES].value, role, "open", "redeliveries", &redeliveries);
+    if (redeliveries > 3) croak("%s->open: at most 3 redeliveries", name);
+    if (!path == !fd) croak("%s->open: either path or fd, and one of them", name);
+    object = bless_into(aTHX_ class, role, opened(aTHX_ role, "open", path, fd, any_owner));
+    channel = pwp_state(aTHX_ object, &pwp_reqrep_classes[role]);
+    channel->terms.redeliveries = (uint8_t)redeliveries;
+    channel->terms.needs_server = needs_server;
+    return object;
+}
+
+/* ---------------------------------------------------------------- names */
 
 void pwp_reqrep_unlink(pTHX_ SV *self, int role, SV *path) {
     const char *name = pwp_class_called(aTHX_ role);

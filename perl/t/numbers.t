@@ -89,14 +89,14 @@ subtest 'pipes' => sub {
         ok(Pipework::Error->caught('TimedOut'), 'it waits for so long');
     }
     is(last_is_text($w, 'resize', 8192), 8192, 'a size');
-    ($r, $w) = Pipework::Pipe->pair(64);
-    last_is_text($r, 'recv', 3, 0.01);
+    ($r, $w) = Pipework::Pipe->pair(capacity => 64);
+    last_is_text($r, 'recv', max => 3, timeout => 0.01);
     ok($!{ETIMEDOUT}, 'recv');
     is(last_is_text($w, 'send', 'data', 0.01), 4, 'send');
-    is(last_is_text($r, 'recv', 3), 'dat', 'so many bytes');
+    is(last_is_text($r, 'recv', max => 3), 'dat', 'so many bytes');
     pipe my $from, my $to;
-    is(last_is_text($r, 'copy_to_fd', fileno $to, 1, 0.01), 1, 'copy_to_fd');
-    last_is_text($w, 'copy_from_fd', fileno $from, 2, 0.01);
+    is(last_is_text($r, 'copy_to_fd', fileno $to, length => 1, timeout => 0.01), 1, 'copy_to_fd');
+    last_is_text($w, 'copy_from_fd', fileno $from, length => 2, timeout => 0.01);
     ok($!{ETIMEDOUT}, 'copy_from_fd');
 };
 
@@ -127,7 +127,7 @@ subtest 'descriptors' => sub {
 sub POLLIN { 1 }
 
 subtest 'a signal takes the buffer away' => sub {
-    my ($r, $w) = Pipework::Pipe->pair(64);
+    my ($r, $w) = Pipework::Pipe->pair(capacity => 64);
     pipe my $from, my $to;
     $to->autoflush(1);
     for my $call (
@@ -156,7 +156,7 @@ subtest 'an object is the number that it says it is' => sub {
     my $half = Clearing->new(0.05);
     my ($r, $w) = Pipework::Pipe->pair;
     $! = 0;
-    is($r->recv(1, $half), undef, 'seconds');
+    is($r->recv(max => 1, timeout => $half), undef, 'seconds');
     ok($!{ETIMEDOUT}, 'and not what it is as a text');
 };
 

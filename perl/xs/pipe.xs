@@ -1,17 +1,23 @@
 MODULE = Pipework    PACKAGE = Pipework::Pipe
 
 void
-make(SV *reader, SV *writer, SV *capacity)
+_pair(SV *reader, SV *writer, ...)
+  PREINIT:
+    pwp_named capacity = {"capacity", NULL};
   CODE:
     pwp_hold(aTHX_ ax, items);
-    pwp_pipe_make(aTHX_ reader, writer, capacity);
-    XSRETURN_EMPTY;
+    pwp_take_named(aTHX_ cv, ax, 2, items, &capacity, 1);
+    pwp_pipe_make(aTHX_ reader, writer, capacity.value);
+    XSRETURN(2);
 
 void
-recv(SV *self, SV *max = &PL_sv_undef, SV *seconds = &PL_sv_undef)
+recv(SV *self, ...)
+  PREINIT:
+    pwp_named given[] = {{"max", NULL}, {"timeout", NULL}};
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    PWP_PIPE_RETURN_SV(pwp_pipe_recv(aTHX_ self, max, seconds));
+    pwp_take_named(aTHX_ cv, ax, 1, items, given, 2);
+    PWP_PIPE_RETURN_SV(pwp_pipe_recv(aTHX_ self, given[0].value, given[1].value));
 
 void
 sysread(SV *self, SV *buffer, SV *len, SV *offset = &PL_sv_no)
@@ -60,18 +66,21 @@ EOF(SV *self, ...)
     RETVAL
 
 void
-send(SV *self, SV *data, SV *seconds = &PL_sv_undef)
+send(SV *self, SV *data, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    PWP_PIPE_RETURN(pwp_pipe_send(aTHX_ self, data, seconds));
+    PWP_PIPE_RETURN(pwp_pipe_send(aTHX_ self, data, PWP_TIMEOUT(2)));
 
 void
-copy_to_fd(SV *self, SV *fd, SV *len = &PL_sv_undef, SV *seconds = &PL_sv_undef)
+copy_to_fd(SV *self, SV *fd, ...)
   ALIAS:
     copy_from_fd = 1
+  PREINIT:
+    pwp_named given[] = {{"length", NULL}, {"timeout", NULL}};
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    PWP_PIPE_RETURN(pwp_pipe_copy(aTHX_ self, fd, len, seconds, ix == 0));
+    pwp_take_named(aTHX_ cv, ax, 2, items, given, 2);
+    PWP_PIPE_RETURN(pwp_pipe_copy(aTHX_ self, fd, given[0].value, given[1].value, ix == 0));
 
 bool
 close(SV *self)

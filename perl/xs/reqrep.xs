@@ -33,7 +33,25 @@ void
 new_from_fd(SV *class, SV *fd)
   CODE:
     pwp_hold(aTHX_ ax, items);
-    PWP_GIVE(pwp_reqrep_open_fd(aTHX_ class, PWP_ROLE, fd));
+    PWP_GIVE(pwp_reqrep_new_from_fd(aTHX_ class, PWP_ROLE, fd));
+
+void
+create(SV *class, ...)
+  CODE:
+    pwp_hold(aTHX_ ax, items);
+    PWP_GIVE(pwp_reqrep_create(aTHX_ cv, ax, items, class, PWP_ROLE, false));
+
+void
+open_or_create(SV *class, ...)
+  CODE:
+    pwp_hold(aTHX_ ax, items);
+    PWP_GIVE(pwp_reqrep_create(aTHX_ cv, ax, items, class, PWP_ROLE, true));
+
+void
+open(SV *class, ...)
+  CODE:
+    pwp_hold(aTHX_ ax, items);
+    PWP_GIVE(pwp_reqrep_open(aTHX_ cv, ax, items, class, PWP_ROLE));
 
 void
 DESTROY(SV *self)
@@ -138,10 +156,10 @@ recv(SV *self)
     XSRETURN(pwp_server_recv(aTHX_ ax, self, PWP_ROLE));
 
 void
-recv_wait(SV *self, SV *seconds = NULL)
+recv_wait(SV *self, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_server_recv_wait(aTHX_ ax, self, PWP_ROLE, seconds));
+    XSRETURN(pwp_server_recv_wait(aTHX_ ax, self, PWP_ROLE, PWP_TIMEOUT(1)));
 
 void
 recv_multi(SV *self, SV *max)
@@ -150,10 +168,10 @@ recv_multi(SV *self, SV *max)
     XSRETURN(pwp_server_drain(aTHX_ ax, self, PWP_ROLE, max));
 
 void
-recv_wait_multi(SV *self, SV *max, SV *seconds = NULL)
+recv_wait_multi(SV *self, SV *max, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_server_recv_wait_multi(aTHX_ ax, self, PWP_ROLE, max, seconds));
+    XSRETURN(pwp_server_recv_wait_multi(aTHX_ ax, self, PWP_ROLE, max, PWP_TIMEOUT(2)));
 
 void
 drain(SV *self, SV *max = NULL)
@@ -162,22 +180,22 @@ drain(SV *self, SV *max = NULL)
     XSRETURN(pwp_server_drain(aTHX_ ax, self, PWP_ROLE, max));
 
 void
-reply(SV *self, SV *id, SV *response, SV *seconds = NULL)
+reply(SV *self, SV *id, SV *response, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_server_reply(aTHX_ ax, self, PWP_ROLE, id, response, seconds));
+    XSRETURN(pwp_server_reply(aTHX_ ax, self, PWP_ROLE, id, response, PWP_TIMEOUT(3)));
 
 void
-part(SV *self, SV *id, SV *bytes, SV *seconds = NULL)
+part(SV *self, SV *id, SV *bytes, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_server_part(aTHX_ ax, self, PWP_ROLE, id, bytes, seconds));
+    XSRETURN(pwp_server_part(aTHX_ ax, self, PWP_ROLE, id, bytes, PWP_TIMEOUT(3)));
 
 void
-flush(SV *self, SV *id, SV *seconds = NULL)
+flush(SV *self, SV *id, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_server_flush(aTHX_ ax, self, id, seconds));
+    XSRETURN(pwp_server_flush(aTHX_ ax, self, id, PWP_TIMEOUT(2)));
 
 void
 fail(SV *self, SV *id, SV *reason = NULL)
@@ -238,10 +256,10 @@ new_memfd(SV *class, SV *name, SV *req_cap, SV *resp_slots)
 MODULE = Pipework    PACKAGE = Pipework::ReqRep::Client
 
 void
-new(SV *class, SV *path, SV *any_owner = NULL)
+new(SV *class, SV *path)
   CODE:
     pwp_hold(aTHX_ ax, items);
-    PWP_GIVE(pwp_reqrep_open(aTHX_ class, PWP_ROLE, path, any_owner));
+    PWP_GIVE(pwp_reqrep_new_client(aTHX_ class, PWP_ROLE, path));
 
 void
 req(SV *self, SV *data)
@@ -250,16 +268,17 @@ req(SV *self, SV *data)
     XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, NULL, false));
 
 void
-req_wait(SV *self, SV *data, SV *seconds)
+req_wait(SV *self, SV *data, SV *seconds, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, seconds, false));
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), false));
+    PERL_UNUSED_VAR(seconds);
 
 void
-call(SV *self, SV *data, SV *seconds = NULL)
+call(SV *self, SV *data, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, seconds, true));
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), true));
 
 void
 send(SV *self, SV *data)
@@ -274,16 +293,16 @@ send_notify(SV *self, SV *data)
     XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, true));
 
 void
-send_wait(SV *self, SV *data, SV *seconds = NULL)
+send_wait(SV *self, SV *data, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, seconds, false));
+    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), false));
 
 void
-send_wait_notify(SV *self, SV *data, SV *seconds = NULL)
+send_wait_notify(SV *self, SV *data, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, seconds, true));
+    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), true));
 
 void
 get(SV *self, SV *id)
@@ -292,22 +311,22 @@ get(SV *self, SV *id)
     XSRETURN(pwp_client_get(aTHX_ ax, self, PWP_ROLE, id));
 
 void
-get_wait(SV *self, SV *id, SV *seconds = NULL)
+get_wait(SV *self, SV *id, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_client_get_wait(aTHX_ ax, self, PWP_ROLE, id, seconds));
+    XSRETURN(pwp_client_get_wait(aTHX_ ax, self, PWP_ROLE, id, PWP_TIMEOUT(2)));
 
 void
-recv_any(SV *self, SV *seconds = NULL)
+recv_any(SV *self, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_client_recv_any(aTHX_ ax, self, PWP_ROLE, seconds));
+    XSRETURN(pwp_client_recv_any(aTHX_ ax, self, PWP_ROLE, PWP_TIMEOUT(1)));
 
 void
-stream(SV *self, SV *data, SV *seconds = NULL)
+stream(SV *self, SV *data, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    PWP_GIVE(pwp_client_stream(aTHX_ self, PWP_ROLE, data, seconds));
+    PWP_GIVE(pwp_client_stream(aTHX_ self, PWP_ROLE, data, PWP_TIMEOUT(2)));
 
 void
 cancel(SV *self, SV *id)
@@ -326,25 +345,13 @@ pending(SV *self)
   CODE:
     PWP_GIVE_NUMBER(pwk_client_pending(PWP_CHANNEL->client));
 
-void
-redeliveries(SV *self, SV *times = NULL)
-  CODE:
-    self = pwp_self(aTHX_ ax, items);
-    PWP_GIVE_NUMBER(pwp_client_redeliveries(aTHX_ self, PWP_ROLE, times));
-
-void
-needs_server(SV *self, SV *yes = NULL)
-  CODE:
-    self = pwp_self(aTHX_ ax, items);
-    PWP_GIVE(boolSV(pwp_client_needs_server(aTHX_ self, PWP_ROLE, yes)));
-
 MODULE = Pipework    PACKAGE = Pipework::ReqRep::Stream
 
 void
-next(SV *self, SV *seconds = NULL)
+next(SV *self, ...)
   CODE:
     self = pwp_self(aTHX_ ax, items);
-    XSRETURN(pwp_stream_next(aTHX_ ax, self, seconds));
+    XSRETURN(pwp_stream_next(aTHX_ ax, self, PWP_TIMEOUT(1)));
 
 void
 DESTROY(SV *self)

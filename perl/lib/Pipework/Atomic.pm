@@ -757,13 +757,13 @@ none. The second form returns C<peek> and the text of a line that has begun, if 
 else. The empty list if there is nothing now, or at the end; in scalar context the last value. Does
 not wait, unless C<blocking(1)> was said after the mode was set.
 
-=item $message = $r->recv, $r->recv($seconds)
+=item $message = $r->recv, $r->recv(timeout => $seconds)
 
-The next message. Waits, whatever the flag says, for ever or for so long. Dies with a
+The next message. Waits, whatever the flag says, for ever or for so long; C<$seconds> may stand alone. Dies with a
 L<Pipework::Error> otherwise: C<TimedOut>, C<Closed> at the end, C<Torn> and others for a lost
 message, whose report is C<< $@->torn >>.
 
-=item $item = $r->next_item, $r->next_item($seconds)
+=item $item = $r->next_item, $r->next_item(timeout => $seconds)
 
 The next item of either mode, as a hash reference: C<type> (C<line>, C<burst>, C<message> or
 C<torn>), C<data>; of a message C<writer> and C<parts>; C<compressed> where it is kept; a report is

@@ -43,9 +43,9 @@ Pipework::Error - what Pipework dies with where the originals have nothing like 
 
     use Pipework::ReqRep;
 
-    my $srv = Pipework::ReqRep->new(undef, 64, 8, 4096);
-    my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
-    eval { $cli->call('anybody there?', 0.1) };
+    my $srv = Pipework::ReqRep->create;
+    my $cli = Pipework::ReqRep::Client->open(fd => $srv->memfd);
+    eval { $cli->call('anybody there?', timeout => 0.1) };
     if (my $error = Pipework::Error->caught('TimedOut')) {
         print $error->text, "\n";    # in words
     } elsif ($@) {

@@ -15,11 +15,12 @@ our @ISA     = 'IO::Handle';
 our $done = 0;
 
 sub pair {
-    my ($class, $capacity) = @_;
+    my ($class, @named) = @_;
     my @ends = map { bless Symbol::gensym(), ref $class || $class } 1, 2;
-    make(@ends, $capacity);
     tie *$_, $_ for @ends;
-    return @ends;
+    # It returns the two, and dies where the caller is.
+    @_ = (@ends, @named);
+    goto &_pair;
 }
 
 # What `tie` asks for: the handle is its own object.
@@ -59,7 +60,7 @@ sub getlines { return $_[0]->READLINE }
 
 sub GETC {
     my ($self) = @_;
-    my $byte = $self->recv(1);
+    my $byte = $self->recv(max => 1);
     return defined $byte && length $byte ? $byte : undef;
 }
 *getc = \&GETC;
@@ -130,8 +131,8 @@ the pipe>. A forked child has a copy of the memory, and nobody at the other end.
 
 =head2 Waits
 
-Calls wait as long as it takes, or for so many seconds where they take them; fractions count, 0
-tries once, undef is for ever. Signal handlers run meanwhile, and may die, close the end or use it;
+Calls wait as long as it takes, or, where they take C<timeout>, for so many seconds; fractions count,
+0 tries once, undef is for ever. Signal handlers run meanwhile, and may die, close the end or use it;
 what had been read for a line that is not whole stays there for the next call.
 
 =head2 Failures
@@ -145,19 +146,19 @@ SIGPIPE never comes. The wrong end, and what is no end, die.
 
 =over
 
-=item pair($capacity)
+=item pair, pair(capacity => $bytes)
 
 Returns the reader and the writer of a pipe that holds so many bytes, 65536 unless it is given. Dies
 if that is not more than 0.
 
-=item print, printf, say, syswrite, send($bytes, $seconds)
+=item print, printf, say, syswrite, send($bytes), send($bytes, timeout => $seconds)
 
 Put in everything, and wait for space; or fail. C<syswrite> and C<send> return how many bytes that
 is. A failure may come in the middle, and C<$Pipework::Pipe::done> says where.
 
-=item recv($max, $seconds)
+=item recv, recv(max => $bytes, timeout => $seconds)
 
-Waits for a byte, and returns those that are there, C<$max> at most. "" is the end.
+Waits for a byte, and returns those that are there, C<max> at most. "" is the end.
 
 =item sysread($buffer, $length, $offset)
 
@@ -177,11 +178,11 @@ records, everything. C<$.> is not counted.
 
 Waits until it knows.
 
-=item copy_to_fd($fd, $length, $seconds)
+=item copy_to_fd($fd), copy_to_fd($fd, length => $bytes, timeout => $seconds)
 
-=item copy_from_fd($fd, $length, $seconds)
+=item copy_from_fd($fd), copy_from_fd($fd, length => $bytes, timeout => $seconds)
 
-Copy so many bytes, or all, to or from a descriptor or a handle, whose own buffers are passed over.
+Copy C<length> bytes, or all, to or from a descriptor or a handle, whose own buffers are passed over.
 Return how many.
 
 =item close

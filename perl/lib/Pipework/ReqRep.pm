@@ -20,7 +20,7 @@ sub _handle {
     my ($fd) = @_;
     # Perl asks whether it is a terminal, which fails.
     local $!;
-    open my $handle, '<&=', $fd or die "fd $fd: $!";
+    CORE::open my $handle, '<&=', $fd or die "fd $fd: $!";
     return $handle;
 }
 
@@ -50,7 +50,7 @@ Pipework::ReqRep - requests and responses over shared memory
 
     use Pipework::ReqRep;
 
-    my $srv = Pipework::ReqRep->new('rr.shm', 1024, 64, 4096);
+    my $srv = Pipework::ReqRep->create(path => 'rr.shm', slots => 64);
     if (!fork) {
         # A server. Any number of them, in any number of processes, share the requests.
         while (my ($req, $id) = $srv->recv_wait) {
@@ -61,13 +61,13 @@ Pipework::ReqRep - requests and responses over shared memory
     }
 
     # A client, in any process.
-    my $cli  = Pipework::ReqRep::Client->new('rr.shm');
-    my $resp = $cli->req('hello') // die "no response: $!";
+    my $cli  = Pipework::ReqRep::Client->open(path => 'rr.shm');
+    my $resp = $cli->call('hello', timeout => 5);
 
     # Several at a time.
     my $id1 = $cli->send('one');
     my $id2 = $cli->send('two');
-    print $cli->get_wait($id2), $cli->get_wait($id1);
+    print $cli->get_wait($id2, timeout => 5), $cli->get_wait($id1, timeout => 5);
     $cli->req('stop');
     $srv->unlink;
 
@@ -79,7 +79,8 @@ any instruction: a caller hears of the death of its server within 250 ms, and wh
 held is taken back.
 
 This module has the interface of Data::ReqRep::Shared: a program runs after the names of its modules
-are changed. F<COMPAT.md> says what differs, and why.
+are changed. F<COMPAT.md> says what differs, and why. New programs make their objects with C<create>
+and C<open>, whose arguments have names.
 
 There are four classes, which this module loads: servers of strings are described here and clients
 in L<Pipework::ReqRep::Client>; servers and clients of numbers in L<Pipework::ReqRep::Int> and
@@ -94,9 +95,9 @@ returned.
 
 =head2 Waits
 
-Times are seconds, fractions allowed: undef, absent or negative is for ever, 0 tries once. Signal
-handlers run in every wait. One that returns does not end it, one that dies does, and one may use or
-destroy the object.
+C<$secs> at the end of a call is a time in seconds, alone or by name: C<5> or C<< timeout => 5 >>.
+Fractions count; undef, absent or negative waits for ever, 0 tries once. Signal handlers run in every
+wait. One that returns does not end it, one that dies does, and one may use or destroy the object.
 
 =head2 Failures
 
@@ -104,10 +105,12 @@ Where a call gives undef or the empty list, C<$!> says why, and C<Pipework::erro
 a text in one, kept until the next failure. C<$!> is EAGAIN where there is nothing now, ETIMEDOUT
 when the time was over, ECONNRESET if the process that had the request has died, ECANCELED if a
 server gave the request up or cleared it, ESTALE for an id that is over or not this object's,
-ENOTCONN if there is no server and one was needed, EPIPE once the server was stopped, EUSERS if 1024
-clients and servers are attached. After ECANCELED, C<Pipework::reason()> is what the server said.
+ENOTCONN if there is no server and one was needed, EPIPE once the server was stopped, EUSERS if as
+many clients and servers are attached as the segment has C<members>. After ECANCELED,
+C<Pipework::reason()> is what the server said.
 
-What the original does not have dies with a L<Pipework::Error> instead.
+Constructors die with C<CLASS-E<gt>METHOD: PATH: REASON>, and C<$!> is set. What the original does not
+have dies with a L<Pipework::Error> instead of returning undef.
 
 A call on an object of another class dies with C<Expected a CLASS object>, and one on an object that
 was destroyed with C<Attempted to use a destroyed CLASS object>.
@@ -120,30 +123,52 @@ child may answer; it is the child's then. Threads share a client or a server.
 
 =head1 CONSTRUCTORS
 
+=head2 create(path => $path, slots => $count, ...)
+
+=head2 open_or_create(path => $path, slots => $count, ...)
+
+C<create> makes a segment, and dies with EEXIST in C<$!> if its path exists. C<open_or_create> opens
+the segment that is there, which must have the sizes that were named, or makes it: if several
+processes call it at the same time, one of them does. Neither waits. The arguments, each optional:
+
+    path            where its file is. A path in /dev/shm is in memory only; the kernel writes
+                    any other to the disk as well. Without one, the segment is for processes that
+                    are forked, and for those that get its descriptor, memfd
+    slots           calls in progress at a time, 1 to 2**20: 256
+    request_bytes   the longest request that a slot holds: 4096. `call` sends longer ones in parts
+    reply_bytes     the longest response that a slot holds: 4096. `part` sends longer ones
+    queue           places of the ring of waiting requests: twice the slots
+    members         clients and servers that are attached at a time, 1 to 65535: 256
+    mode            of the file: 0600
+    sparse          true: memory is taken when it is first used, and not at once
+
+=head2 open(path => $path), open(fd => $fd)
+
+Opens a segment that exists, by its path or a descriptor, which stays the caller's.
+C<< any_owner => 1 >> opens one that belongs to another user: that user is trusted not to disturb.
+
 =head2 new($path, $req_cap, $resp_slots, $resp_size [, $arena [, $mode]])
 
 Opens the segment at C<$path>, whatever its sizes are, or makes it: for other sizes, C<unlink> the
 old one first. An empty file of this user, such as L<File::Temp> makes, is replaced by a new
-segment; of several processes that call C<new> at the same time, one makes it. A path in F</dev/shm>
-is in memory only; the kernel writes any other to the disk as well. C<$path> undef makes one without
-a name, for processes that are forked, and for those that get its descriptor.
+segment. C<$path> undef makes one without a path.
 
 C<$resp_slots> is how many calls may be in progress at a time, 1 to 2**20. C<$resp_size> is the
 longest response in bytes. C<$arena> is the longest request in bytes: 256 times C<$req_cap> if it is
 absent, raised to 4096 and cut to 2**30. The ring of waiting requests has C<$req_cap> places,
 rounded up to a power of two and to at least twice the slots. C<$mode> is the mode of the file, 0600
-if it is absent.
+if it is absent. It has 1024 members.
 
-Does not wait. Dies with C<CLASS-E<gt>new: PATH: REASON>: for a file that is no segment, which stays
-as it is, the reason has C<invalid or incompatible>.
+Does not wait. For a file that is no segment, which stays as it is, the reason has C<invalid or
+incompatible>.
 
 =head2 new_memfd($name, $req_cap, $resp_slots, $resp_size [, $arena])
 
-Makes a segment without a path. The name is for people, in F</proc>. Dies as C<new>.
+Makes a segment without a path. The name is for people, in F</proc>.
 
 =head2 new_from_fd($fd)
 
-Opens the segment behind a descriptor, a number, which stays the caller's. Dies as C<new>.
+As C<< open(fd => $fd) >>.
 
 =head1 REQUESTS
 

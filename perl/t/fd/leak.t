@@ -119,7 +119,7 @@ my %operations = (
     reserve => sub { Pipework::FD::Reserve->new->shed($listener, 1) },
     inbox   => sub { Pipework::FD::Inbox->new(4, 1000) },
     'a pipe' => sub {
-        my ($r, $w) = Pipework::Pipe->pair(1000);
+        my ($r, $w) = Pipework::Pipe->pair(capacity => 1000);
         print {$w} "line\n" x 10, 'rest';
         my $line = readline $r;
         sysread $r, my $buffer, 7;
@@ -128,10 +128,10 @@ my %operations = (
         my @lines = readline $r;
     },
     'a pipe that fails' => sub {
-        my ($r, $w) = Pipework::Pipe->pair(16);
+        my ($r, $w) = Pipework::Pipe->pair(capacity => 16);
         $w->send('x' x 100, 0);
         eval { $w->recv };
-        eval { $r->recv(0) };
+        eval { $r->recv(max => 0) };
         close $r;
         print {$w} 'x';
     },

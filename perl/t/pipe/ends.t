@@ -12,7 +12,7 @@ alarm 120;
 
 # A reader of so many bytes that has ended.
 sub reader {
-    my ($r, $w) = Pipework::Pipe->pair(1 << 20);
+    my ($r, $w) = Pipework::Pipe->pair(capacity => 1 << 20);
     print {$w} $_[0] or die $!;
     close $w or die $!;
     return $r;
@@ -22,9 +22,9 @@ my ($r, $w) = Pipework::Pipe->pair;
 isa_ok($_, 'Pipework::Pipe') for $r, $w;
 isa_ok($_, 'IO::Handle') for $r, $w;
 is($r->capacity, 65536, 'the usual capacity');
-is((Pipework::Pipe->pair(100))[0]->capacity, 100, 'another');
+is((Pipework::Pipe->pair(capacity => 100))[0]->capacity, 100, 'another');
 for my $bad (0, -1) {
-    ok(!eval { Pipework::Pipe->pair($bad); 1 }, "a capacity of $bad");
+    ok(!eval { Pipework::Pipe->pair(capacity => $bad); 1 }, "a capacity of $bad");
     like($@, qr/^Pipework::Pipe: a pipe holds at least one byte at/, 'is none');
 }
 {
@@ -73,7 +73,7 @@ like($@, qr/^Wide character in send at/, 'dies');
 # ---------------------------------------------------------------- reading
 
 $w->send('0123456789');
-is($r->recv(4), '0123', 'recv');
+is($r->recv(max => 4), '0123', 'recv');
 is(sysread($r, my $buffer, 2), 2, 'sysread');
 is($buffer, '45', 'into a fresh variable');
 is(sysread($r, $buffer, 1, 4), 1, 'with an offset');
@@ -83,9 +83,9 @@ is($r->getc, '8', 'as a method');
 ok(!eof $r, 'eof: there is more');
 is(read($r, $buffer, 100), 1, 'read');
 is($buffer, '9', 'what is there');
-is($r->recv(1, 0), undef, 'nothing now');
+is($r->recv(max => 1, timeout => 0), undef, 'nothing now');
 is($! + 0, ETIMEDOUT, 'ETIMEDOUT');
-is($r->recv(1, 0.1), undef, 'nor after a while');
+is($r->recv(max => 1, timeout => 0.1), undef, 'nor after a while');
 ok(!$r->is_closed, 'the writer is there');
 $w->send('end');
 ok(close $w, 'close');
@@ -181,7 +181,7 @@ close $r;
     ok($w->is_closed, 'is_closed');
     ok(!close $w, 'not all of it was read');
 }
-($r, $w) = Pipework::Pipe->pair(16);
+($r, $w) = Pipework::Pipe->pair(capacity => 16);
 is($w->send('x' x 100, 0.1), undef, 'nobody reads in time');
 is($Pipework::Pipe::done, 16, 'so much is in');
 undef $w;
@@ -217,7 +217,7 @@ is(tell $r, -1, 'tell');
     my ($out, $name) = tempfile(UNLINK => 1);
     $w->send("line\nthe rest");
     is(<$r>, "line\n", 'a line');
-    is($r->copy_to_fd(fileno $out, 4), 4, 'copy_to_fd, behind the line');
+    is($r->copy_to_fd(fileno $out, length => 4), 4, 'copy_to_fd, behind the line');
     close $w;
     is($r->copy_to_fd($out), 4, 'to a handle, up to the end');
     open my $in, '<', $name or die $!;
@@ -252,14 +252,14 @@ leaves_nothing(
     my @others;
     tie my $seconds, 'Emptying', 1, sub { @held = (); @others = map { "another $_" } 1 .. 10 };
     is($w->send($held[0], $seconds), 9, 'the bytes are gone meanwhile');
-    is($r->recv(100), 'some data', 'they were sent');
+    is($r->recv(max => 100), 'some data', 'they were sent');
     my $file = tempfile();
     $w->send('some data');
     @held = (4 + @ARGV);
     tie my $fd, 'Emptying', fileno $file, sub { @held = (); push @others, -$_ for 1 .. 10 };
-    my $count = $r->copy_to_fd($fd, $held[0], 0);
+    my $count = $r->copy_to_fd($fd, length => $held[0], timeout => 0);
     is($count, 4, 'so is a length');
-    is($r->recv(100), ' data', 'which counts');
+    is($r->recv(max => 100), ' data', 'which counts');
     @held = (join '', 'a', ' buffer');
     my $buffer = \$held[0];
     $w->send('here');
@@ -283,15 +283,15 @@ leaves_nothing(
     is(syswrite($w, 'text', $_), 4, "a length of $_") for 2**63, ~0, 1e30;
     close $w;
     is($r->read(my $bytes, $_), $_ == 2**63 ? 12 : 0, 'to read as well') for 2**63, ~0, 1e30;
-    ok(!eval { Pipework::Pipe->pair($_); 1 }, 'a capacity') for 2**63, ~0, 1e30;
+    ok(!eval { Pipework::Pipe->pair(capacity => $_); 1 }, 'a capacity') for 2**63, ~0, 1e30;
     isa_ok($@, 'Pipework::Error', 'the failure');
     ok(!eval { $r->read($bytes, 1, 2**62); 1 }, 'an offset');
     like($@, qr/^Out of memory for \d+ bytes at/, 'that is too large');
     ($r, $w) = Pipework::Pipe->pair;
     print {$w} 'text';
-    is($r->recv($_, 0) // 'undef', $_ == 2**63 ? 'text' : 'undef', 'recv') for 2**63, 1e30;
+    is($r->recv(max => $_, timeout => 0) // 'undef', $_ == 2**63 ? 'text' : 'undef', 'recv') for 2**63, 1e30;
     for my $bad ('0 but true', 'NaN' + 0, !1, 1.5) {
-        ok(!eval { $r->copy_to_fd($bad, 1, 0); 1 }, "'$bad'");
+        ok(!eval { $r->copy_to_fd($bad, length => 1, timeout => 0); 1 }, "'$bad'");
         like($@, qr/^Neither a descriptor nor a handle at/, 'is no descriptor');
     }
     my $wide = "\x{263a}";

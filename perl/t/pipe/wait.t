@@ -32,10 +32,10 @@ my %waits = (
     send     => sub { $_[1]->send('x' x 100) },
     print    => sub { print({ $_[1] } 'x' x 100) || undef },
     syswrite => sub { syswrite $_[1], 'x' x 100 },
-    copy_to_fd => sub { open my $null, '>', '/dev/null' or die $!; $_[0]->copy_to_fd($null, 10) },
+    copy_to_fd => sub { open my $null, '>', '/dev/null' or die $!; $_[0]->copy_to_fd($null, length => 10) },
     copy_from_fd => sub {
         open my $zero, '<', '/dev/zero' or die $!;
-        $_[1]->copy_from_fd($zero, 100);
+        $_[1]->copy_from_fd($zero, length => 100);
     },
 );
 for my $name (sort keys %waits) {
@@ -43,7 +43,7 @@ for my $name (sort keys %waits) {
     my $writes = $name =~ /send|print|syswrite|from/;
 
     # A handler that returns: the wait goes on, and may be ended by what the handler does.
-    my ($r, $w) = Pipework::Pipe->pair(16);
+    my ($r, $w) = Pipework::Pipe->pair(capacity => 16);
     my $seen = 0;
     local $SIG{ALRM} = sub {
         if (++$seen < 3) { alarm_asleep }
@@ -56,7 +56,7 @@ for my $name (sort keys %waits) {
     cmp_ok($seen, '>=', 3, 'does not end the wait');
 
     # One that dies.
-    ($r, $w) = Pipework::Pipe->pair(16);
+    ($r, $w) = Pipework::Pipe->pair(capacity => 16);
     $w->send("half") if !$writes && $name !~ /recv|sysread|getc|eof|copy/;
     local $SIG{ALRM} = sub { die "enough\n" };
     alarm_asleep;
@@ -73,7 +73,7 @@ for my $name (sort keys %waits) {
     }
 
     # One that closes the end.
-    ($r, $w) = Pipework::Pipe->pair(16);
+    ($r, $w) = Pipework::Pipe->pair(capacity => 16);
     local $SIG{ALRM} = sub { close($writes ? $w : $r) };
     alarm_asleep;
     $! = 0;
@@ -81,7 +81,7 @@ for my $name (sort keys %waits) {
     is($! + 0, EBADF, 'EBADF');
 
     # One that closes the other.
-    ($r, $w) = Pipework::Pipe->pair(16);
+    ($r, $w) = Pipework::Pipe->pair(capacity => 16);
     local $SIG{ALRM} = sub { ($writes ? $r : $w)->close_with_error('gone') };
     alarm_asleep;
     ok(!defined $wait->($r, $w), "$name: a handler that gives up the other end");
@@ -106,7 +106,7 @@ SKIP: {
     require threads;
 
     # One thread writes, one reads, as much as there is.
-    my ($r, $w) = Pipework::Pipe->pair(1000);
+    my ($r, $w) = Pipework::Pipe->pair(capacity => 1000);
     my $thread = threads->create(sub {
         close $r;
         print {$w} "line $_\n" for 1 .. 20_000;
@@ -122,7 +122,7 @@ SKIP: {
     # An end is closed when its last copy is.
     ($r, $w) = Pipework::Pipe->pair;
     threads->create(sub { print {$w} 'from there' })->join;
-    is($r->recv(100, 1), 'from there', 'a thread that is over');
+    is($r->recv(max => 100, timeout => 1), 'from there', 'a thread that is over');
     ok(!$r->is_closed, 'has closed its own copy only');
     close $w;
     ok($r->is_closed, 'and now there is none');
@@ -131,11 +131,11 @@ SKIP: {
     ($r, $w) = Pipework::Pipe->pair;
     $thread = threads->create(sub { return $r->recv });
     until_threads_sleep;
-    ok(!eval { $r->recv(1, 0); 1 }, 'a second thread');
+    ok(!eval { $r->recv(max => 1, timeout => 0); 1 }, 'a second thread');
     like($@, qr/^Another thread is using this end of the pipe at/, 'is told');
     $w->send('for the first');
     is($thread->join, 'for the first', 'which gets what it waits for');
-    is($r->recv(1, 0), undef, 'then it is free');
+    is($r->recv(max => 1, timeout => 0), undef, 'then it is free');
 
     # What a thread throws away is not thrown away here.
     ($r, $w) = Pipework::Pipe->pair;

@@ -161,9 +161,7 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
 }
 {   # Redeliveries.
     my ($srv, undef, $path) = ends();
-    my $cli = Pipework::ReqRep::Client->new($path);
-    is($cli->redeliveries, 0, 'redeliveries, at first');
-    is($cli->redeliveries(1), 1, 'as it was set');
+    my $cli = Pipework::ReqRep::Client->open(path => $path, redeliveries => 1);
     my $pid = child { $srv->recv_wait(20); kill 9, $$ };
     my $id  = $cli->send('twice');
     waitpid $pid, 0;
@@ -175,9 +173,6 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
     $srv->reply($got, 'done');
     is($cli->get($id), 'done', 'the response');
     is($srv->redeliveries($got), undef, 'redeliveries of what was answered');
-    ok(!eval { $cli->redeliveries(2); 1 }, 'too late to change it');
-    like($@, qr/before the first call/, 'says so');
-    ok(!eval { $cli->redeliveries(4); 1 }, 'at most 3');
 }
 {   # _exit and exec leave nothing in use.
     my ($srv, $cli, $path) = ends();

@@ -383,10 +383,11 @@ SKIP: {
     my $path = path();
     Pipework::ReqRep->new($path, 8, 4, 32, 4096, 0666);
     chown 65534, 65534, $path or die "chown: $!";
-    dies(sub { Pipework::ReqRep::Client->new($path) }, qr/another user/, 'a file of another user');
-    dies(sub { Pipework::ReqRep::Client->new($path, 0) }, qr/another user/, 'so it does');
-    my $cli = Pipework::ReqRep::Client->new($path, 1);
-    is($cli->resp_size, 32, 'unless any owner will do');
+    my $class = 'Pipework::ReqRep::Client';
+    dies(sub { $class->new($path) }, qr/another user/, 'new: a file of another user');
+    dies(sub { $class->open(path => $path, any_owner => 0) }, qr/another user/, 'open: the same');
+    my $cli = $class->open(path => $path, any_owner => 1);
+    is($cli->resp_size, 32, 'open with any_owner');
     chown 0, 0, $path;
     my $id = $cli->send('x');
     is(scalar Pipework::ReqRep->new($path, 8, 4, 32)->recv, $id, 'it is the same');

@@ -21,7 +21,7 @@ Pipework::ReqRep::Client - the calling end of L<Pipework::ReqRep>
 
     use Pipework::ReqRep;
 
-    my $srv = Pipework::ReqRep->new('rr.shm', 1024, 64, 4096);
+    my $srv = Pipework::ReqRep->create(path => 'rr.shm');
     if (!fork) {
         while (my ($req, $id) = $srv->recv_wait) {
             if ($req eq 'list') { $srv->part($id, "part $_\n") for 1 .. 3 }
@@ -31,17 +31,17 @@ Pipework::ReqRep::Client - the calling end of L<Pipework::ReqRep>
         exit;
     }
 
-    my $cli  = Pipework::ReqRep::Client->new('rr.shm');
-    my $resp = $cli->req_wait('hello', 5.0) // die "no response: $!";
+    my $cli  = Pipework::ReqRep::Client->open(path => 'rr.shm');
+    my $resp = $cli->req_wait('hello', timeout => 5) // die "no response: $!";
 
     my $id = $cli->send('later');
-    $resp = $cli->get_wait($id, 5.0);
+    $resp = $cli->get_wait($id, timeout => 5);
 
     # With exceptions.
-    eval { $resp = $cli->call('hello', 5.0); 1 } or warn $@->kind;
+    eval { $resp = $cli->call('hello', timeout => 5); 1 } or warn $@->kind;
 
     # A response that comes part by part.
-    my $stream = $cli->stream('list', 5.0);
+    my $stream = $cli->stream('list', timeout => 5);
     while (defined(my $part = $stream->next)) { print $part }
     $cli->req('stop');
 
@@ -51,12 +51,29 @@ Strings, ids, times, failures, processes and threads are as L<Pipework::ReqRep> 
 
 =head1 CONSTRUCTORS
 
-=head2 new($path [, $any_owner])
+=head2 open(path => $path), open(fd => $fd)
+
+Opens a segment that a server has made. Besides C<any_owner>, as L<Pipework::ReqRep/open> has it,
+takes
+
+=over
+
+=item redeliveries => $count
+
+How many times another server may get a request after a server has died with it, up to 3; 0 unless
+it is given. For requests that may be carried out twice.
+
+=item needs_server => $bool
+
+Whether a call fails at once, with ENOTCONN, if no server is attached. Otherwise it waits for one.
+
+=back
+
+=head2 new($path)
 
 =head2 new_from_fd($fd)
 
-Opens a segment that a server has made. A file that belongs to another user is refused, unless
-C<$any_owner> is true: then that user is trusted not to disturb. Dies with C<CLASS-E<gt>new: PATH: REASON>.
+As C<open>, without these.
 
 =head1 CALLS
 
@@ -111,21 +128,6 @@ How many calls of this object are in progress.
 
 Sends a request whose response comes part by part: a L<Pipework::ReqRep::Stream>. The time is for
 sending, and for each part. Dies with a L<Pipework::Error>.
-
-=head1 HOW IT CALLS
-
-Both are to be set before the first call, and die later. Without an argument they return what is
-set.
-
-=head2 redeliveries($n)
-
-How many times another server may get a request after a server has died with it, up to 3; 0 at
-first. For requests that may be carried out twice.
-
-=head2 needs_server($bool)
-
-Whether a call fails, with ENOTCONN, if there is no server; false at first, which is to wait for
-one.
 
 =head1 EVENT LOOPS
 

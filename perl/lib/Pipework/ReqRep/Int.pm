@@ -21,7 +21,7 @@ Pipework::ReqRep::Int - requests and responses that are single numbers
 
     use Pipework::ReqRep::Int;
 
-    my $srv = Pipework::ReqRep::Int->new('int.shm', 1024, 64);
+    my $srv = Pipework::ReqRep::Int->create(path => 'int.shm');
     if (!fork) {
         while (my ($n, $id) = $srv->recv_wait) {
             $srv->reply($id, $n * 2);
@@ -29,7 +29,7 @@ Pipework::ReqRep::Int - requests and responses that are single numbers
         }
         exit;
     }
-    my $cli = Pipework::ReqRep::Int::Client->new('int.shm');
+    my $cli = Pipework::ReqRep::Int::Client->open(path => 'int.shm');
     print $cli->req(21), "\n";
     $cli->req(0);
 
@@ -45,12 +45,15 @@ then the request is still to be answered.
 
 =head1 CONSTRUCTORS
 
+=head2 create, open_or_create, open
+
 =head2 new($path, $req_cap, $resp_slots [, $mode])
 
 =head2 new_memfd($name, $req_cap, $resp_slots)
 
 =head2 new_from_fd($fd)
 
-As those of L<Pipework::ReqRep>, which has all other methods, too, but for C<part>.
+As those of L<Pipework::ReqRep>, without C<request_bytes> and C<reply_bytes>. All its other methods are
+here as well, except C<part> and C<flush>.
 
 =cut

@@ -21,15 +21,15 @@ Pipework::ReqRep::Stream - a response that comes part by part
 
     use Pipework::ReqRep;
 
-    my $srv = Pipework::ReqRep->new('rr.shm', 1024, 64, 4096);
+    my $srv = Pipework::ReqRep->create(path => 'rr.shm');
     if (!fork) {
         my ($req, $id) = $srv->recv_wait;
         $srv->part($id, "part $_ of $req\n") for 1 .. 3;
         $srv->reply($id, '');
         exit;
     }
-    my $cli    = Pipework::ReqRep::Client->new('rr.shm');
-    my $stream = $cli->stream('the list', 5.0);
+    my $cli    = Pipework::ReqRep::Client->open(path => 'rr.shm');
+    my $stream = $cli->stream('the list', timeout => 5);
     while (defined(my $part = <$stream>)) { print $part }
 
 =head1 DESCRIPTION
@@ -41,8 +41,8 @@ cancels the call, which its server hears with its next part. A new thread does n
 
 =head2 next([$secs])
 
-The next part, which may be empty; undef after the last. Waits as long as C<stream> was told, unless
-it is said. Dies with a L<Pipework::Error>: after C<TimedOut> the stream goes on, after anything
+The next part, which may be empty; undef after the last. Waits for the time that C<stream> was given,
+unless it has one of its own. Dies with a L<Pipework::Error>: after C<TimedOut> the stream goes on, after anything
 else it is over. C<E<lt>$streamE<gt>> does the same.
 
 =cut

@@ -21,8 +21,8 @@ Pipework::ReqRep::Int::Client - the calling end of L<Pipework::ReqRep::Int>
 
     use Pipework::ReqRep::Int;
 
-    my $srv = Pipework::ReqRep::Int->new(undef, 1024, 64);
-    my $cli = Pipework::ReqRep::Int::Client->new_from_fd($srv->memfd);
+    my $srv = Pipework::ReqRep::Int->create;
+    my $cli = Pipework::ReqRep::Int::Client->open(fd => $srv->memfd);
     my $id  = $cli->send(42);
     my ($n, $same) = $srv->recv;
     $srv->reply($same, -$n);

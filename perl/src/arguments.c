@@ -1,4 +1,4 @@
-/* Bytes that go in, and those that come out. */
+/* Arguments and results. */
 #include "pwperl.h"
 
 /* So much is not asked for. */
@@ -95,4 +95,53 @@ const char *pwp_path(pTHX_ SV *fetched, const char *name) {
     const char *path = SvPV_nomg_const(fetched, len);
     if (memchr(path, 0, len)) croak("%s: the path has a NUL in it", name);
     return path;
+}
+
+/* ---------------------------------------------------------------- named arguments */
+
+static void refuse(pTHX_ CV *cv, const char *why, SV *name, const pwp_named *known, size_t count)
+    __attribute__((noreturn));
+static void refuse(pTHX_ CV *cv, const char *why, SV *name, const pwp_named *known, size_t count) {
+    const char *method = GvNAME(CvGV(cv));
+    SV *names = newSVpvs_flags("", SVs_TEMP);
+    for (size_t i = 0; i < count; i++) sv_catpvf(names, i ? ", %s" : "%s", known[i].name);
+    croak("%s->%s: %s '%" SVf "' (known: %" SVf ")", pwp_called(aTHX_ HvNAME(GvSTASH(CvGV(cv)))),
+          method + (*method == '_'), why, SVfARG(name), SVfARG(names));
+}
+
+void pwp_take_named(pTHX_ CV *cv, I32 ax, I32 first, I32 items, pwp_named *known, size_t count) {
+    for (I32 i = first; i < items; i += 2) {
+        SV *name = pwp_fetch(aTHX_ ST(i));
+        size_t at = 0;
+        while (at < count && strNE(known[at].name, SvPV_nomg_nolen(name))) at++;
+        if (at == count) refuse(aTHX_ cv, "unknown argument", name, known, count);
+        if (i + 1 == items) refuse(aTHX_ cv, "no value for", name, known, count);
+        known[at].value = ST(i + 1);
+    }
+}
+
+SV *pwp_timeout(pTHX_ CV *cv, I32 ax, I32 first, I32 items) {
+    pwp_named timeout = {"timeout", NULL};
+    if (items == first + 1) return ST(first);
+    pwp_take_named(aTHX_ cv, ax, first, items, &timeout, 1);
+    return timeout.value;
+}
+
+/* ---------------------------------------------------------------- results */
+
+I32 pwp_give(pTHX_ I32 ax, SV *value) {
+    dSP;
+    EXTEND(SP, 1);
+    PERL_UNUSED_VAR(sp);
+    ST(0) = value;
+    return 1;
+}
+
+I32 pwp_give_two(pTHX_ I32 ax, SV *first, SV *second) {
+    dSP;
+    EXTEND(SP, 2);
+    PERL_UNUSED_VAR(sp);
+    ST(0) = first;
+    ST(1) = second;
+    return 2;
 }
