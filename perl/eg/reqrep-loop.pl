@@ -10,7 +10,7 @@ use Pipework::ReqRep;
 
 my $count = shift // 10;
 my $path  = "/dev/shm/reqrep-loop.$$";
-my $srv   = Pipework::ReqRep->new($path, 64, 4, 4096);
+my $srv   = Pipework::ReqRep->create(path => $path, slots => 4);
 
 my $server = fork // die "fork: $!\n";
 if (!$server) {
@@ -27,7 +27,7 @@ if (!$server) {
     exit;
 }
 
-my $cli  = Pipework::ReqRep::Client->new($path);
+my $cli  = Pipework::ReqRep::Client->open(path => $path);
 my $loop = IO::Select->new(my $responses = $cli->doorbell, my $space = $cli->send_doorbell);
 my ($sent, %waiting) = (0);
 while ($sent < $count || %waiting) {
@@ -36,7 +36,7 @@ while ($sent < $count || %waiting) {
             while ($sent < $count && defined(my $id = $cli->send("request $sent"))) {
                 $waiting{$id} = $sent++;
             }
-            # Nothing more is to be sent: its doorbell would ring for ever.
+            # A doorbell for sending is readable while there is space, which is no news from now on.
             $loop->remove($space) if $sent == $count;
             next;
         }

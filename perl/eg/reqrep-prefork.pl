@@ -1,14 +1,14 @@
 #!/usr/bin/env perl
-# A server that forks for each request, so that one that takes long, or kills its process, is nobody
-# else's trouble. Requests are expressions of Perl; responses are what they are worth.
+# A server that forks for each request: one that takes long, or kills its process, does not disturb
+# the others. Requests are expressions of Perl; responses are their values.
 #
 #   perl eg/reqrep-prefork.pl EXPRESSION...
 use strict;
 use warnings;
 use Pipework::ReqRep;
 
-my $srv = Pipework::ReqRep->new_memfd('expressions', 64, 16, 4096);
-my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
+my $srv = Pipework::ReqRep->create(slots => 16);
+my $cli = Pipework::ReqRep::Client->open(fd => $srv->memfd);
 
 my $server = fork // die "fork: $!\n";
 if (!$server) {
@@ -30,7 +30,7 @@ if (!$server) {
 
 # All at the same time; each response as it comes.
 my %asked = map { $cli->send_wait($_) => $_ } @ARGV;
-while (my ($value, $id) = $cli->recv_any(60)) {
+while (my ($value, $id) = $cli->recv_any(timeout => 60)) {
     chomp(my $why = Pipework::reason() // $!) if !defined $value;
     print "$asked{$id}: ", $value // "failed: $why", "\n";
 }
