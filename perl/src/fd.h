@@ -169,6 +169,8 @@ IV pwp_fd_close_range(pTHX_ SV *first, SV *last, SV *on_exec);
 
 /* Why it stopped, in words; NULL if there is no listener. */
 const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers);
+/* $! says why it stopped, also after success. */
+IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener);
 IV pwp_fd_send_many(pTHX_ SV *socket, SV *list, SV *seconds);
 
 extern const pwp_class pwp_fd_reserve, pwp_fd_inbox;
@@ -178,10 +180,5 @@ SV *pwp_fd_inbox_new(pTHX_ SV *class, SV *max, SV *max_bytes);
 IV pwp_fd_inbox_recv(pTHX_ SV *self, SV *socket, SV *seconds);
 /* Lends the datagram; false if there is none. */
 bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pwk_datagram *datagram);
-
-/* ---------------------------------------------------------------- fd_accept.c: connections */
-
-/* $! says why it stopped, also after success. */
-IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener);
 
 #endif

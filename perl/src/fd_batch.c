@@ -1,6 +1,8 @@
 /* Connections and datagrams by the batch, and the objects that serve them. */
 #include "fd.h"
 
+#include <unistd.h>
+
 /* ---------------------------------------------------------------- connections */
 
 static const char *reason(pwk_stopped stopped) {
@@ -12,31 +14,88 @@ static const char *reason(pwk_stopped stopped) {
     }
 }
 
-const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers) {
+/* Connections that the program does not have yet. */
+typedef struct {
+    pwk_connection *next;
+    size_t count;
+} connections_left;
+
+/* What could not be put into a tied array is closed. */
+static void close_rest(pTHX_ void *left) {
+    connections_left *rest = left;
+    for (; rest->count > 0; rest->count--) close((rest->next++)->fd);
+}
+
+/*
+ * Accepts those that wait, `max` at most, and appends them to the arrays. Returns how many there were.
+ * `stopped` says why there were not more; after PWK_STOPPED_FAILED, $! does.
+ */
+static UV accept_those(pTHX_ int listener, UV max, AV *fds, AV *peers, pwk_stopped *stopped) {
     pwk_connection connections[64];
+    connections_left rest;
     pwk_error error;
-    pwk_stopped stopped;
-    size_t count, i;
-    UV left;
-    int number;
-    if (!pwp_fd_number(aTHX_ listener, "accept_many", &number)) return NULL;
-    left = pwp_count(aTHX_ max);
+    pwk_status status;
+    UV all = 0;
     do {
-        size_t batch = left < C_ARRAY_LENGTH(connections) ? left : C_ARRAY_LENGTH(connections);
-        pwk_status status =
-            pwk_fd_accept_many(number, connections, batch, &count, &stopped, &error);
+        size_t batch = C_ARRAY_LENGTH(connections);
+        if (max - all < batch) batch = max - all;
+        status = pwk_fd_accept_many(listener, connections, batch, &rest.count, stopped, &error);
         if (status != PWK_OK) {
-            (void)pwp_fd_ended(aTHX_ status, &error, (uint64_t)(av_top_index(fds) + 1));
-            return reason(PWK_STOPPED_FAILED);
+            (void)pwp_fd_ended(aTHX_ status, &error, all);
+            *stopped = PWK_STOPPED_FAILED;
+            return all;
         }
-        for (i = 0; i < count; i++) {
-            pwk_connection *new = &connections[i];
+        all += rest.count;
+        rest.next = connections;
+        ENTER;
+        SAVEDESTRUCTOR_X(close_rest, &rest);
+        while (rest.count > 0) {
+            pwk_connection *new = rest.next;
             av_push(fds, newSViv(pwp_fd_made(aTHX_ new->fd, false)));
+            rest.next++;
+            rest.count--;
             av_push(peers, SvREFCNT_inc(pwp_fd_address(aTHX_ &new->peer, new->peer_len)));
         }
-        left -= batch;
-    } while ((stopped == PWK_STOPPED_LIMIT && left > 0) || stopped == PWK_STOPPED_FAILED);
+        LEAVE;
+        /* After PWK_STOPPED_FAILED the next call says why. */
+    } while ((*stopped == PWK_STOPPED_LIMIT && all < max) || *stopped == PWK_STOPPED_FAILED);
+    return all;
+}
+
+const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers) {
+    pwk_stopped stopped;
+    UV most;
+    int number;
+    if (!pwp_fd_number(aTHX_ listener, "accept_many", &number)) return NULL;
+    most = pwp_count(aTHX_ max);
+    (void)accept_those(aTHX_ number, most, fds, peers, &stopped);
     return reason(stopped);
+}
+
+/* An array behind a reference, to be appended to, held. */
+static AV *array(pTHX_ SV *reference) {
+    SvGETMAGIC(reference);
+    if (!SvROK(reference) || SvTYPE(SvRV(reference)) != SVt_PVAV) {
+        croak("%s::accept_multiple takes two arrays and a listener",
+              pwp_called(aTHX_ "Pipework::FD"));
+    }
+    pwp_must_be_writable(aTHX_ SvRV(reference));
+    return (AV *)pwp_keep(aTHX_ SvRV(reference));
+}
+
+IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener) {
+    pwk_stopped stopped;
+    UV all;
+    int number;
+    AV *numbers, *addresses;
+    if (!pwp_fd_number(aTHX_ listener, "accept_multiple", &number)) return PWP_FD_UNDEF;
+    numbers = array(aTHX_ fds);
+    addresses = array(aTHX_ peers);
+    all = accept_those(aTHX_ number, UV_MAX, numbers, addresses, &stopped);
+    if (stopped != PWK_STOPPED_FAILED) {
+        errno = stopped == PWK_STOPPED_NO_DESCRIPTORS ? EMFILE : EAGAIN;
+    }
+    return all ? (IV)all : PWP_FD_UNDEF;
 }
 
 static void release_reserve(pTHX_ void *state) {

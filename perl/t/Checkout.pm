@@ -8,7 +8,7 @@ use Cwd qw(abs_path);
 use Exporter qw(import);
 use File::Basename qw(dirname);
 
-our @EXPORT = qw(root checkout built);
+our @EXPORT = qw(root checkout built slurp);
 
 # The folder of the distribution.
 sub root { return dirname(dirname(abs_path(__FILE__))) }
@@ -23,6 +23,14 @@ sub checkout {
 sub built {
     my $checkout = checkout() // return undef;
     return $ENV{CARGO_TARGET_DIR} // "$checkout/target";
+}
+
+# The bytes of a file.
+sub slurp {
+    my ($path) = @_;
+    open my $file, '<:raw', $path or die "$path: $!";
+    local $/;
+    return readline($file) // '';
 }
 
 1;

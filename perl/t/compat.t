@@ -2,11 +2,12 @@
 # original, and the test that the row names mentions it.
 use strict;
 use warnings;
-use Cwd qw(abs_path);
-use File::Basename qw(dirname);
+use FindBin ();
+use lib $FindBin::Bin;
+use Checkout;
 use Test::More;
 
-my $root = dirname(dirname(abs_path(__FILE__)));
+my $root = root();
 -e "$root/COMPAT.md" or plan skip_all => 'COMPAT.md is not here';
 
 # By the heading in COMPAT.md: the classes here that must be able to do it, and the names.
@@ -52,13 +53,6 @@ my @documented = (
         readline fileno
     )],
 );
-
-sub slurp {
-    my ($path) = @_;
-    open my $file, '<', $path or die "$path: $!";
-    local $/;
-    return scalar readline $file;
-}
 
 # Rows of the sections whose heading has the name: first cell and last cell.
 sub rows {

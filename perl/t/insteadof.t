@@ -1,26 +1,22 @@
+# Programs of the originals, unchanged, with Pipework::InsteadOf.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
+use FindBin ();
+use lib $FindBin::Bin;
+use Processes;
 use Test::More;
 
 alarm 120;
 my $folder = tempdir(CLEANUP => 1);
-my @perl   = ($^X, '-w', map { "-I$_" } grep { !ref } @INC);
 
-# What a program prints that says nothing of us. `instead` is what -M is given.
-sub output_of {
+# What a program prints that does not name Pipework. `instead` is what -M is given.
+sub output {
     my ($instead, $program) = @_;
     open my $file, '>', "$folder/program.pl" or die $!;
-    print {$file} "use strict; use warnings; alarm 120; chdir '$folder';\n", $program;
+    print {$file} "use strict; use warnings;\n", $program;
     close $file or die $!;
-    my $pid = open(my $output, '-|') // die $!;
-    if (!$pid) {
-        open STDERR, '>&', \*STDOUT or die $!;
-        exec @perl, "-MPipework::InsteadOf$instead", "$folder/program.pl" or die $!;
-    }
-    my $text = do { local $/; readline $output };
-    close $output;
-    return $text // '';
+    return output_of($folder, '-w', "-MPipework::InsteadOf$instead", 'program.pl');
 }
 
 my %programs = (
@@ -102,20 +98,20 @@ PROGRAM
 );
 for my $module (sort keys %programs) {
     my ($program, $output) = @{ $programs{$module} };
-    is(output_of("=$module", $program), $output, "$module by name");
+    is(output("=$module", $program), $output, "$module by name");
     unlink glob "$folder/*.shm";
-    is(output_of('', $program), $output, "$module among all");
+    is(output('', $program), $output, "$module among all");
     unlink glob "$folder/*.shm";
 }
 
-like(output_of('=No::Such', ''), qr/^Pipework::InsteadOf: nothing stands for No::Such/,
+like(output('=No::Such', ''), qr/^Pipework::InsteadOf: nothing stands for No::Such/,
     'an unknown one');
-like(output_of('=Atomic::Pipe', 'use Atomic::Pipe 99;'),
+like(output('=Atomic::Pipe', 'use Atomic::Pipe 99;'),
     qr/^Atomic::Pipe version 99 required--this is only version 0\.027/, 'a version too new');
-like(output_of('=Atomic::Pipe', 'BEGIN { $INC{"IO/FD.pm"} = 1 } use Pipework::InsteadOf "IO::FD";'),
+like(output('=Atomic::Pipe', 'BEGIN { $INC{"IO/FD.pm"} = 1 } use Pipework::InsteadOf "IO::FD";'),
     qr/^IO::FD is loaded already/, 'one that is loaded');
-like(output_of('=Data::ReqRep::Shared::Int', 'print Data::ReqRep::Shared::Client->can("req")'),
+like(output('=Data::ReqRep::Shared::Int', 'print Data::ReqRep::Shared::Client->can("req")'),
     qr/^CODE/, 'all modules of an original come with one');
-is(output_of('=IO::FD', 'use Pipework::InsteadOf "IO::FD"; print IO::FD->VERSION'), 'v0.3.9',
+is(output('=IO::FD', 'use Pipework::InsteadOf "IO::FD"; print IO::FD->VERSION'), 'v0.3.9',
     'twice');
 done_testing;

@@ -7,13 +7,14 @@ use File::Basename qw(basename dirname);
 use File::Temp qw(tempdir);
 use FindBin ();
 use lib $FindBin::Bin;
+use Checkout;
 use Loopback;
+use Processes;
 use Test::More;
 
 alarm 200;
 my $here = dirname(abs_path(__FILE__));
 my $root = dirname($here);
-my @with = map { "-I$root/blib/$_" } qw(lib arch);
 my %ours = (
     'Atomic::Pipe'         => 'Pipework::Atomic',
     'Data::ReqRep::Shared' => 'Pipework::ReqRep',
@@ -21,27 +22,10 @@ my %ours = (
 );
 my ($original) = map { qr/\b($_)\b/ } join '|', sort keys %ours;
 
-sub slurp {
-    my ($path) = @_;
-    open my $file, '<', $path or die "$path: $!";
-    local $/;
-    return scalar readline $file;
-}
-
 sub runs {
     my ($name, $folder, @command) = @_;
-    my $pid = open my $output, '-|';
-    die "fork: $!" if !defined $pid;
-    if (!$pid) {
-        chdir $folder or die $!;
-        open STDIN, '<', '/dev/null' or die $!;
-        open STDERR, '>&', \*STDOUT or die $!;
-        alarm 120;
-        exec $^X, @with, @command or die $!;
-    }
-    my $text = do { local $/; readline $output } // '';
-    my $ended = close $output;
-    ok($ended && $text eq "done\n", $name) or diag($text, "\n$name: ended with $?");
+    my $text = output_of($folder, @command);
+    ok(!$? && $text eq "done\n", $name) or diag($text, "\n$name: ended with $?");
     return;
 }
 

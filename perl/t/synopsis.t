@@ -8,24 +8,17 @@ use FindBin ();
 use lib $FindBin::Bin;
 use Checkout;
 use Loopback;
+use Processes;
 use Test::More;
 
 alarm 120;
 my $root = root();
-my @with = map { "-I$root/blib/$_" } qw(lib arch);
 
 # The lines of a POD section that are code.
 sub synopsis {
     my ($pod) = @_;
     my ($section) = $pod =~ /^=head1 SYNOPSIS\n(.*?)(?=^=(?:head1|cut))/ms or return;
     return join '', grep { /^\s/ || $_ eq "\n" } split /(?<=\n)/, $section;
-}
-
-sub slurp {
-    my ($path) = @_;
-    open my $file, '<', $path or die "$path: $!";
-    local $/;
-    return scalar readline $file;
 }
 
 sub runs {
@@ -35,16 +28,8 @@ sub runs {
     open my $file, '>', "$folder/example.pl" or die $!;
     print {$file} "use strict; use warnings;\n", $code;
     close $file or die $!;
-    my $pid = open my $output, '-|';
-    die "fork: $!" if !defined $pid;
-    if (!$pid) {
-        chdir $folder or die $!;
-        open STDERR, '>&', \*STDOUT or die $!;
-        alarm 120;
-        exec $^X, @with, 'example.pl' or die $!;
-    }
-    my $text = do { local $/; readline $output };
-    ok(close $output, $name) or diag($text, "\n$name: ended with $?");
+    my $text = output_of($folder, 'example.pl');
+    is($?, 0, $name) or diag($text);
     return;
 }
 

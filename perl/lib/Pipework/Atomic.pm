@@ -200,21 +200,13 @@ sub set_compression {
 sub set_compression_dictionary {
     my ($self, $bytes) = @_;
     _check($self);
-    return _change(
-        $self,
-        compression_dictionary => $bytes,
-        compression_dictionary_file => undef
-    );
+    return _change($self, compression_dictionary => $bytes, compression_dictionary_file => undef);
 }
 
 sub set_compression_dictionary_file {
     my ($self, $path) = @_;
     _check($self);
-    return _change(
-        $self,
-        compression_dictionary => undef,
-        compression_dictionary_file => $path
-    );
+    return _change($self, compression_dictionary => undef, compression_dictionary_file => $path);
 }
 
 sub set_keep_compressed {

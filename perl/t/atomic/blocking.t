@@ -5,6 +5,7 @@ use Test::More;
 use FindBin ();
 use lib "$FindBin::Bin/..";
 use Asleep;
+use Processes;
 use POSIX ();
 use Pipework::Atomic;
 
@@ -12,19 +13,6 @@ alarm 120;
 
 my $class = 'Pipework::Atomic';
 my $long = 'x' x 300_000;
-
-# Runs it in a child, whose status is a number.
-sub child (&) {
-    my $work = shift;
-    my $pid = fork // die;
-    return $pid if $pid;
-    POSIX::_exit(
-        eval { $work->() }
-            // do { warn $@; 99 }
-    );
-}
-
-sub status { waitpid $_[0], 0; return $? >> 8 }
 
 subtest 'a writer that waits' => sub {
     my ($r, $w) = $class->pair;

@@ -2,6 +2,9 @@
 use strict;
 use warnings;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Processes;
 use POSIX ();
 use Pipework::Atomic;
 
@@ -9,18 +12,6 @@ alarm 120;
 
 my $class = 'Pipework::Atomic';
 my $long = 'x' x 300_000;
-
-sub child (&) {
-    my $work = shift;
-    my $pid = fork // die;
-    return $pid if $pid;
-    POSIX::_exit(
-        eval { $work->() }
-            // do { warn $@; 99 }
-    );
-}
-
-sub status { waitpid $_[0], 0; return $? >> 8 }
 
 subtest 'ten writers' => sub {
     my ($r, $w) = $class->pair;

@@ -13,12 +13,6 @@ alarm 120;
 my $checkout = checkout() // plan skip_all => 'vectors/atomic is in the repository';
 my $folder = "$checkout/vectors/atomic";
 
-sub content {
-    open my $fh, '<:raw', "$folder/$_[0]" or die "$_[0]: $!";
-    local $/;
-    return scalar readline $fh;
-}
-
 # A text stands for bytes; an object for the numbers from `count_from` on, each with a space.
 sub bytes_of {
     my $said = shift;
@@ -57,10 +51,10 @@ sub reader_of {
     return $r;
 }
 
-my $index = decode_json(content('index.json'))->{vectors};
+my $index = decode_json(slurp("$folder/index.json"))->{vectors};
 cmp_ok(scalar @$index, '>', 100, 'vectors');
 for my $vector (@$index) {
-    my $bytes = content("$vector->{name}.bin");
+    my $bytes = slurp("$folder/$vector->{name}.bin");
     my @items = map { expected($_) } @{$vector->{items}};
     my $ends = $vector->{ends} eq 'closed' ? 'Closed' : 'Corrupt';
     my $wrong = 0;
@@ -87,7 +81,7 @@ sub is_same {
 
 # In the way of the original: the same items without the reports.
 for my $vector (grep { $_->{ends} eq 'closed' } @$index) {
-    my $r = reader_of($vector, content("$vector->{name}.bin"), 65_536);
+    my $r = reader_of($vector, slurp("$folder/$vector->{name}.bin"), 65_536);
     $r->{on_torn} = sub { };
     my $is_mixed = $vector->{mode} eq 'mixed';
     my (@found, $end);

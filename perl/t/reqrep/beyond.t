@@ -2,6 +2,9 @@
 use strict;
 use warnings;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
+use Processes;
 use POSIX ();
 use Time::HiRes qw(sleep);
 use Pipework::ReqRep;
@@ -12,15 +15,6 @@ sub ends {
     my $srv = Pipework::ReqRep->new(undef, @_ ? @_ : (8, 4, 64));
     return ($srv, Pipework::ReqRep::Client->new_from_fd($srv->memfd));
 }
-sub served(&$) {
-    my ($code, $name) = @_;
-    defined(my $pid = fork) or die "fork: $!";
-    return $pid if $pid;
-    my $ok = eval { $code->() };
-    warn $@ if $@;
-    POSIX::_exit($ok ? 0 : 1);
-}
-sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
 
 {   # call
     my ($srv, $cli) = ends();
@@ -32,23 +26,23 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
     ok(Pipework::Error->caught('TimedOut'), 'caught');
     is($cli->pending, 0, 'nothing stays behind');
     my $long = 'long ' x 100_000;
-    my $pid  = served {
+    my $pid  = child {
         my ($req, $id) = $srv->recv_wait(20);
         $srv->reply($id, 'short');
         ($req, $id) = $srv->recv_wait(20);
         $srv->part($id, $_) for unpack '(a64)*', $long;
         $srv->reply($id, '');
         return $req eq $long;
-    } 'a server';
+    };
     is($cli->call('x'), 'short', 'call');
     is($cli->call($long, 20), $long, 'requests and replies of any length, in parts');
-    ended($pid, 'the server has got all');
+    is(status($pid), 1, 'the server has got all');
 
     my $int = Pipework::ReqRep::Int->new(undef, 8, 4);
     my $one = Pipework::ReqRep::Int::Client->new_from_fd($int->memfd);
-    $pid = served { my ($n, $id) = $int->recv_wait(20); $int->reply($id, $n + 1) } 'a server';
+    $pid = child { my ($n, $id) = $int->recv_wait(20); $int->reply($id, $n + 1) };
     is($one->call(41, 20), 42, 'call, Int');
-    ended($pid, 'it has answered');
+    is(status($pid), 1, 'it has answered');
     ok(!eval { $one->call(41, 0.01); 1 } && $@->kind eq 'TimedOut', 'and dies');
 }
 {   # fail, with a reason
@@ -72,14 +66,14 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
         is(Pipework::reason(), substr($reason, 0, 64),
             'a reason is text, and cut if it is too long');
     }
-    my $pid = served { $srv->fail(scalar $srv->recv_wait(20), 'no') } 'a server';
+    my $pid = child { $srv->fail(scalar $srv->recv_wait(20), 'no') };
     ok(!eval { $cli->call('x', 20); 1 }, 'call dies');
     is($@->kind, 'Failed', 'its kind');
     is($@->reason, 'no', 'its reason');
     is($@->text, 'reqrep call: the other side gave up: no', 'its text');
     is("$@", $@->text . " at $0 line " . (__LINE__ - 4) . ".\n", 'as a string, with the place');
     is_deeply([$@->file, $@->line], [$0, __LINE__ - 5], 'its place');
-    ended($pid, 'the server');
+    is(status($pid), 1, 'the server');
     my $int = Pipework::ReqRep::Int->new(undef, 8, 4);
     my $one = Pipework::ReqRep::Int::Client->new_from_fd($int->memfd);
     $id = $one->send(1);
@@ -106,7 +100,7 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
 }
 {   # streams
     my ($srv, $cli) = ends();
-    my $pid = served {
+    my $pid = child {
         my ($req, $id) = $srv->recv_wait(20);
         for my $i (1 .. 5) { $srv->part($id, "part $i of $req") or return }
         $srv->reply($id, '');
@@ -121,7 +115,7 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
         ($req, $id) = $srv->recv_wait(20);
         1 while $srv->part($id, 'more');
         return !$srv->is_wanted($id) && !$srv->reply($id, '');
-    } 'a server';
+    };
     my $stream = $cli->stream('all', 20);
     isa_ok($stream, 'Pipework::ReqRep::Stream');
     my @parts;
@@ -141,7 +135,7 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
     $stream = $cli->stream('unwanted');
     is($stream->next, 'more', 'a stream');
     undef $stream;
-    ended($pid, 'that is dropped cancels its call');
+    is(status($pid), 1, 'that is dropped cancels its call');
     is($cli->pending, 0, 'nothing is pending');
     $stream = $cli->stream('x', 0.02);
     ok(!eval { $stream->next; 1 } && $@->kind eq 'TimedOut', 'next waits as long as stream said');
@@ -173,8 +167,8 @@ sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
     like($@, qr/^Attempted to use a destroyed Pipework::ReqRep::Stream object/, 'says so');
     my $got = $cli->send('whole');
     $srv->recv;
-    $pid = served { 1 } 'nobody';
-    ended($pid, 'a child');
+    $pid = child { 1 };
+    is(status($pid), 1, 'a child');
     $srv->part($got, 'one ');
     is($cli->get($got), undef, 'who does not ask for parts');
     $srv->part($got, 'two ', 20);

@@ -3,9 +3,11 @@
 use strict;
 use warnings;
 use Test::More;
+use FindBin ();
+use lib "$FindBin::Bin/..";
 use IO::Poll qw(POLLIN);
 use IO::Select;
-use POSIX ();
+use Processes;
 use Time::HiRes qw(sleep);
 use Pipework::ReqRep;
 
@@ -16,16 +18,6 @@ sub ends {
     my $srv = "Pipework::ReqRep$kind"->new(undef, 8, 4, $kind ? () : 64);
     return ($srv, "Pipework::ReqRep${kind}::Client"->new_from_fd($srv->memfd));
 }
-
-sub child(&) {
-    my ($code) = @_;
-    defined(my $pid = fork) or die "fork: $!";
-    return $pid if $pid;
-    my $ok = eval { $code->() };
-    warn $@ if $@;
-    POSIX::_exit($ok ? 0 : 1);
-}
-sub ended { waitpid $_[0], 0; is($?, 0, $_[1]) }
 
 for my $kind ('', '::Int') {
     my ($srv, $cli) = ends($kind);
@@ -92,7 +84,7 @@ for my $kind ('', '::Int') {
         $srv->reply($id, "$req $$");
     };
     is($cli->req_wait('for', 20), "for $pid", 'it is rung');
-    ended($pid, 'in the child');
+    is(status($pid), 1, 'in the child');
 }
 
 # How each loop waits for a handle, once; the loop runs until $done is true.

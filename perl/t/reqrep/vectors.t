@@ -15,8 +15,6 @@ my $vectors = "$checkout/vectors/reqrep";
 
 my $folder = tempdir(CLEANUP => 1);
 
-sub slurp { open my $in, '<:raw', $_[0] or die "$_[0]: $!"; local $/; return scalar readline $in }
-
 # The file of a vector: its first bytes, zeros, and its last eight.
 sub made {
     my ($vector) = @_;

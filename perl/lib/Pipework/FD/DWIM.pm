@@ -20,30 +20,18 @@ our %EXPORT_TAGS = (all => \@EXPORT);
 sub is_handle { ref $_[0] || ref \$_[0] eq 'GLOB' }
 
 # Arguments are passed on where they lie in @_, so that those of the caller are assigned to.
-
-sub socket :prototype($$$$) {
-    return &Pipework::FD::socket if !is_handle($_[0]);
-    return CORE::socket($_[0], $_[1], $_[2], $_[3]);
-}
-
-sub socketpair :prototype($$$$$) {
-    return &Pipework::FD::socketpair if !is_handle($_[0]);
-    return CORE::socketpair($_[0], $_[1], $_[2], $_[3], $_[4]);
-}
-
-sub shutdown :prototype($$) {
-    return &Pipework::FD::shutdown if !is_handle($_[0]);
-    return CORE::shutdown($_[0], $_[1]);
-}
-
-sub bind :prototype($$) {
-    return &Pipework::FD::bind if !is_handle($_[0]);
-    return CORE::bind($_[0], $_[1]);
-}
-
-sub listen :prototype($$) {
-    return &Pipework::FD::listen if !is_handle($_[0]);
-    return CORE::listen($_[0], $_[1]);
+my %prototypes = (
+    socket => '$$$$', socketpair => '$$$$$', shutdown => '$$', bind => '$$', listen => '$$',
+    connect => '$$', getsockopt => '$$$', setsockopt => '$$$$', getpeername => '$',
+    getsockname => '$', sysseek => '$$$', pipe => '$$', close => '$', recv => '$$$$', stat => '$',
+    fcntl => '$$$', ioctl => '$$$', readline => '$',
+);
+for my $name (keys %prototypes) {
+    my $arguments = join ', ', map { "\$_[$_]" } 0 .. length($prototypes{$name}) - 1;
+    eval "sub $name :prototype($prototypes{$name}) {
+        return is_handle(\$_[0]) ? CORE::$name($arguments) : &Pipework::FD::$name;
+    }
+    1" or die $@;
 }
 
 # The new one is of the kind of the listener.
@@ -52,54 +40,9 @@ sub accept :prototype($$) {
     return CORE::accept($_[0], $_[1]);
 }
 
-sub connect :prototype($$) {
-    return &Pipework::FD::connect if !is_handle($_[0]);
-    return CORE::connect($_[0], $_[1]);
-}
-
-sub getsockopt :prototype($$$) {
-    return &Pipework::FD::getsockopt if !is_handle($_[0]);
-    return CORE::getsockopt($_[0], $_[1], $_[2]);
-}
-
-sub setsockopt :prototype($$$$) {
-    return &Pipework::FD::setsockopt if !is_handle($_[0]);
-    return CORE::setsockopt($_[0], $_[1], $_[2], $_[3]);
-}
-
-sub getpeername :prototype($) {
-    return &Pipework::FD::getpeername if !is_handle($_[0]);
-    return CORE::getpeername($_[0]);
-}
-
-sub getsockname :prototype($) {
-    return &Pipework::FD::getsockname if !is_handle($_[0]);
-    return CORE::getsockname($_[0]);
-}
-
 sub sysopen :prototype($$$@) {
     return &Pipework::FD::sysopen if !is_handle($_[0]);
     return @_ > 3 ? CORE::sysopen($_[0], $_[1], $_[2], $_[3]) : CORE::sysopen($_[0], $_[1], $_[2]);
-}
-
-sub sysseek :prototype($$$) {
-    return &Pipework::FD::sysseek if !is_handle($_[0]);
-    return CORE::sysseek($_[0], $_[1], $_[2]);
-}
-
-sub pipe :prototype($$) {
-    return &Pipework::FD::pipe if !is_handle($_[0]);
-    return CORE::pipe($_[0], $_[1]);
-}
-
-sub close :prototype($) {
-    return &Pipework::FD::close if !is_handle($_[0]);
-    return CORE::close($_[0]);
-}
-
-sub recv :prototype($$$$) {
-    return &Pipework::FD::recv if !is_handle($_[0]);
-    return CORE::recv($_[0], $_[1], $_[2], $_[3]);
 }
 
 sub send :prototype($$$@) {
@@ -120,30 +63,10 @@ sub syswrite :prototype($$@) {
     return CORE::syswrite($_[0], $_[1], $_[2], $_[3] // 0);
 }
 
-sub stat :prototype($) {
-    return &Pipework::FD::stat if !is_handle($_[0]);
-    return CORE::stat($_[0]);
-}
-
 sub lstat :prototype($) {
     return &Pipework::FD::lstat if !is_handle($_[0]);
     no warnings 'io';    # it is none to Perl either
     return CORE::lstat($_[0]);
-}
-
-sub fcntl :prototype($$$) {
-    return &Pipework::FD::fcntl if !is_handle($_[0]);
-    return CORE::fcntl($_[0], $_[1], $_[2]);
-}
-
-sub ioctl :prototype($$$) {
-    return &Pipework::FD::ioctl if !is_handle($_[0]);
-    return CORE::ioctl($_[0], $_[1], $_[2]);
-}
-
-sub readline :prototype($) {
-    return &Pipework::FD::readline if !is_handle($_[0]);
-    return CORE::readline($_[0]);
 }
 
 sub fileno :prototype($) { return &Pipework::FD::fileno }
