@@ -25,6 +25,16 @@ MODULE = Pipework    PACKAGE = Pipework
 
 PROTOTYPES: DISABLE
 
+TYPEMAP: <<END
+pwp_object T_PWP_OBJECT
+pwp_held T_PWP_HELD
+INPUT
+T_PWP_OBJECT
+	$var = pwp_self(aTHX_ ax, items)
+T_PWP_HELD
+	$var = (pwp_hold(aTHX_ ax, items), $arg)
+END
+
 BOOT:
 {
     MY_CXT_INIT;

@@ -87,6 +87,13 @@ void pwp_hold(pTHX_ I32 ax, I32 items);
  */
 SV *pwp_self(pTHX_ I32 ax, I32 items);
 
+/*
+ * Types of the first argument of an XSUB, which is looked at before the others: what a method is called
+ * on, as pwp_self gives it; and a class, with all arguments held.
+ */
+typedef SV *pwp_object;
+typedef SV *pwp_held;
+
 /* What DESTROY does: takes the state and frees it. $! stays; an object of another class is left. */
 void pwp_destroy(pTHX_ SV *self, const pwp_class *kind);
 

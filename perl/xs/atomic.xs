@@ -8,33 +8,29 @@ BOOT:
 # ---------------------------------------------------------------- writing
 
 void
-write_message(SV *self, SV *message)
+write_message(pwp_object self, SV *message)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     message = pwp_fetch(aTHX_ message);
     PWP_GIVE_NUMBER(pwp_atomic_write_message(aTHX_ self, message));
 
 void
-write_burst(SV *self, SV *burst)
+write_burst(pwp_object self, SV *burst)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_GIVE_IF(pwp_atomic_write_burst(aTHX_ self, pwp_fetch(aTHX_ burst)), 1);
 
 void
-fits_in_burst(SV *self, SV *burst)
+fits_in_burst(pwp_object self, SV *burst)
   CODE:
   {
     size_t in_pipe;
-    self = pwp_self(aTHX_ ax, items);
     PWP_GIVE_IF(pwp_atomic_fits_in_burst(aTHX_ self, pwp_fetch(aTHX_ burst), &in_pipe), in_pipe);
   }
 
 void
-send_many(SV *self, ...)
+send_many(pwp_object self, ...)
   CODE:
   {
     SV **messages;
-    self = pwp_self(aTHX_ ax, items);
     Newx(messages, items, SV *);
     SAVEFREEPV(messages);
     for (I32 i = 1; i < items; i++) messages[i - 1] = pwp_fetch(aTHX_ ST(i));
@@ -43,9 +39,8 @@ send_many(SV *self, ...)
   }
 
 void
-flush(SV *self, ...)
+flush(pwp_object self, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     pwp_atomic_flush(aTHX_ self, pwp_atomic_asked(aTHX_ ax, items, "blocking"));
 
 void
@@ -61,14 +56,13 @@ key(SV *self)
 # ---------------------------------------------------------------- reading
 
 void
-read_message(SV *self, ...)
+read_message(pwp_object self, ...)
   PREINIT:
     pwp_reading reading = {NULL, FALSE, FALSE, FALSE, PWK_NEVER, {0}};
     bool debugs;
     SV *compressed;
   PPCODE:
-    PERL_UNUSED_VAR(self);
-    reading.self = pwp_self(aTHX_ ax, items);
+    reading.self = self;
     debugs = pwp_atomic_asked(aTHX_ ax, items, "debug");
     if (pwp_atomic_state(aTHX_ reading.self)->is_mixed) {
         croak("Cannot call read_message in mixed_data_mode, call get_line_burst_or_data");
@@ -84,15 +78,14 @@ read_message(SV *self, ...)
     if (compressed) XPUSHs(compressed);
 
 void
-get_line_burst_or_data(SV *self, ...)
+get_line_burst_or_data(pwp_object self, ...)
   PREINIT:
     pwp_reading reading = {NULL, TRUE, FALSE, FALSE, PWK_NEVER, {0}};
     bool is_there;
     SV *line;
     SV *compressed;
   PPCODE:
-    PERL_UNUSED_VAR(self);
-    reading.self = pwp_self(aTHX_ ax, items);
+    reading.self = self;
     reading.peeks = pwp_atomic_asked(aTHX_ ax, items, "peek_line");
     if (!pwp_atomic_reading(aTHX_ &reading.self)->is_mixed) {
         croak("missing 'burst_prefix', not in mixed_data_mode");
@@ -114,13 +107,13 @@ get_line_burst_or_data(SV *self, ...)
     }
 
 void
-recv(SV *self, ...)
+recv(pwp_object self, ...)
   ALIAS:
     next_item = 1
   CODE:
   {
     pwp_reading reading = {NULL, ix == 1, FALSE, TRUE, PWK_NEVER, {0}};
-    reading.self = self = pwp_self(aTHX_ ax, items);
+    reading.self = self;
     reading.deadline = pwp_deadline(aTHX_ PWP_TIMEOUT(1));
     pwp_atomic_must_next(aTHX_ &reading);
     PWP_GIVE((ix ? pwp_atomic_item : pwp_atomic_data)(aTHX_ &reading.item));
@@ -147,7 +140,7 @@ torn(SV *self)
 # ---------------------------------------------------------------- either end
 
 void
-blocking(SV *self, ...)
+blocking(pwp_object self, ...)
   ALIAS:
     read_blocking = PWP_READING_END
     write_blocking = PWP_WRITING_END
@@ -156,7 +149,6 @@ blocking(SV *self, ...)
     bool blocks = FALSE;
     pwp_atomic *end;
     int answer;
-    self = pwp_self(aTHX_ ax, items);
     if (items > 1) blocks = SvTRUE_nomg(pwp_fetch(aTHX_ ST(1)));
     end = pwp_atomic_state(aTHX_ self);
     if (items > 1) pwp_atomic_set_blocks(end, ix, blocks);
@@ -178,14 +170,13 @@ size(SV *self)
   }
 
 void
-resize(SV *self, SV *bytes)
+resize(pwp_object self, SV *bytes)
   ALIAS:
     resize_or_max = 1
   CODE:
   {
     pwk_error error;
     size_t now;
-    self = pwp_self(aTHX_ ax, items);
     now = pwp_count(aTHX_ bytes);
     /* The kernel makes one page of less. */
     now = pwp_atomic_capacity(aTHX_ self, now ? now : 1, ix == 1, &error);
@@ -244,27 +235,25 @@ _begin(SV *self)
     pwp_atomic_begin(aTHX_ self);
 
 void
-_read_from(SV *self, SV *fd, ...)
+_read_from(pwp_object self, SV *fd, ...)
   ALIAS:
     _write_to = 1
   CODE:
   {
     pwk_atomic_options options;
     int number;
-    self = pwp_self(aTHX_ ax, items);
     number = (int)pwp_integer(aTHX_ fd);
     pwp_atomic_options(aTHX_ ax + 2, items - 2, &options);
     (ix ? pwp_atomic_write_to : pwp_atomic_read_from)(aTHX_ self, number, &options);
   }
 
 void
-_read_fifo(SV *self, SV *path, ...)
+_read_fifo(pwp_object self, SV *path, ...)
   ALIAS:
     _listen_fifo = 1
   CODE:
   {
     pwk_atomic_options options;
-    self = pwp_self(aTHX_ ax, items);
     path = pwp_fetch(aTHX_ path);
     pwp_atomic_options(aTHX_ ax + 2, items - 2, &options);
     PWP_GIVE_NUMBER(pwp_atomic_read_fifo(
@@ -273,17 +262,15 @@ _read_fifo(SV *self, SV *path, ...)
   }
 
 void
-_read_with(SV *self, SV *other)
+_read_with(pwp_object self, SV *other)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_GIVE_NUMBER(pwp_atomic_read_with(aTHX_ self, other));
 
 void
-_lend(SV *self, SV *fd)
+_lend(pwp_object self, SV *fd)
   CODE:
   {
     int number;
-    self = pwp_self(aTHX_ ax, items);
     number = (int)pwp_integer(aTHX_ fd);
     pwp_atomic_lend(aTHX_ self, number);
   }
@@ -308,12 +295,11 @@ _set_fd_flags(int fd, int flags)
     (void)fcntl(fd, F_SETFD, flags);
 
 void
-_set_zstd(SV *self, SV *level, SV *dictionary, SV *accept_unchecked)
+_set_zstd(pwp_object self, SV *level, SV *dictionary, SV *accept_unchecked)
   CODE:
   {
     pwk_atomic_options options;
     IV wanted;
-    self = pwp_self(aTHX_ ax, items);
     wanted = pwp_integer(aTHX_ level);
     dictionary = pwp_fetch(aTHX_ dictionary);
     pwk_atomic_options_init(&options, sizeof options);
@@ -340,24 +326,22 @@ _zstd_is_due(SV *self)
   }
 
 void
-_set_keep_compressed(SV *self, SV *keep)
+_set_keep_compressed(pwp_object self, SV *keep)
   CODE:
   {
     bool keeps;
-    self = pwp_self(aTHX_ ax, items);
     keeps = SvTRUE_nomg(pwp_fetch(aTHX_ keep));
     pwk_atomic_reader_set_keep_compressed(pwp_atomic_still(aTHX_ self)->reader, keeps);
   }
 
 void
-_set_read_size(SV *self, SV *count)
+_set_read_size(pwp_object self, SV *count)
   ALIAS:
     _set_exact = 1
   CODE:
   {
     UV wanted;
     pwk_atomic_reader *reader;
-    self = pwp_self(aTHX_ ax, items);
     wanted = pwp_count(aTHX_ count);
     reader = pwp_atomic_still(aTHX_ self)->reader;
     if (ix) pwk_atomic_reader_set_exact(reader, wanted);
@@ -375,11 +359,10 @@ _finish(SV *self)
     PWP_GIVE(boolSV(pwp_atomic_finish(aTHX_ self)));
 
 void
-_drop(SV *self, SV *writer)
+_drop(pwp_object self, SV *writer)
   CODE:
   {
     bool is_writer;
-    self = pwp_self(aTHX_ ax, items);
     is_writer = SvTRUE_nomg(pwp_fetch(aTHX_ writer));
     (is_writer ? pwp_atomic_drop_writer : pwp_atomic_drop_reader)(pwp_atomic_state(aTHX_ self));
   }

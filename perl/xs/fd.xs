@@ -413,9 +413,8 @@ is_held(SV *self)
     RETVAL
 
 void
-shed(SV *self, SV *listener, SV *max)
+shed(pwp_object self, SV *listener, SV *max)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_FD_RETURN_HELD(pwp_fd_reserve_shed(aTHX_ self, listener, max));
 
 MODULE = Pipework    PACKAGE = Pipework::FD::Inbox
@@ -426,17 +425,15 @@ new(SV *class, SV *max, SV *max_bytes)
     PWP_FD_RETURN_SV(pwp_fd_inbox_new(aTHX_ class, max, max_bytes));
 
 void
-recv(SV *self, SV *socket, SV *seconds = NULL)
+recv(pwp_object self, SV *socket, SV *seconds = NULL)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_FD_RETURN_HELD(pwp_fd_inbox_recv(aTHX_ self, socket, seconds));
 
 void
-get(SV *self, SV *i)
+get(pwp_object self, SV *i)
   PPCODE:
   {
     pwk_datagram datagram;
-    self = pwp_self(aTHX_ ax, items);
     if (!pwp_fd_inbox_get(aTHX_ self, i, &datagram)) XSRETURN_EMPTY;
     PWP_SP_AGAIN;
     EXTEND(SP, 3);

@@ -11,21 +11,19 @@ _pair(SV *reader, SV *writer, ...)
     XSRETURN(2);
 
 void
-recv(SV *self, ...)
+recv(pwp_object self, ...)
   PREINIT:
     pwp_named given[] = {{"max", NULL}, {"timeout", NULL}};
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     pwp_take_named(aTHX_ cv, ax, 1, items, given, 2);
     PWP_PIPE_RETURN_SV(pwp_pipe_recv(aTHX_ self, given[0].value, given[1].value));
 
 void
-sysread(SV *self, SV *buffer, SV *len, SV *offset = &PL_sv_no)
+sysread(pwp_object self, SV *buffer, SV *len, SV *offset = &PL_sv_no)
   ALIAS:
     read = 1
     READ = 2
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_PIPE_RETURN(pwp_pipe_read(aTHX_ self, buffer, len, offset, ix == 1));
 
 void
@@ -53,12 +51,11 @@ READLINE(SV *self)
     }
 
 bool
-EOF(SV *self, ...)
+EOF(pwp_object self, ...)
   ALIAS:
     eof = 1
   CODE:
     PERL_UNUSED_VAR(ix);
-    self = pwp_self(aTHX_ ax, items);
     ENTER;
     RETVAL = pwp_pipe_eof(aTHX_ self);
     LEAVE;
@@ -66,19 +63,17 @@ EOF(SV *self, ...)
     RETVAL
 
 void
-send(SV *self, SV *data, ...)
+send(pwp_object self, SV *data, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_PIPE_RETURN(pwp_pipe_send(aTHX_ self, data, PWP_TIMEOUT(2)));
 
 void
-copy_to_fd(SV *self, SV *fd, ...)
+copy_to_fd(pwp_object self, SV *fd, ...)
   ALIAS:
     copy_from_fd = 1
   PREINIT:
     pwp_named given[] = {{"length", NULL}, {"timeout", NULL}};
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     pwp_take_named(aTHX_ cv, ax, 2, items, given, 2);
     PWP_PIPE_RETURN(pwp_pipe_copy(aTHX_ self, fd, given[0].value, given[1].value, ix == 0));
 
@@ -95,9 +90,8 @@ close(SV *self)
     RETVAL
 
 bool
-close_with_error(SV *self, SV *reason = &PL_sv_undef)
+close_with_error(pwp_object self, SV *reason = &PL_sv_undef)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     ENTER;
     RETVAL = pwp_pipe_close_with_error(aTHX_ self, reason);
     LEAVE;

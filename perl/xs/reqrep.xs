@@ -12,45 +12,39 @@ BOOT:
 # ---------------------------------------------------------------- making and opening segments
 
 void
-new(SV *class, SV *path, SV *req_cap, SV *resp_slots, SV *resp_size, SV *arena = NULL, SV *mode = NULL)
+new(pwp_held class, SV *path, SV *req_cap, SV *resp_slots, SV *resp_size, SV *arena = NULL, SV *mode = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, resp_size, arena, mode};
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_new(aTHX_ class, PWP_ROLE, path, &sizes));
   }
 
 void
-new_memfd(SV *class, SV *name, SV *req_cap, SV *resp_slots, SV *resp_size, SV *arena = NULL)
+new_memfd(pwp_held class, SV *name, SV *req_cap, SV *resp_slots, SV *resp_size, SV *arena = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, resp_size, arena, NULL};
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_new_memfd(aTHX_ class, PWP_ROLE, name, &sizes));
   }
 
 void
-new_from_fd(SV *class, SV *fd)
+new_from_fd(pwp_held class, SV *fd)
   CODE:
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_new_from_fd(aTHX_ class, PWP_ROLE, fd));
 
 void
-create(SV *class, ...)
+create(pwp_held class, ...)
   CODE:
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_create(aTHX_ cv, ax, items, class, PWP_ROLE, false));
 
 void
-open_or_create(SV *class, ...)
+open_or_create(pwp_held class, ...)
   CODE:
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_create(aTHX_ cv, ax, items, class, PWP_ROLE, true));
 
 void
-open(SV *class, ...)
+open(pwp_held class, ...)
   CODE:
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_open(aTHX_ cv, ax, items, class, PWP_ROLE));
 
 void
@@ -113,9 +107,8 @@ audit(SV *self)
     PWP_GIVE(pwp_reqrep_audit(aTHX_ self, PWP_ROLE));
 
 void
-geometry(SV *self, SV *path = NULL)
+geometry(pwp_object self, SV *path = NULL)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_geometry(aTHX_ self, PWP_ROLE, path));
 
 void
@@ -130,9 +123,8 @@ recover(SV *self)
 
 # In Perl, doorbell and send_doorbell make a handle of it.
 int
-_doorbell(SV *self, bool is_for_sending = false)
+_doorbell(pwp_object self, bool is_for_sending = false)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     RETVAL = pwp_reqrep_doorbell(aTHX_ self, PWP_ROLE, is_for_sending);
   OUTPUT:
     RETVAL
@@ -145,9 +137,8 @@ sync(SV *self)
     pwp_reqrep_sync(aTHX_ self, PWP_ROLE);
 
 void
-unlink(SV *self, SV *path = NULL)
+unlink(pwp_object self, SV *path = NULL)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     pwp_reqrep_unlink(aTHX_ self, PWP_ROLE, path);
 
 void
@@ -156,69 +147,58 @@ recv(SV *self)
     XSRETURN(pwp_server_recv(aTHX_ ax, self, PWP_ROLE));
 
 void
-recv_wait(SV *self, ...)
+recv_wait(pwp_object self, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_recv_wait(aTHX_ ax, self, PWP_ROLE, PWP_TIMEOUT(1)));
 
 void
-recv_multi(SV *self, SV *max)
+recv_multi(pwp_object self, SV *max)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_drain(aTHX_ ax, self, PWP_ROLE, max));
 
 void
-recv_wait_multi(SV *self, SV *max, ...)
+recv_wait_multi(pwp_object self, SV *max, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_recv_wait_multi(aTHX_ ax, self, PWP_ROLE, max, PWP_TIMEOUT(2)));
 
 void
-drain(SV *self, SV *max = NULL)
+drain(pwp_object self, SV *max = NULL)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_drain(aTHX_ ax, self, PWP_ROLE, max));
 
 void
-reply(SV *self, SV *id, SV *response, ...)
+reply(pwp_object self, SV *id, SV *response, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_reply(aTHX_ ax, self, PWP_ROLE, id, response, PWP_TIMEOUT(3)));
 
 void
-part(SV *self, SV *id, SV *bytes, ...)
+part(pwp_object self, SV *id, SV *bytes, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_part(aTHX_ ax, self, PWP_ROLE, id, bytes, PWP_TIMEOUT(3)));
 
 void
-flush(SV *self, SV *id, ...)
+flush(pwp_object self, SV *id, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_flush(aTHX_ ax, self, id, PWP_TIMEOUT(2)));
 
 void
-fail(SV *self, SV *id, SV *reason = NULL)
+fail(pwp_object self, SV *id, SV *reason = NULL)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_fail(aTHX_ ax, self, PWP_ROLE, id, reason));
 
 void
-is_wanted(SV *self, SV *id)
+is_wanted(pwp_object self, SV *id)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_is_wanted(aTHX_ ax, self, PWP_ROLE, id));
 
 void
-redeliveries(SV *self, SV *id)
+redeliveries(pwp_object self, SV *id)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_GIVE(pwp_server_redeliveries(aTHX_ self, PWP_ROLE, id));
 
 void
-adopt(SV *self, SV *id)
+adopt(pwp_object self, SV *id)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_server_adopt(aTHX_ ax, self, PWP_ROLE, id));
 
 void
@@ -234,20 +214,18 @@ stop(SV *self)
 MODULE = Pipework    PACKAGE = Pipework::ReqRep::Int
 
 void
-new(SV *class, SV *path, SV *req_cap, SV *resp_slots, SV *mode = NULL)
+new(pwp_held class, SV *path, SV *req_cap, SV *resp_slots, SV *mode = NULL)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, NULL, NULL, mode};
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_new(aTHX_ class, PWP_INT_SERVER, path, &sizes));
   }
 
 void
-new_memfd(SV *class, SV *name, SV *req_cap, SV *resp_slots)
+new_memfd(pwp_held class, SV *name, SV *req_cap, SV *resp_slots)
   CODE:
   {
     pwp_sizes sizes = {req_cap, resp_slots, NULL, NULL, NULL};
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_new_memfd(aTHX_ class, PWP_INT_SERVER, name, &sizes));
   }
 
@@ -256,88 +234,74 @@ new_memfd(SV *class, SV *name, SV *req_cap, SV *resp_slots)
 MODULE = Pipework    PACKAGE = Pipework::ReqRep::Client
 
 void
-new(SV *class, SV *path)
+new(pwp_held class, SV *path)
   CODE:
-    pwp_hold(aTHX_ ax, items);
     PWP_GIVE(pwp_reqrep_new_client(aTHX_ class, PWP_ROLE, path));
 
 void
-req(SV *self, SV *data)
+req(pwp_object self, SV *data)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, NULL, false));
 
 void
-req_wait(SV *self, SV *data, SV *seconds, ...)
+req_wait(pwp_object self, SV *data, SV *seconds, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), false));
     PERL_UNUSED_VAR(seconds);
 
 void
-call(SV *self, SV *data, ...)
+call(pwp_object self, SV *data, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), true));
 
 void
-send(SV *self, SV *data)
+send(pwp_object self, SV *data)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, false));
 
 void
-send_notify(SV *self, SV *data)
+send_notify(pwp_object self, SV *data)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, true));
 
 void
-send_wait(SV *self, SV *data, ...)
+send_wait(pwp_object self, SV *data, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), false));
 
 void
-send_wait_notify(SV *self, SV *data, ...)
+send_wait_notify(pwp_object self, SV *data, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), true));
 
 void
-get(SV *self, SV *id)
+get(pwp_object self, SV *id)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_get(aTHX_ ax, self, PWP_ROLE, id));
 
 void
-get_wait(SV *self, SV *id, ...)
+get_wait(pwp_object self, SV *id, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_get_wait(aTHX_ ax, self, PWP_ROLE, id, PWP_TIMEOUT(2)));
 
 void
-recv_any(SV *self, ...)
+recv_any(pwp_object self, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_client_recv_any(aTHX_ ax, self, PWP_ROLE, PWP_TIMEOUT(1)));
 
 void
-stream(SV *self, SV *data, ...)
+stream(pwp_object self, SV *data, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_GIVE(pwp_client_stream(aTHX_ self, PWP_ROLE, data, PWP_TIMEOUT(2)));
 
 void
-cancel(SV *self, SV *id)
+cancel(pwp_object self, SV *id)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     pwp_client_cancel(aTHX_ self, PWP_ROLE, id);
 
 void
-forget(SV *self, SV *id)
+forget(pwp_object self, SV *id)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     PWP_GIVE(boolSV(pwp_client_forget(aTHX_ self, PWP_ROLE, id)));
 
 void
@@ -348,9 +312,8 @@ pending(SV *self)
 MODULE = Pipework    PACKAGE = Pipework::ReqRep::Stream
 
 void
-next(SV *self, ...)
+next(pwp_object self, ...)
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     XSRETURN(pwp_stream_next(aTHX_ ax, self, PWP_TIMEOUT(1)));
 
 void
@@ -381,19 +344,17 @@ reply_eventfd(SV *self)
     RETVAL
 
 void
-eventfd_set(SV *self, SV *fd)
+eventfd_set(pwp_object self, SV *fd)
   ALIAS:
     Pipework::ReqRep::Client::req_eventfd_set = 1
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     pwp_bell_set(aTHX_ self, ix, pwp_request_bell, fd);
 
 void
-reply_eventfd_set(SV *self, SV *fd)
+reply_eventfd_set(pwp_object self, SV *fd)
   ALIAS:
     Pipework::ReqRep::Client::eventfd_set = 1
   CODE:
-    self = pwp_self(aTHX_ ax, items);
     pwp_bell_set(aTHX_ self, ix, pwp_reply_bell, fd);
 
 int
