@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# Runs a program that prints and sends through the same standard output. Lines are shown with their
-# number; messages and bursts are told apart from them.
+# Runs a program that prints and sends through the same standard output. Shows lines with their number,
+# and messages and bursts apart from them.
 #
 #   perl eg/atomic-output.pl            runs itself, as a program that does both
 #   perl eg/atomic-output.pl COMMAND... runs something else

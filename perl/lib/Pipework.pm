@@ -5,14 +5,14 @@ use warnings;
 use Pipework::Error ();
 use XSLoader        ();
 
-# Losses that a program may want to be silent about: `no warnings 'pipework'`.
+# Warnings of lost messages, which `no warnings 'pipework'` turns off.
 warnings::register_categories('pipework');
 
 our $VERSION = '0.1.0';
 XSLoader::load('Pipework', $VERSION);
 
-# `use Pipework::Atomic 0.026` asks for an interface, not for an edition of ours: programs that were
-# written for the original name its version. Each module says up to which one it keeps.
+# Programs for an original name its version: `use Pipework::Atomic 0.026`. Each module accepts the
+# versions up to the one whose interface it keeps.
 sub accept_versions {
     my ($class, $original) = @_;
     no strict 'refs';
@@ -73,17 +73,17 @@ dies where the original dies, with the same words. Methods that the originals do
 L<Pipework::Error>, except for L<Pipework::FD> and L<Pipework::Pipe>, which return undef. C<$!> says
 why, and C<Pipework::error()> says more. Success does not change C<$!>.
 
-B<Named arguments>: methods of the originals take their arguments in the original's order. Everything
-else that is optional has a name: C<< create(slots => 8) >>, C<< call($data, timeout => 5) >>. A name
-that is not known dies, with the list of those that are. An argument that is undef counts as not
-given. Functions of L<Pipework::FD> take theirs in order, as Perl's own do.
+B<Named arguments>: methods of the originals take their arguments in the original's order. Options
+that the originals do not have are named: C<< create(slots => 8) >>, C<< recv(max => 100) >>. An
+unknown name dies with the list of the known ones. An option that is undef counts as not given,
+unless it is a time. Functions of L<Pipework::FD> take all their arguments in order, as Perl's own.
 
 B<Times> are seconds, and fractions count. 0 tries once; undef, a negative number, NaN and infinity
 wait for ever. A time at the end of a call may be given alone, as the originals do, or by name:
 C<< $cli->req_wait($data, 5) >>, C<< $cli->req_wait($data, timeout => 5) >>.
 
-B<Numbers> are converted as Perl converts them: text that is no number gives a warning, and an object
-with C<0+> is that number.
+B<Numbers> are converted as Perl converts them: text that is no number gives a warning, and an
+object with C<0+> is that number.
 
 B<Memory>: what was received and does not fit dies C<Out of memory for N bytes>, and is lost; the
 process goes on.
@@ -95,7 +95,7 @@ for Perl end with EINTR, as Perl's own do.)
 B<Strings> are bytes, and characters over 255 die C<Wide character in NAME>. Only Pipework::ReqRep
 takes any string, and gives it back as it was.
 
-B<fork> and B<threads>: what a child or a thread inherits it may use, as each module says.
+B<fork> and B<threads>: a child or a thread may use what it inherits, as each module says.
 
 B<Versions>: C<use Pipework::Atomic 0.026> accepts the versions of the original up to the one whose
 interface is kept. Pipework's own are v-strings: C<use Pipework v0.1.0>, for 0.1 would be v0.100.0.
@@ -106,13 +106,13 @@ interface is kept. Pipework's own are v-strings: C<use Pipework v0.1.0>, for 0.1
 
 =item Pipework::error()
 
-The last failure in this interpreter, in words; as a number, which kind it was, in the order of
-L<Pipework::Error/kind> from 1 on. The empty string before the first. Success does not reset it, as
-with C<$!>.
+The last failure in this interpreter, in words; as a number, its kind, in the order of
+L<Pipework::Error/kind> from 1 on. The empty string before the first failure. Success does not reset
+it, as with C<$!>.
 
 =item Pipework::reason()
 
-What the other side said why, when the last failure was that it gave up; else undef.
+Why the other side gave up, if that was the last failure and it gave a reason; else undef.
 
 =item Pipework::core_version()
 

@@ -53,7 +53,7 @@ NV pwp_real(pTHX_ SV *argument) {
 }
 
 void pwp_must_fit(pTHX_ size_t len) {
-    /* The compiler would take away memory that nobody looks at. */
+    /* The compiler would remove an allocation that is not used. */
     void *volatile memory;
     if (LIKELY(len < ALWAYS_FITS)) return;
     memory = malloc(len);

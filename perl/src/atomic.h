@@ -2,9 +2,9 @@
  * Pipework::Atomic: what stands behind an object, and the work of its methods.
  *
  * The object is a hash. Its Perl handles, under `rh` and `wh`, own the descriptors, and the ends of
- * the library borrow the numbers. So before each call it is looked whether the handle is still open
- * on its number; if not, the end counts as closed. The number may stand for another file by then,
- * which takes a system call to know: that is made where it costs nothing beside what follows.
+ * the library borrow the numbers. So each call first checks that the handle is still open on its
+ * number; if not, the end counts as closed. The number may stand for another file by then. To check
+ * that takes a system call, which is made only where it costs little beside what follows.
  */
 #ifndef PWP_ATOMIC_H
 #define PWP_ATOMIC_H
@@ -35,7 +35,7 @@ typedef struct pwp_atomic {
     /* The number was closed under the end. */
     bool read_is_cut;
     bool write_is_cut;
-    /* It stands for another file, what was pending is lost, and nobody was told. */
+    /* It stands for another file, what was pending is lost, and no call has said so yet. */
     bool is_unsaid;
     /* Something may be pending. */
     bool may_pend;
@@ -121,8 +121,8 @@ typedef pwk_status (*pwp_atomic_fifo)(const char *path, const pwk_atomic_options
 
 /*
  * Reads from a FIFO by a descriptor of the library's own; from the same pipe as another object;
- * both return that descriptor, lent. The object's handle is a duplicate of it, which
- * pwp_atomic_lend tells.
+ * both return that descriptor, lent. The object's handle is a duplicate of it: pass its number to
+ * pwp_atomic_lend.
  */
 int pwp_atomic_read_fifo(pTHX_ SV *self, pwp_atomic_fifo open, const char *path,
                          const pwk_atomic_options *options);
@@ -135,15 +135,15 @@ void pwp_atomic_lend(pTHX_ SV *self, int fd);
  */
 int pwp_atomic_open_fifo(pTHX_ const char *path);
 
-/* Switches both ends to mixed mode, and tells the hash; what is pending is written first. */
+/* Switches both ends to mixed mode, and sets the hash; what is pending is written first. */
 void pwp_atomic_set_mixed(pTHX_ SV *self);
 
 /* How both ends compress from now on; NULL: not at all. */
 void pwp_atomic_set_zstd(pTHX_ SV *self, const pwk_atomic_options *options);
 
 /*
- * Asks for a capacity, or for the largest that there may be if that is less; tells it if `bytes` is
- * 0. Returns 0 and fills in the error if it is refused.
+ * Sets the capacity, `or_max` to the largest that is allowed if that is less; 0 only asks. Returns
+ * the capacity; 0, and fills in the error, if it is refused.
  */
 size_t pwp_atomic_capacity(pTHX_ SV *self, size_t bytes, bool or_max, pwk_error *error);
 
@@ -181,7 +181,7 @@ typedef struct pwp_reading {
 
 /*
  * The next message or item, in the way of the original. False if there is none now, or at the end.
- * Losses are told on the way. Croaks.
+ * Reports losses on the way. Croaks.
  */
 bool pwp_atomic_next(pTHX_ pwp_reading *reading);
 

@@ -1,4 +1,4 @@
-/* The ends behind an object of Pipework::Atomic: their options, how they open, and how they are set. */
+/* The ends behind an object of Pipework::Atomic: options, opening, settings. */
 #include "atomic.h"
 
 #include <stdlib.h>

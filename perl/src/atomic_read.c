@@ -37,7 +37,7 @@ static pwk_status item_attempt(pTHX_ void *arguments, pwk_deadline until, pwk_er
     pwk_status status;
     /* A signal handler has closed it. */
     if (!end->reader) return PWK_CLOSED;
-    /* The library waits for the end of a line that has begun. Who peeks looks at it before. */
+    /* The library waits for the end of a line that has begun. A peek looks at it before that. */
     if (reading->peeks) look = pwk_in_ms(PEEK_MS);
     status = take(reading, end->reader, waits, look < until ? look : until, error);
     end->is_idle = status != PWK_OK;
@@ -55,13 +55,13 @@ static pwk_status next(pTHX_ pwp_reading *reading, pwk_error *error) {
     return pwp_wait(aTHX_ &reading->self, item_attempt, reading, reading->deadline, error);
 }
 
-/* The report of the loss that the call before told of; false if it told of none. */
+/* Whether the last call reported a loss; then the report is in the reading. */
 static bool is_loss(pwp_reading *reading, pwk_atomic_reader *reader, pwk_status status) {
     if (status == PWK_OK) return reading->item.kind == PWK_ITEM_TORN;
     return !reading->any_item && reader && pwk_atomic_reader_torn(reader, &reading->item);
 }
 
-/* ---------------------------------------------------------------- in the way of the original */
+/* ---------------------------------------------------------------- as the original does it */
 
 static void tell(pTHX_ SV *self, SV *report) {
     dSP;
@@ -147,7 +147,7 @@ bool pwp_atomic_next(pTHX_ pwp_reading *reading) {
     }
 }
 
-/* ---------------------------------------------------------------- in our own way */
+/* ---------------------------------------------------------------- as recv and next_item do it */
 
 void pwp_atomic_must_next(pTHX_ pwp_reading *reading) {
     pwk_error error;
@@ -169,7 +169,7 @@ void pwp_atomic_must_next(pTHX_ pwp_reading *reading) {
     croak_sv(exception);
 }
 
-/* ---------------------------------------------------------------- besides */
+/* ---------------------------------------------------------------- questions */
 
 SV *pwp_atomic_peek(pTHX_ SV *self) {
     pwp_atomic *end = pwp_atomic_still(aTHX_ self);

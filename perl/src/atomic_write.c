@@ -22,7 +22,7 @@ typedef struct flushing {
     bool waits;
 } flushing;
 
-/* What was pending when the end was cut is lost, which is told once. */
+/* What was pending when the end was cut is lost. One call reports that. */
 static pwk_status is_cut(pwp_atomic *end, pwk_error *error) {
     if (!end->is_unsaid) return PWK_OK;
     end->is_unsaid = FALSE;

@@ -12,7 +12,7 @@ static bool is_plain(SV *argument) {
     return !SvMAGICAL(argument) && !SvROK(argument) && SvOK(argument);
 }
 
-/* A text in the place of a number is warned of. */
+/* Text in the place of a number gives a warning. */
 static bool is_plain_number(SV *argument) {
     return (SvFLAGS(argument) & (SVf_IOK | SVs_GMG | SVf_ROK)) == SVf_IOK;
 }

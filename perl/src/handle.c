@@ -48,7 +48,7 @@ SV *pwp_pin(pTHX_ SV *self) {
     return sv_rvweaken(pin);
 }
 
-/* Whether a look at the argument may run Perl code. Of what is undefined a warning tells. */
+/* Whether fetching the argument may run Perl code. An undefined one gives a warning. */
 static bool is_active(SV *argument) {
     return SvGMAGICAL(argument) || SvROK(argument) || !SvOK(argument);
 }
@@ -67,7 +67,7 @@ static bool are_quiet(pTHX_ I32 ax, I32 first, I32 items) {
         if (is_active(ST(i))) return false;
         have_text = have_text || !SvNIOK(ST(i));
     }
-    /* A text in the place of a number is warned of. */
+    /* Text that is no number gives a warning. */
     return !have_text || !warnings_are_active(aTHX);
 }
 

@@ -2,7 +2,7 @@
  * Pipework::Pipe: the ends of a byte pipe inside the process, as Perl objects.
  *
  * A thread that is started gets a copy of each end: the same end, which is closed when its last
- * copy is. One thread at a time may use it, and is told if it does not.
+ * copy is. One thread at a time may use it; a second one gets an exception.
  */
 #ifndef PWP_PIPE_H
 #define PWP_PIPE_H
@@ -99,8 +99,8 @@ IV pwp_pipe_send(pTHX_ SV *self, SV *data, SV *seconds);
 IV pwp_pipe_copy(pTHX_ SV *self, SV *fd, SV *len, SV *seconds, bool reads);
 
 /*
- * Remembers a failure, with what the other end said why if it gave up, and how far it had got in
- * $Pipework::Pipe::done.
+ * Remembers a failure, with the reason if the other end gave up, and sets $Pipework::Pipe::done to
+ * how far it had got.
  */
 void pwp_pipe_failed(pTHX_ const pwp_pipe_end *end, pwk_error *error, uint64_t done);
 

@@ -75,8 +75,7 @@ SV *pwp_keep(pTHX_ SV *value);
 /*
  * Keeps `items` values on the stack from `ax` on alive until the statement ends, if a look at one
  * of them may run Perl code: that could take another out of the array or hash that it is in, and
- * Perl's stack does not count who refers to a value. To be called before the first argument is
- * fetched.
+ * Perl's stack does not count its references to values. Call it before the first argument is fetched.
  */
 void pwp_hold(pTHX_ I32 ax, I32 items);
 
@@ -88,8 +87,8 @@ void pwp_hold(pTHX_ I32 ax, I32 items);
 SV *pwp_self(pTHX_ I32 ax, I32 items);
 
 /*
- * Types of the first argument of an XSUB, which is looked at before the others: what a method is called
- * on, as pwp_self gives it; and a class, with all arguments held.
+ * Types of the first argument of an XSUB, which is looked at before the others: the object of a
+ * method, as pwp_self gives it; and a class, with all arguments held.
  */
 typedef SV *pwp_object;
 typedef SV *pwp_held;

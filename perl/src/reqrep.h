@@ -1,5 +1,5 @@
 /*
- * Room reqrep: the four classes of Pipework::ReqRep, and its streams.
+ * Module reqrep: the four classes of Pipework::ReqRep, and its streams.
  *
  * What is behind an object is its channel. It attaches to the segment with the first call that
  * needs it, so a process that only makes a segment is no member of it.
@@ -27,7 +27,7 @@ extern const pwp_class pwp_stream_class;
 /* Bytes of an integer. */
 #define PWP_INT_BYTES sizeof(int64_t)
 
-/* An eventfd that is rung by hand; -1 and -1 if there is none. */
+/* An eventfd that the program rings; -1 and -1 if there is none. */
 typedef struct pwp_bell {
     /* The channel's own descriptor: the eventfd that was made, or a duplicate of the one set. */
     int fd;

@@ -1,4 +1,4 @@
-/* Eventfds that are rung by hand, and the doorbells, which the library rings. */
+/* Eventfds that programs ring, and the doorbells, which the library rings. */
 #include "reqrep.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ int pwp_bell_create(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *))
     return number;
 }
 
-/* Whether the kernel calls it an eventfd. Without /proc nobody can tell, and it is believed. */
+/* Whether the kernel calls it an eventfd. Without /proc that cannot be known, and counts as true. */
 static bool is_eventfd(int fd) {
     char name[64], target[64];
     ssize_t len;

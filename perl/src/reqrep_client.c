@@ -12,7 +12,7 @@ typedef struct half {
     pwk_deadline whole;
 } half;
 
-/* Whether a request is longer than a slot: it goes in parts, and begins anew after each failure. */
+/* Whether a request is longer than a slot: it goes in parts, and starts again after a failure. */
 static bool is_long(const half *call) {
     return call->payload.bytes.len > call->subject.channel->geometry.request_bytes;
 }
@@ -114,7 +114,7 @@ static I32 ended(pTHX_ I32 ax, const half *call, int role, pwk_status status, pw
     return pwp_give(aTHX_ ax, reply_of(aTHX_ call, role, status, error, throws));
 }
 
-/* What req, send and their like were called with. */
+/* The arguments of req, send and the like. */
 static half call_of(pTHX_ SV *self, int role, SV *data, SV *seconds, pwk_deadline *deadline) {
     half call;
     data = pwp_fetch(aTHX_ data);
@@ -137,7 +137,7 @@ typedef struct guard {
     uint64_t ticket;
 } guard;
 
-/* Ends a call that nobody waits for any more. Its reply may have come in the last moment. */
+/* Ends a call that no thread waits for any more. Its reply may have come at the last moment. */
 static pwk_status give_up(pTHX_ half *call, pwk_client *client, pwk_error *error) {
     bool cancelled = false;
     if (pwk_client_cancel(client, call->ticket, &cancelled, NULL) != PWK_OK || cancelled) {

@@ -1,4 +1,4 @@
-/* What there is to know about a segment, and what can be done to it as a whole. */
+/* Facts about a segment, and what can be done to it as a whole. */
 #include "reqrep.h"
 
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ SV *pwp_reqrep_stats(pTHX_ SV *self, int role) {
     PUT(all, "send_full", stats.full);
     PUT(all, "recv_empty", stats.empty);
     PUT(all, "recoveries", stats.recovered);
-    /* Nobody counts who waits. */
+    /* Waiters are not counted. */
     PUT(all, "recv_waiters", 0);
     PUT(all, "send_waiters", 0);
     PUT(all, "slot_waiters", 0);

@@ -72,7 +72,7 @@ static I32 give_one(pTHX_ I32 ax, taking *of, int role, pwk_status status, pwk_e
     return pwp_give_two(aTHX_ ax, data, pwp_id_sv(aTHX_ of->requests[0].ticket));
 }
 
-/* All that were taken, and those that are there besides, up to `max` in all. */
+/* All that were taken, and those that wait behind them, up to `max` in all. */
 static I32 give_all(pTHX_ I32 ax, taking *of, int role, UV max, pwk_status status, pwk_error *error) {
     I32 given = 0;
     /* As many as can be in the segment at a time: others may send as fast as this takes. */
@@ -175,7 +175,8 @@ static pwk_status answered(answer *of, pwk_status (*act)(pwk_server *, answer *,
 }
 
 /* Whether the client still waited; false, with $!, of a request that is not there. */
-static I32 told(pTHX_ I32 ax, const answer *of, pwk_status status, pwk_error *error) {
+static I32 answer_result(pTHX_ I32 ax, const answer *of, pwk_status status,
+                         pwk_error *error) {
     if (status != PWK_OK) {
         pwp_name_failure(status, error, "reqrep reply");
         pwp_failed(aTHX_ error);
@@ -254,13 +255,13 @@ static I32 wait_for_client(pTHX_ I32 ax, pwp_attempt slice, answer *of, pwk_dead
     pwp_payload_keep(aTHX_ &of->payload);
     if (!has_time) deadline = pwk_in_ms(PART_MS);
     status = pwp_wait(aTHX_ &of->subject.self, slice, of, deadline, &error);
-    if (status != PWK_TIMED_OUT) return told(aTHX_ ax, of, status, &error);
+    if (status != PWK_TIMED_OUT) return answer_result(aTHX_ ax, of, status, &error);
     if (has_time) {
         pwp_failed(aTHX_ &error);
         return pwp_give(aTHX_ ax, &PL_sv_undef);
     }
     pwk_server_fail(of->subject.channel->server, of->ticket, NULL, 0, NULL, NULL);
-    return told(aTHX_ ax, of, status, &error);
+    return answer_result(aTHX_ ax, of, status, &error);
 }
 
 I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
@@ -268,7 +269,7 @@ I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *sec
     answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
     pwk_error error;
     pwk_status status = answered(&of, reply, &error);
-    if (!is_unfinished(status)) return told(aTHX_ ax, &of, status, &error);
+    if (!is_unfinished(status)) return answer_result(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, reply_slice, &of, deadline, seconds != NULL);
 }
 
@@ -286,7 +287,7 @@ I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seco
     pwk_error error;
     /* Whether there is such a request; and a child makes it its own. */
     pwk_status status = answered(&of, is_wanted, &error);
-    if (status != PWK_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
+    if (status != PWK_OK || !of.wanted) return answer_result(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, part_slice, &of, deadline, seconds != NULL);
 }
 
@@ -305,7 +306,7 @@ I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {
     if (PWP_IS_INT(role)) of.payload.bytes.len = 0;
     of.subject = pwp_subject_of(aTHX_ self, role);
     status = answered(&of, fail, &error);
-    return told(aTHX_ ax, &of, status, &error);
+    return answer_result(aTHX_ ax, &of, status, &error);
 }
 
 /* ---------------------------------------------------------------- the rest */
@@ -322,7 +323,7 @@ I32 pwp_server_is_wanted(pTHX_ I32 ax, SV *self, int role, SV *id) {
     answer of = about(aTHX_ self, role, id);
     pwk_error error;
     pwk_status status = answered(&of, is_wanted, &error);
-    return told(aTHX_ ax, &of, status, &error);
+    return answer_result(aTHX_ ax, &of, status, &error);
 }
 
 SV *pwp_server_redeliveries(pTHX_ SV *self, int role, SV *id) {
@@ -344,7 +345,7 @@ I32 pwp_server_adopt(pTHX_ I32 ax, SV *self, int role, SV *id) {
     pwk_error error;
     pwk_status status = server ? pwk_server_adopt(server, of.ticket, &error) : stale(&error);
     of.wanted = true;
-    return told(aTHX_ ax, &of, status, &error);
+    return answer_result(aTHX_ ax, &of, status, &error);
 }
 
 /* The server of the object, which attaches if it must; or an exception. */
@@ -376,6 +377,6 @@ I32 pwp_server_flush(pTHX_ I32 ax, SV *self, SV *id, SV *seconds) {
     answer of = answer_of(aTHX_ self, PWP_SERVER, id, &PL_sv_no, seconds, &deadline);
     pwk_error error;
     pwk_status status = answered(&of, is_wanted, &error);
-    if (status != PWK_OK || !of.wanted) return told(aTHX_ ax, &of, status, &error);
+    if (status != PWK_OK || !of.wanted) return answer_result(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, flush_slice, &of, deadline, seconds != NULL);
 }

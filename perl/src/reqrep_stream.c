@@ -41,7 +41,7 @@ static pwk_status open_slice(pTHX_ void *arguments, pwk_deadline until, pwk_erro
     pwk_client *client;
     pwk_status status = pwp_attach_client(aTHX_ channel, &client, error);
     if (status != PWK_OK) return status;
-    /* A long request goes in parts, and begins anew after each failure. */
+    /* A long request goes in parts, and starts again from the first after a failure. */
     if (payload->bytes.len > channel->geometry.request_bytes) until = of->whole;
     return pwk_client_stream(client, payload->bytes.data, payload->bytes.len, payload->flags, until,
                              &of->stream, error);

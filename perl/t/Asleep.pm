@@ -1,7 +1,7 @@
 package Asleep;
 
-# Tests that begin once somebody waits, however long that takes on a busy machine, and not after so
-# many milliseconds.
+# Tests that go on once another thread or process waits, however long that takes on a busy machine,
+# and not after so many milliseconds.
 use strict;
 use warnings;
 use Exporter ();
@@ -11,7 +11,7 @@ use POSIX ();
 our @EXPORT    = qw(until_asleep until_threads_sleep);
 our @EXPORT_OK = qw(alarm_asleep no_alarm);
 
-# Who asks for the alarm gets a process that sends it. It is forked here, before there are
+# A test that asks for the alarm gets a process that sends it. It is forked here, before there are
 # descriptors that it would keep open.
 sub import {
     helper() if grep { $_ eq 'alarm_asleep' } @_;
@@ -55,7 +55,7 @@ sub until_threads_sleep {
     return;
 }
 
-# A process of its own sends the signals; it knows by a pipe what it is to do, and when to end.
+# A process of its own sends the signals. It gets its orders through a pipe, and ends with it.
 my ($orders, $answers, $of);
 
 sub helper {

@@ -1,6 +1,6 @@
-# Module reqrep: servers, clients and streams. Each function is written here once. When the library is
-# loaded, pwp_reqrep_share gives it to the other classes that have it, each copy with the number of its
-# class, PWP_ROLE.
+# Module reqrep: servers, clients and streams. Each function is written here once. When the library
+# is loaded, pwp_reqrep_share gives it to the other classes that have it, each copy with the number
+# of its class, PWP_ROLE.
 
 MODULE = Pipework    PACKAGE = Pipework::ReqRep
 

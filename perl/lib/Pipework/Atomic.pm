@@ -217,7 +217,7 @@ sub set_keep_compressed {
     return;
 }
 
-# Dies where the caller is, unless it is an object.
+# Dies at the caller's line, unless it is an object.
 sub _check {
     return if _is_whole($_[0]);
     eval { _must_be_whole($_[0]) };
@@ -278,7 +278,7 @@ sub _show_buffer {
     return;
 }
 
-# What the compiled half asks for, in its order.
+# The options that the compiled half takes, in its order.
 sub _limits { @{$_[0]}{qw(mixed_data_mode strict max_message max_unfinished read_size spin)} }
 
 # A copy of the object without its handles.
@@ -330,7 +330,7 @@ sub _check_fifo {
 
 # ------------------------------------------------------------------------------ how they end
 
-# What is pending is written first. False if nobody reads it; then the end is closed all the same.
+# Writes what is pending first. False if the pipe has no reader; the end is closed all the same.
 sub _close_writer {
     my $self = shift;
     return 1 if !$self->{wh};
@@ -417,13 +417,13 @@ sub _load_dictionary {
     return _compress_with($self, $bytes);
 }
 
-# ------------------------------------------------------------------------------ what is told
+# ------------------------------------------------------------------------------ reports
 
 # Called for a message that is lost.
 sub _lost {
     my ($self, $report) = @_;
     return $self->{on_torn}->($report) if $self->{on_torn};
-    # By default it is told: only `no warnings 'pipework'` says that nobody wants to know.
+    # The warning comes by default: only `no warnings 'pipework'` turns it off.
     my $is_unsaid = !defined((caller 0)[9]);
     my $from = defined $report->{writer} ? " of writer $report->{writer}" : '';
     Carp::carp(
@@ -500,10 +500,11 @@ A pipe keeps a write of up to 4096 bytes in one piece, and tears anything larger
 cut into parts of that size, each with the name of its writer, and the reader puts them together:
 each message comes out whole, once, and in the order of its writer.
 
-This is the interface of Atomic::Pipe 0.027. Either module may sit at either end. F<COMPAT.md> in the distribution has what is different, and why.
+This is the interface of Atomic::Pipe 0.027. Either module may be at either end. F<COMPAT.md> in the
+distribution says what is different, and why.
 
-Bytes go in and bytes come out: text with characters over 255 dies with C<Wide character>, and is to
-be encoded first. What is undef counts as the empty text, with Perl's usual warning.
+Bytes go in and bytes come out: text with characters over 255 dies with C<Wide character>; encode it
+first. Undef counts as the empty text, with Perl's usual warning.
 
 =head2 Waiting
 
@@ -528,10 +529,10 @@ there is each time, for what has been read already does not make C<rh> readable 
 
 =head2 Mixed data mode
 
-The same pipe carries what a program prints and what it sends: C<STDOUT> is opened to
-C<< $w->wh >>, and C<write_message> goes in between. Three control bytes tell messages and bursts
-from text: 0x0E, 0x0F and 0x10. A program may still print them: what does not form a whole message
-or burst is text. C<< strict => 1 >> makes an exception of it, as Atomic::Pipe does.
+The same pipe carries what a program prints and what it sends: C<STDOUT> is opened to C<< $w->wh >>,
+and C<write_message> goes in between. Three control bytes tell messages and bursts from text: 0x0E,
+0x0F and 0x10. A program may still print them: what does not form a whole message or burst is text.
+C<< strict => 1 >> makes an exception of it, as Atomic::Pipe does.
 
 A reader in this mode does not wait: as long as its writers are alive, C<get_line_burst_or_data>
 finds nothing now and then. C<< $r->blocking(1) >> makes it wait.
@@ -542,8 +543,8 @@ its messages sets C<< $fh->autoflush(1) >>.
 =head2 Lost messages
 
 When a writer is killed in the middle of a message, its message is lost and all others are whole.
-The reader is told when the pipe ends, or when something contradicts the message: the code
-reference C<on_torn>, if there is one, is called with a hash reference with C<writer> (as C<key>
+The reader reports it when the pipe ends, or when something contradicts the message: it calls the
+code reference C<on_torn>, if there is one, with a reference to a hash of C<writer> (as C<key>
 returns it; not there if it is not known), C<kind> (C<Torn>, C<Corrupt> or C<TooLong>), C<parts> and
 C<bytes>, which is what had come. Otherwise there is a warning of the category C<pipework>.
 
@@ -633,7 +634,7 @@ another dictionary. Atomic::Pipe writes such.
 
 =item on_torn => $code
 
-Is told of L</Lost messages>.
+Called for L</Lost messages>.
 
 =back
 
@@ -673,15 +674,15 @@ waits for it. Follows no symbolic link.
 
 =item $r = Pipework::Atomic->listen_fifo($path, %options)
 
-The same, but it never ends: when the last writer has left, what it did not finish is told, and
-reading waits for the next one.
+The same, but it never ends: when the last writer has left, the reader reports what it did
+not finish, and waits for the next one.
 
 =back
 
 =head1 WRITING
 
 On an object that has no such end, all of these die with C<Cannot call write on a pipe reader>; when
-nobody reads the pipe any more, with C<Disconnected pipe>, and there is never a SIGPIPE. They wait
+the pipe has no reader any more, with C<Disconnected pipe>. There is never a SIGPIPE. They wait
 if the writer blocks. Otherwise what the pipe has no space for is pending, without limit, and is
 written by the next call that writes, or when the writer is closed or destroyed, which waits.
 
@@ -700,8 +701,8 @@ has characters over 255.
 
 Writes all in one piece: in mixed data mode between two control bytes, otherwise as it is, for a
 reader of another kind. Returns 1; undef, and nothing is written, if it is too large. In mixed data
-mode without compression, bytes that could not be told apart (0x0E or 0x0F anywhere, 0x10 at the
-front) die.
+mode without compression, bytes that the reader could not tell from its own (0x0E or 0x0F anywhere,
+0x10 at the front) die.
 
 =item $size = $w->fits_in_burst($bytes)
 
@@ -751,9 +752,9 @@ not wait, unless C<blocking(1)> was said after the mode was set.
 
 =item $message = $r->recv, $r->recv(timeout => $seconds)
 
-The next message. Waits, whatever the flag says, for ever or for so long; C<$seconds> may stand alone. Dies with a
-L<Pipework::Error> otherwise: C<TimedOut>, C<Closed> at the end, C<Torn> and others for a lost
-message, whose report is C<< $@->torn >>.
+The next message. Waits, whatever the flag says, for ever or for so long; C<$seconds> may stand
+alone. Otherwise dies with a L<Pipework::Error>: C<TimedOut>, C<Closed> at the end, C<Torn> and
+others for a lost message, whose report is C<< $@->torn >>.
 
 =item $item = $r->next_item, $r->next_item(timeout => $seconds)
 
@@ -792,7 +793,7 @@ None of these waits, but for C<close> and C<set_mixed_data_mode> of a writer.
 =item $p->close
 
 Writes what is pending, and closes the end, or both. May be repeated. Dies with C<Disconnected pipe>
-if something was pending and nobody reads; the end is closed all the same.
+if something was pending and the pipe has no reader; the end is closed all the same.
 
 =item $bool = $p->blocking, $p->blocking($bool)
 
@@ -814,8 +815,8 @@ As the options.
 
 =item $bytes = $p->size, $p->capacity
 
-How much the pipe holds. C<size> is undef, with C<$!> set, where it cannot be told; C<capacity> dies
-then.
+How much the pipe holds. C<size> is undef, with C<$!> set, if the kernel does not say; C<capacity>
+dies then.
 
 =item $bytes = $p->resize($bytes), $p->resize_or_max($bytes)
 

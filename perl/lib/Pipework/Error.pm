@@ -54,9 +54,9 @@ Pipework::Error - what Pipework dies with where the originals have nothing like 
 
 =head1 DESCRIPTION
 
-Where one of the originals returns undef, so does Pipework, and where it dies with words, Pipework
-dies with those. What the originals do not have dies with one of these. Where a string is wanted, it
-is one as C<die> makes them, with the file and the line of the call and a newline.
+Methods of the originals return undef where the original does, and die with the original's words.
+Methods that the originals do not have die with one of these. As a string it is like those that
+C<die> makes, with the file and the line of the call and a newline.
 
 =over
 
@@ -75,7 +75,7 @@ One of these names:
     TooLong       larger than a limit
     Stale         a handle or an id of a time that is over
     PeerDied      the process that had the request has died
-    NoServer      nobody is there to take the request
+    NoServer      no server is attached
     Torn          a part of the message never came
     Corrupt       bytes that no correct peer writes
     Incompatible  made by a build that this one cannot work with
@@ -103,15 +103,15 @@ What C<$!> was set to.
 
 =item done
 
-How far it had got, in bytes or items, where it does several.
+How far the call had got, in bytes or items.
 
 =item reason
 
-What the other side said why, where it said anything; else undef.
+Why the other side gave up, if it gave a reason; else undef.
 
 =item torn
 
-What is known of a message that was lost, where that is what failed; else undef.
+The report of the message that was lost, if that is what failed; else undef.
 
 =back
 

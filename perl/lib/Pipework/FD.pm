@@ -47,7 +47,7 @@ sub fileno :prototype($) {
 
 sub select { return CORE::select($_[0], $_[1], $_[2], $_[3]) }
 
-# What a program for several systems may name, and only calls on the others.
+# A program for several systems may name these, and calls them on the others only.
 for my $name (qw(kqueue kevent pack_kevent sv_to_pointer pointer_to_sv)) {
     my $refuse = sub { Carp::croak("${name}: Linux has no kqueue; there is poll") };
     no strict 'refs';
@@ -66,7 +66,7 @@ Pipework::FD - sockets, files and pipes as plain numbers
     use Pipework::FD;
     use Socket;
 
-    # A server, and somebody who connects to it.
+    # A server, and a client that connects to it.
     defined Pipework::FD::socket(my $listener, AF_INET, SOCK_STREAM, 0) or die $!;
     defined Pipework::FD::bind($listener, pack_sockaddr_in(0, INADDR_LOOPBACK)) or die $!;
     defined Pipework::FD::listen($listener, 100) or die $!;
@@ -111,8 +111,8 @@ C<accept4> the flags alone decide.
 
 B<Strings are bytes.> Characters over 255 die C<Wide character in NAME>.
 
-B<SIGPIPE> comes from C<syswrite>, C<send> and C<sendfile> to where nobody reads, as from those of
-Perl; never from L</ALL OF IT, AND MANY AT ONCE>.
+B<SIGPIPE> comes from C<syswrite>, C<send> and C<sendfile> if there is no reader, as from Perl's
+own; never from the functions of L</ALL OF IT, AND MANY AT ONCE>.
 
 B<A signal> ends a call that waits, with EINTR, as it ends those of Perl itself; only C<readline>
 goes on. Handlers run before the next statement.
@@ -163,8 +163,8 @@ the new one is.
 
 Accepts all connections that wait, and appends their descriptors and packed addresses to the two
 arrays. The new ones do not block. How many there were; C<undef> if there were none. C<$!> says why
-there were not more, also after success: EAGAIN if nobody else is waiting, EMFILE if no descriptor
-was left. It does not wait, also if the listener blocks.
+there were not more, also after success: EAGAIN if no other connection waits, EMFILE if no
+descriptor was left. It does not wait, also if the listener blocks.
 
 =item getpeername $fd
 
@@ -406,7 +406,7 @@ when another program is executed. 1. What is no descriptor closes nothing, in ei
 
 =back
 
-When descriptors run out, whoever wants to connect waits. A reserve turns them away:
+When descriptors run out, clients that connect have to wait. A reserve turns them away:
 
     my $reserve = Pipework::FD::Reserve->new;          # holds one descriptor
     my $count = $reserve->shed($listener, 100);        # how many were accepted and closed

@@ -11,7 +11,7 @@ use Symbol ();
 our $VERSION = $Pipework::VERSION;
 our @ISA     = 'IO::Handle';
 
-# How far the last failed call had got.
+# How many bytes the last failed call had moved.
 our $done = 0;
 
 sub pair {
@@ -102,12 +102,12 @@ Pipework::Pipe - a byte pipe between two threads, without descriptors
 
 =head1 DESCRIPTION
 
-One end writes a stream, the other reads it, and neither holds it whole. There is no descriptor, and
-no system call while neither has to wait.
+One end writes a stream, and the other reads it. Neither holds all of it. There is no descriptor,
+and no system call while neither has to wait.
 
 Both ends are handles and L<IO::Handle> objects. On the writing end there are C<print>, C<printf>,
 C<say>, C<syswrite>, on the reading end C<< <$reader> >>, C<read>, C<sysread>, C<getc>, C<eof>, on
-both C<close>. Only C<fileno> is undef: whoever wants a descriptor cannot use them.
+both C<close>. Only C<fileno> is undef: functions that need a descriptor cannot use them.
 
 Strings are bytes; characters over 255 die C<Wide character in send>.
 
@@ -127,18 +127,18 @@ with a pipe after C<fork>. Copies of a thread that was not joined yet are there 
     $thread->join;
 
 One thread at a time may use an end. Another that tries dies C<Another thread is using this end of
-the pipe>. A forked child has a copy of the memory, and nobody at the other end.
+the pipe>. A forked child has a copy of the memory, and no other end.
 
 =head2 Waits
 
-Calls wait as long as it takes, or, where they take C<timeout>, for so many seconds; fractions count,
-0 tries once, undef is for ever. Signal handlers run meanwhile, and may die, close the end or use it;
-what had been read for a line that is not whole stays there for the next call.
+Calls wait as long as it takes, or, where they take C<timeout>, for so many seconds; fractions
+count, 0 tries once, undef is for ever. Signal handlers run meanwhile, and may die, close the end or
+use it; what had been read for a line that is not whole stays there for the next call.
 
 =head2 Failures
 
-What fails returns C<undef>, or false where it is a yes or no, and sets C<$!>: EPIPE if nobody
-reads, ECANCELED if the other end has given up, ETIMEDOUT, EBADF if this end is closed.
+What fails returns C<undef>, or false where it is a yes or no, and sets C<$!>: EPIPE if the
+reader has gone, ECANCELED if the other end has given up, ETIMEDOUT, EBADF if this end is closed.
 C<Pipework::error()> says it in words. C<$Pipework::Pipe::done> is how many bytes had been moved.
 SIGPIPE never comes. The wrong end, and what is no end, die.
 
@@ -182,8 +182,8 @@ Waits until it knows.
 
 =item copy_from_fd($fd), copy_from_fd($fd, length => $bytes, timeout => $seconds)
 
-Copy C<length> bytes, or all, to or from a descriptor or a handle, whose own buffers are passed over.
-Return how many.
+Copy C<length> bytes, or all, to or from a descriptor or a handle, whose own buffers are passed
+over. Return how many.
 
 =item close
 
@@ -194,7 +194,7 @@ have copies it says nothing about that, and is true.
 =item close_with_error($text)
 
 Gives up, for all threads. Calls at the other end fail with ECANCELED, a reader's when it has read
-what came before, and C<error> tells the text.
+what came before, and C<error> returns the text.
 
 =item error
 

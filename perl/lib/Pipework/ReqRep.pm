@@ -75,8 +75,8 @@ Pipework::ReqRep - requests and responses over shared memory
 
 Clients put requests into a segment of shared memory, each request goes to one of the servers, and
 each response goes back to the client that asked. There is no broker. Any process may be killed at
-any instruction: a caller hears of the death of its server within 250 ms, and what the dead process
-held is taken back.
+any instruction: a caller learns of the death of its server within 250 ms, and the slots that the
+dead process held are taken back.
 
 This module has the interface of Data::ReqRep::Shared: a program runs after the names of its modules
 are changed. F<COMPAT.md> says what differs, and why. New programs make their objects with C<create>
@@ -96,8 +96,9 @@ returned.
 =head2 Waits
 
 C<$secs> at the end of a call is a time in seconds, alone or by name: C<5> or C<< timeout => 5 >>.
-Fractions count; undef, absent or negative waits for ever, 0 tries once. Signal handlers run in every
-wait. One that returns does not end it, one that dies does, and one may use or destroy the object.
+Fractions count; undef, absent or negative waits for ever, 0 tries once. Signal handlers run in
+every wait. One that returns does not end it, one that dies does, and one may use or destroy the
+object.
 
 =head2 Failures
 
@@ -109,8 +110,8 @@ ENOTCONN if there is no server and one was needed, EPIPE once the server was sto
 many clients and servers are attached as the segment has C<members>. After ECANCELED,
 C<Pipework::reason()> is what the server said.
 
-Constructors die with C<CLASS-E<gt>METHOD: PATH: REASON>, and C<$!> is set. What the original does not
-have dies with a L<Pipework::Error> instead of returning undef.
+Constructors die with C<CLASS-E<gt>METHOD: PATH: REASON>, and C<$!> is set. What the original does
+not have dies with a L<Pipework::Error> instead of returning undef.
 
 A call on an object of another class dies with C<Expected a CLASS object>, and one on an object that
 was destroyed with C<Attempted to use a destroyed CLASS object>.
@@ -193,9 +194,9 @@ the first; the others do not wait. The empty list if there is none.
 Answers a request. True if the client has not cancelled it, though it may have died since. False if
 it has, and C<$!> is left alone; false with ESTALE and C<Stale> in C<Pipework::error> if there is no
 such request: it was answered before, or belongs to another process or object. Only the object that
-has received a request can answer it, also where another one of the same process is for the same
-segment. Dies with C<CLASS: response too long (max N bytes)>, or C<CLASS: invalid slot index>
-for an id that no call can have; then the request is still to be answered.
+has received a request can answer it, even if the same process has another object for the segment.
+Dies with C<CLASS: response too long (max N bytes)>, or C<CLASS: invalid slot index> for an id that
+no call can have; then the request is still to be answered.
 
 It does not wait, except for the client to take a C<part> that was given before. If it does not
 within C<$secs>, undef, and the request is still to be answered; so it is if a signal handler dies.
@@ -203,11 +204,11 @@ Without C<$secs> the request is given up after 10 seconds: false, with ETIMEDOUT
 
 =head2 part($id, $bytes [, $secs])
 
-Gives the client a part of the response; then come others, or C<reply>, whose response may be empty.
-A client that does not ask for parts gets all of them as one response. Waits until the client has
-taken the part before, as C<reply> does: C<$secs> at most, and without them 10 seconds, after which
-the request is given up. True if it was given, false as C<reply>, undef if C<$secs> were over. Dies
-as C<reply>.
+Gives the client a part of the response. More parts may follow, and C<reply> ends the response; what
+it sends may be empty. A client that does not ask for parts gets all of them as one response. Waits
+until the client has taken the part before, as C<reply> does: C<$secs> at most, and without them 10
+seconds, after which the request is given up. True if it was given, false as C<reply>, undef if
+C<$secs> were over. Dies as C<reply>.
 
 =head2 flush($id [, $secs])
 
@@ -216,19 +217,19 @@ for C<part>. Before C<fail>, so that its reason arrives.
 
 =head2 fail($id [, $reason])
 
-Gives a request up: its caller gets undef and ECANCELED, and the reason, which is text. As much of
-it arrives as a response has. True or false as C<reply>. It does not wait: it overtakes a part that
-the client has not taken yet, and says no reason then: C<flush> first.
+Gives a request up: its caller gets undef and ECANCELED, and the reason, which is text, cut to the
+length of a response. True or false as C<reply>. It does not wait: it overtakes a part that the
+client has not taken yet, and the reason is lost then. Call C<flush> first.
 
 =head2 is_wanted($id)
 
-False once the client has cancelled the call or has died, and if there is no such request. Where it
-is asked again and again, a death is noticed within 250 ms.
+False once the client has cancelled the call or has died, and if there is no such request. A server
+that asks repeatedly notices a death within 250 ms.
 
 =head2 redeliveries($id)
 
-How many servers have died with this request; undef if there is no such request. More than 0 only if
-the client has asked for it.
+How many servers have died with this request; undef if there is no such request. It is more than 0
+only if the client was opened with C<redeliveries>.
 
 =head2 adopt($id)
 
@@ -238,13 +239,13 @@ cannot be had.
 
 =head2 clear
 
-Ends all calls that no server has taken. C<get> of such an id gives undef, and until then the call
-keeps its slot. Returns nothing.
+Ends all calls that no server has taken. Such a call keeps its slot until its client calls C<get>,
+which returns undef. Returns nothing.
 
 =head2 stop
 
-From now on C<recv> and its like give the empty list at once, with EPIPE; in this process, while
-other servers go on. What was taken can be answered. May be called in a signal handler. Returns
+From now on C<recv> and the like return the empty list at once, with EPIPE, in this process; other
+servers go on. Requests that were taken can be answered. May be called in a signal handler. Returns
 nothing.
 
     $SIG{TERM} = sub { $srv->stop };    # the request in progress is answered
@@ -253,10 +254,10 @@ nothing.
 
 =head2 doorbell
 
-A handle that is readable while a request waits, and once the server was stopped. It is the
-program's: keep it for as long as the loop watches it, and do not read from it. When it is readable,
-call C<recv> until there is nothing. Clients know nothing of it. A forked child asks for one of
-its own. Dies with a L<Pipework::Error> if no descriptor is left.
+A handle that is readable while a request waits, and once the server was stopped. Keep it for as
+long as the loop watches it, and do not read from it. When it is readable, call C<recv> until it
+returns nothing. Clients need not ring it. A forked child asks for a doorbell of its own. Dies with
+a L<Pipework::Error> if no descriptor is left.
 
     # EV
     my $bell = $srv->doorbell;
@@ -274,12 +275,12 @@ its own. Dies with a L<Pipework::Error> if no descriptor is left.
 
 =head2 reply_eventfd, reply_eventfd_set($fd), reply_eventfd_consume, reply_fileno, reply_notify
 
-Eventfds that are rung by hand, one for requests and one for responses; C<send> and C<reply> do not
-ring. C<eventfd> makes one, and returns its number, the same each time; make both before a fork, and
-tell the child's objects with C<eventfd_set>, which dies if the number is no eventfd, and changes
-nothing if it is the object's own. C<fileno> is the number, -1 without one. C<eventfd_consume>
-returns how often it was rung, undef for never. C<notify> rings, and does nothing without an
-eventfd.
+Eventfds that the program rings, one for requests and one for responses; C<send> and C<reply> do not
+ring them. C<eventfd> makes one, and returns its number, the same each time. Make both before a
+fork, and pass their numbers to the child's objects with C<eventfd_set>, which dies if the number is
+no eventfd, and changes nothing if it is the object's own. C<fileno> is the number, -1 without one.
+C<eventfd_consume> returns how often it was rung, undef for never. C<notify> rings, and does nothing
+without an eventfd.
 
 =head1 THE SEGMENT
 
@@ -297,7 +298,7 @@ Its path, undef without one; its descriptor, -1 if it has a path.
 A reference to a hash: C<size capacity resp_slots resp_data_max mmap_size requests replies send_full
 recv_empty recoveries arena_cap arena_used recv_waiters send_waiters slot_waiters>, and C<cancelled
 dead_members redelivered>. C<recoveries> is slots taken back from the dead, C<arena_cap> the longest
-request; nobody counts waiters or C<arena_used>, which are 0.
+request; waiters and C<arena_used> are not counted, and are 0.
 
 =head2 geometry
 
@@ -306,7 +307,8 @@ integers>. C<CLASS-E<gt>geometry($path)> is that of a file, and dies with a L<Pi
 
 =head2 members
 
-Who is attached: a list of references to hashes with C<number role pid since alive>.
+The attached clients and servers: a list of references to hashes with
+C<number role pid since alive>.
 
 =head2 audit
 
@@ -315,8 +317,7 @@ in_parts done damaged orphaned unqueued entries>.
 
 =head2 recover
 
-Takes back what dead members held, which clients that wait do by themselves; returns how many had
-died.
+Takes back what dead members held, as clients do when they wait; returns how many had died.
 
 =head2 sync, unlink
 

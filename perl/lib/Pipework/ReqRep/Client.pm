@@ -65,7 +65,7 @@ it is given. For requests that may be carried out twice.
 
 =item needs_server => $bool
 
-Whether a call fails at once, with ENOTCONN, if no server is attached. Otherwise it waits for one.
+Whether a call fails at once, with ENOTCONN, if no server is attached, instead of waiting for one.
 
 =back
 
@@ -88,7 +88,7 @@ too long (max N bytes)>.
 =head2 call($data [, $secs])
 
 As C<req_wait>, but dies with a L<Pipework::Error>. Its request may be of any length: one that is
-longer than the segment's requests goes in parts, which begin anew after a signal.
+longer than the segment's requests goes in parts, and starts again from the first after a signal.
 
 =head2 send($data), send_notify($data)
 
@@ -107,9 +107,9 @@ index> for an id that no call of this segment can have.
 
 =head2 recv_any([$secs])
 
-Waits for whichever call ends next: C<($response, $id)>, in scalar context the id. The response is
-undef if the call has failed, and C<$!> says why. The empty list when the time is over, and at once
-if no call is in progress.
+Waits until any call ends: C<($response, $id)>, in scalar context the id. The response is undef if
+the call has failed, and C<$!> says why. The empty list when the time is over, and at once if no
+call is in progress.
 
 =head2 cancel($id)
 
@@ -117,8 +117,8 @@ Cancels a call. A response that is there already stays for C<get>. Returns nothi
 
 =head2 forget($id)
 
-Gives up the response of a call, and not the call: its request is carried out, also when this object
-or process has gone. False if there is no such call.
+Gives up the response of a call, and not the call: a server carries its request out, even after this
+object or process has gone. False if there is no such call.
 
 =head2 pending
 

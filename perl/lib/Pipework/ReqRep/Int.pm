@@ -53,7 +53,7 @@ then the request is still to be answered.
 
 =head2 new_from_fd($fd)
 
-As those of L<Pipework::ReqRep>, without C<request_bytes> and C<reply_bytes>. All its other methods are
-here as well, except C<part> and C<flush>.
+As those of L<Pipework::ReqRep>, without C<request_bytes> and C<reply_bytes>. All its other methods
+are here as well, except C<part> and C<flush>.
 
 =cut

@@ -34,15 +34,15 @@ Pipework::ReqRep::Stream - a response that comes part by part
 
 =head1 DESCRIPTION
 
-What C<stream> of L<Pipework::ReqRep::Client> returns. One that goes out of scope before its end
-cancels the call, which its server hears with its next part. A new thread does not get it.
+What C<stream> of L<Pipework::ReqRep::Client> returns. A stream that goes out of scope before its
+end cancels the call: the server's next C<part> returns false. A new thread does not get the stream.
 
 =head1 METHODS
 
 =head2 next([$secs])
 
-The next part, which may be empty; undef after the last. Waits for the time that C<stream> was given,
-unless it has one of its own. Dies with a L<Pipework::Error>: after C<TimedOut> the stream goes on, after anything
-else it is over. C<E<lt>$streamE<gt>> does the same.
+The next part, which may be empty; undef after the last. Waits for the time that C<stream> was
+given, unless it has one of its own. Dies with a L<Pipework::Error>: after C<TimedOut> the stream
+goes on, after anything else it is over. C<E<lt>$streamE<gt>> does the same.
 
 =cut
