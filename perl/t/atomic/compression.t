@@ -121,7 +121,7 @@ subtest 'keep_compressed' => sub {
     is_deeply([@$debug{qw(message compressed)}], [$json, $compressed], 'debug has both');
     $r->set_keep_compressed(0);
     is_deeply([$r->read_message], [$json], 'no longer');
-    is($r->keep_compressed, 0, 'told');
+    is($r->keep_compressed, 0, 'keep_compressed');
     ($r, $w) = $class->pair(%options, mixed_data_mode => 1);
     $w->write_message($json);
     $w->write_burst('b');

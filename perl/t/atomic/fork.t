@@ -13,7 +13,7 @@ alarm 120;
 my $class = 'Pipework::Atomic';
 my $long = 'x' x 300_000;
 
-subtest 'ten writers' => sub {
+subtest 'messages of ten children arrive in the order of each writer' => sub {
     my ($r, $w) = $class->pair;
     my %expected;
     my @pids = map {
@@ -40,7 +40,7 @@ subtest 'ten writers' => sub {
     is(status($_), 0, 'a child') for @pids;
 };
 
-subtest 'keys' => sub {
+subtest 'a child has a key of its own' => sub {
     my ($r, $w) = $class->pair;
     my $key = $w->key;
     my $pid = child { $w->write_message($w->key); 0 };
@@ -51,7 +51,7 @@ subtest 'keys' => sub {
     status($pid);
 };
 
-subtest 'what is pending is the parent\'s' => sub {
+subtest 'only the parent writes what was pending before fork' => sub {
     for my $how (qw(undef exit _exit close write)) {
         my ($r, $w) = $class->pair;
         $w->blocking(0);
@@ -82,7 +82,7 @@ subtest 'what is pending is the parent\'s' => sub {
     }
 };
 
-subtest 'a reader in a child' => sub {
+subtest 'a child reads only if the parent had nothing buffered' => sub {
     my ($r, $w) = $class->pair;
     $w->write_message($_) for 'first', 'second';
     my $pid = child { $w->close; $r->read_message eq 'first' ? 0 : 1 };
@@ -98,7 +98,7 @@ subtest 'a reader in a child' => sub {
     is($r->read_message, 'second', 'the parent goes on');
 };
 
-subtest 'a child that is killed' => sub {
+subtest 'on_torn reports the message of a killed child' => sub {
     my ($r, $w) = $class->pair;
     $w->blocking(0);
     my $pid = child {
@@ -122,7 +122,7 @@ subtest 'a child that is killed' => sub {
     cmp_ok($reports[0]{bytes}, '<', 65_536, 'what had come');
 };
 
-subtest 'exec' => sub {
+subtest 'exec closes the ends' => sub {
     my ($r, $w) = $class->pair;
     $w->blocking(0);
     $w->write_message($long);
@@ -134,7 +134,7 @@ subtest 'exec' => sub {
     for (1 .. 100) { push @found, $r->read_message; last if @found; $w->flush }
     is(length $found[0], 300_000, 'the parent\'s message is whole');
     $w->close;
-    is($r->eof, 1, 'and nobody holds the pipe');
+    is($r->eof, 1, 'no process holds the pipe');
 };
 
 done_testing;

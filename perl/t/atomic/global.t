@@ -93,7 +93,7 @@ subtest 'a subclass with a destructor of its own' => sub {
     is(fileno $same, $number, 'another file has its number') or diag fileno $other;
     undef $w;
     close $same;
-    is(scalar readline $other, undef, 'nobody writes into that');
+    is(scalar readline $other, undef, 'nothing was written there');
 };
 
 done_testing;

@@ -199,7 +199,7 @@ subtest 'a handle that the program closes' => sub {
     ok(!eval { $w->write_message('y'); 1 }, 'closed');
     is($w->pending_output, 0, 'nothing is left');
     undef $w;
-    is(-s $file, 0, 'nobody writes into that');
+    is(-s $file, 0, 'nothing was written there');
     close $r->rh;
     ok(!eval { $r->read_message; 1 } && $@ =~ /^Not a read handle/, 'closed');
 };
@@ -257,7 +257,7 @@ subtest 'a number that stands for another file' => sub {
                 is($errno, POSIX::EBADF, 'errno');
                 is($w->pending_output, 0, 'nothing is pending');
                 undef $w;
-                is_deeply(\@warnings, [], 'told once');
+                is_deeply(\@warnings, [], 'there is one report');
             }
             is(-s "$dir/stranger", 0, 'nothing is in the other file');
         }

@@ -108,10 +108,10 @@ subtest 'the wrong end' => sub {
 
 subtest 'settings' => sub {
     my ($r, $w) = $class->pair(read_size => 1000, use_io_select => 0, mine => 'kept');
-    is($r->{mine}, 'kept', 'options that nobody knows stay in the hash');
+    is($r->{mine}, 'kept', 'unknown options stay in the hash');
     is($r->read_size, 1000, 'read_size');
     is($r->read_size(70_000), 70_000, 'set');
-    is($r->read_size, 70_000, 'told');
+    is($r->read_size, 70_000, 'read_size');
     is($r->use_io_select, 0, 'use_io_select');
     is($r->use_io_select(5), 1, 'set');
     my ($other) = $class->pair;
@@ -119,7 +119,7 @@ subtest 'settings' => sub {
     is($other->use_io_select, 1, 'the default');
     is($other->blocking, 1, 'the default');
     is($other->blocking(0), 0, 'set');
-    is($other->blocking, 0, 'told');
+    is($other->blocking, 0, 'blocking');
     is($other->read_blocking, 0, 'by its other name');
     is($other->write_blocking, undef, 'it has no such end');
 };

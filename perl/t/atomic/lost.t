@@ -1,4 +1,4 @@
-# Messages that are lost, streams that make no sense, and who is told.
+# Lost messages and how they are reported, and streams that make no sense.
 use strict;
 use warnings;
 use Test::More;
@@ -67,14 +67,14 @@ qr/^A message of writer 4242:7 is lost \(Torn\): 2 parts and 5 bytes of it had c
 };
 
 subtest 'on_torn' => sub {
-    my @told;
-    my $r = reader_of($torn, on_torn => sub { push @told, @_ });
+    my @reports;
+    my $r = reader_of($torn, on_torn => sub { push @reports, @_ });
     is_deeply([warnings_of { $r->read_message; $r->read_message }], [], 'instead of a warning');
-    is_deeply(\@told, [{writer => '4242:7', kind => 'Torn', parts => 2, bytes => 5}], 'is told');
-    $r = reader_of($torn, on_torn => sub { die "told\n" });
+    is_deeply(\@reports, [{writer => '4242:7', kind => 'Torn', parts => 2, bytes => 5}], 'on_torn gets the report');
+    $r = reader_of($torn, on_torn => sub { die "from on_torn\n" });
     is($r->read_message, 'whole', 'what is whole');
     ok(!eval { $r->read_message; 1 }, 'it may die');
-    is($@, "told\n", 'out of the call');
+    is($@, "from on_torn\n", 'an exception of on_torn leaves the call');
     is_deeply([$r->read_message], [], 'which goes on');
     $r = reader_of($torn, on_torn => sub { undef $r });
     $r->read_message;

@@ -51,7 +51,7 @@ subtest 'control bytes' => sub {
     is($w->fits_in_burst('x' x 4095), undef, 'one more');
     is($w->write_burst('x' x 4095), undef, 'is not written');
     for my $bytes ("a\x0Fb", "a\x0Eb", "\x10a") {
-        ok(!eval { $w->write_burst($bytes); 1 }, 'a burst that could not be told apart');
+        ok(!eval { $w->write_burst($bytes); 1 }, 'write_burst of control bytes dies');
         like($@, qr/^A burst cannot hold the bytes 0x0E and 0x0F, or begin with 0x10/, 'words');
     }
     my $any = join '', map { chr } 0 .. 255, reverse 0 .. 255;
@@ -122,7 +122,7 @@ subtest 'blocking' => sub {
         print_to($w, "late\n");
         POSIX::_exit(0);
     }
-    is_deeply([$r->get_line_burst_or_data], [line => "late\n"], 'it waits when it was told to');
+    is_deeply([$r->get_line_burst_or_data], [line => "late\n"], 'get_line_burst_or_data waits with blocking(1)');
     waitpid $pid, 0;
     print_to($w, 'prompt> ');
     is_deeply(

@@ -94,7 +94,7 @@ subtest 'set_exact' => sub {
 
 subtest 'capacity' => sub {
     my ($r, $w) = $class->pair;
-    is($r->capacity, 65_536, 'told');
+    is($r->capacity, 65_536, 'capacity');
     $r->close;
     ok(!eval { $r->capacity; 1 }, 'or thrown');
     isa_ok($@, 'Pipework::Error');

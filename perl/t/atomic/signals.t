@@ -67,7 +67,7 @@ for my $name (sort keys %reading) {
             ['own'], 'the handler writes'
         );
 
-        # What fill_buffer has taken, another one would wait for in vain.
+        # A second fill_buffer would wait for bytes that the first has taken.
         my $uses = $name eq 'fill_buffer' ? $reading{recv} : $call;
         my $again = with_signal(
             sub { $w->write_message($_) for 'first', 'second'; $uses->($r) },

@@ -31,13 +31,13 @@ subtest 'made one end' => sub {
     is($p->reader, 1, 'again');
     ok(!eval { $p->writer; 1 }, 'too late');
     like($@, qr/^pipe was set to reader, cannot set to writer at \Q$0/, 'words');
-    is($p->eof, 1, 'nobody can write');
+    is($p->eof, 1, 'eof once the writing end is given up');
     $p = $class->new;
     is($p->writer, 1, 'a writer now');
     is_deeply([$p->is_writer, $p->rh], [1, undef], 'only');
     ok(!eval { $p->reader; 1 }, 'too late');
     like($@, qr/^pipe was set to writer, cannot set to reader at \Q$0/, 'words');
-    ok(!eval { $p->write_message('x'); 1 }, 'nobody can read');
+    ok(!eval { $p->write_message('x'); 1 }, 'write_message once the reading end is given up');
     like($@, qr/^Disconnected pipe at \Q$0/, 'words');
 };
 

@@ -109,7 +109,7 @@ like(Pipework::FD::mktemp('literalXXXXXX'), qr/^literal[A-Za-z0-9]{6}$/, 'mktemp
 chdir '/';
 my $name = Pipework::FD::mktemp($template = "$folder/nameXXXXXX");
 is($name, $template, 'mktemp changes the template');
-unlike($name, qr/XXXXXX$/, 'indeed');
+unlike($name, qr/XXXXXX$/, 'mktemp replaces the X');
 ok(!-e $name, 'and makes nothing');
 for my $function (\&Pipework::FD::mkstemp, \&Pipework::FD::mktemp) {
     for my $bad ("$folder/XXXXX", 'XXX', '', "$folder/XXXXXXx", undef) {

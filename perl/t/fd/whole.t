@@ -62,7 +62,7 @@ for my $how (0, O_NONBLOCK) {
     is($! + 0, ETIMEDOUT, 'ETIMEDOUT');
     is($record, 'half', 'what was there');
     is($Pipework::FD::done, 4, 'and how much');
-    is(Pipework::FD::write_all($w, $large, 0.1), undef, 'nobody reads');
+    is(Pipework::FD::write_all($w, $large, 0.1), undef, 'write_all without a reader, in time');
     is($Pipework::FD::done, 65536, 'how far it got');
     like(Pipework::error(), qr/^fd write all: the deadline has passed; 65536 done/, 'in words');
     is(Pipework::FD::slurp($r, 1000), undef, 'more than slurp may take');
@@ -70,7 +70,7 @@ for my $how (0, O_NONBLOCK) {
     {
         local $SIG{PIPE} = sub { fail('SIGPIPE') };
         Pipework::FD::close($r);
-        is(Pipework::FD::write_all($w, 'x'), undef, 'nobody will');
+        is(Pipework::FD::write_all($w, 'x'), undef, 'write_all to a closed pipe');
         is($! + 0, EPIPE, 'EPIPE, and no signal');
     }
     Pipework::FD::close($w);
@@ -179,13 +179,13 @@ like($@, qr/^Modification of a read-only value attempted/, 'dies');
     is(Pipework::FD::sysread($clients[70], $bytes, 1), 0, 'and learn of it');
     ok($reserve->is_held, 'and it is kept again');
     ($why, my $more) = Pipework::FD::accept_many($listener, 1000);
-    is($why, 'would block', 'nobody else waits');
+    is($why, 'would block', 'accept_many when no other connection waits');
     is(@$more, 20, 'those were the rest');
     is((Pipework::FD::accept_many(0, 1))[0], 'failed', 'no listener');
     is($! + 0, Errno::ENOTSOCK, '$! says why');
     Pipework::FD::close($_) for @$fds, @$more, @clients, $listener;
     ok(!eval { Pipework::FD::Reserve::shed(\1, 0, 1); 1 }, 'no object');
-    like($@, qr/^Expected a Pipework::FD::Reserve object/, 'is told');
+    like($@, qr/^Expected a Pipework::FD::Reserve object/, 'the words');
 }
 
 # ---------------------------------------------------------------- datagrams
@@ -200,7 +200,7 @@ like($@, qr/^Modification of a read-only value attempted/, 'dies');
     is_deeply([map { [$inbox->get($_)] } 0 .. 3],
         [['first', '', ''], ['second', '', ''], ['', '', ''], ['too lo', '', 1]], 'all of them');
     is_deeply([$inbox->get(4)], [], 'no others');
-    is(Pipework::FD::send_many($one, [('x') x 1000], 0.1), undef, 'until nobody reads');
+    is(Pipework::FD::send_many($one, [('x') x 1000], 0.1), undef, 'send_many until the socket is full');
     cmp_ok($Pipework::FD::done, '>', 0, 'how far it got');
     local $SIG{ALRM} = sub { undef $inbox };
     Pipework::FD::socketpair(my $quiet, my $unused, AF_UNIX, SOCK_DGRAM, 0);

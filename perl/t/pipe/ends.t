@@ -176,13 +176,13 @@ $w->send('x');
 close $r;
 {
     local $SIG{PIPE} = sub { fail('SIGPIPE') };
-    ok(!print({$w} 'x'), 'nobody reads');
+    ok(!print({$w} 'x'), 'print without a reader fails');
     is($! + 0, EPIPE, 'EPIPE');
     ok($w->is_closed, 'is_closed');
     ok(!close $w, 'not all of it was read');
 }
 ($r, $w) = Pipework::Pipe->pair(capacity => 16);
-is($w->send('x' x 100, 0.1), undef, 'nobody reads in time');
+is($w->send('x' x 100, 0.1), undef, 'send of more than fits, in time');
 is($Pipework::Pipe::done, 16, 'so much is in');
 undef $w;
 is($r->recv, 'x' x 16, 'and comes out');
@@ -192,15 +192,15 @@ is($r->recv, '', 'a writer that is gone has ended');
 ($r, $w) = Pipework::Pipe->pair;
 for my $call (sub { $w->recv }, sub { <$w> }, sub { $w->copy_to_fd(1) }, sub { eof $w }) {
     ok(!eval { $call->(); 1 }, 'the wrong end');
-    like($@, qr/^This is the writing end of the pipe at/, 'is told');
+    like($@, qr/^This is the writing end of the pipe at/, 'the words');
 }
 for my $call (sub { $r->send('x') }, sub { print {$r} 'x' }, sub { $r->copy_from_fd(0) }) {
     ok(!eval { $call->(); 1 }, 'the wrong end');
-    like($@, qr/^This is the reading end of the pipe at/, 'is told');
+    like($@, qr/^This is the reading end of the pipe at/, 'the words');
 }
 for my $none (\1, [], 'x', Symbol::gensym()) {
     ok(!eval { Pipework::Pipe::recv($none); 1 }, 'no end');
-    like($@, qr/^Expected a Pipework::Pipe object at/, 'is told');
+    like($@, qr/^Expected a Pipework::Pipe object at/, 'the words');
 }
 ok(!eval { $r->sysread('constant', 1); 1 }, 'a read-only buffer');
 ok(!eval { $r->read($buffer, -1); 1 }, 'a negative length');

@@ -66,7 +66,7 @@ for my $name (sort keys %waits) {
         # What it put in is in, in order, and nothing else.
         is(length $r->recv, 16, 'what was put in');
         is($w->send('ok'), 2, 'and the end is good');
-        is($r->recv, 'ok', 'indeed');
+        is($r->recv, 'ok', 'which arrives');
     } else {
         $w->send(" of it\n");
         like($r->recv . ($r->buffered ? $r->recv : ''), qr/^(?:half)? of it\n$/, 'nothing is lost');
@@ -132,7 +132,7 @@ SKIP: {
     $thread = threads->create(sub { return $r->recv });
     until_threads_sleep;
     ok(!eval { $r->recv(max => 1, timeout => 0); 1 }, 'a second thread');
-    like($@, qr/^Another thread is using this end of the pipe at/, 'is told');
+    like($@, qr/^Another thread is using this end of the pipe at/, 'the words');
     $w->send('for the first');
     is($thread->join, 'for the first', 'which gets what it waits for');
     is($r->recv(max => 1, timeout => 0), undef, 'then it is free');
@@ -146,7 +146,7 @@ SKIP: {
     $thread->join;
     is($r->recv, undef, 'a thread that gives up');
     is($r->error, 'gave up', 'does so for all');
-    is($w->send('x'), undef, 'who writes here, too');
+    is($w->send('x'), undef, 'send here fails, too');
     is($! + 0, EBADF, 'EBADF');
 }
 done_testing;

@@ -90,7 +90,7 @@ for my $class (sort keys %make) {
     my $id  = $cli->send('x');
     $srv->recv;
     undef $srv;
-    is($cli->get_wait($id, 10), undef, 'its caller hears of it');
+    is($cli->get_wait($id, 10), undef, 'get_wait of its call returns undef');
     ok($!{ECANCELED}, 'with ECANCELED');
 }
 {   # Descriptors and memory stay as they were.

@@ -1,4 +1,4 @@
-# Processes: what they inherit, what they leave, and how their deaths are told.
+# Processes: what children inherit, what they leave, and how a death is reported.
 use strict;
 use warnings;
 use Test::More;
@@ -63,9 +63,9 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
     my ($req, $got) = $srv->recv;
     my $pid = child { $srv->reply($got, "done by $$") };
     is($cli->get_wait($id, 20), "done by $pid", 'a child answers what its parent took');
-    ended($pid, 'and is told that it did');
+    ended($pid, 'its reply returns true');
     is($srv->reply($got, 'mine'), '', 'the parent may not answer any more');
-    ok($!{ESTALE}, 'and hears why');
+    ok($!{ESTALE}, '$! is ESTALE');
     my @ids = map { $cli->send("r$_") } 1 .. 5;
     my @children;
     while (my ($req, $got) = $srv->recv) {
@@ -107,7 +107,7 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
     my ($req, $id) = $srv->recv;
     is($req, 'went out of scope', 'so it is after DESTROY');
     is($srv->is_wanted($id), 1, 'it is to be carried out');
-    is($srv->reply($id, 'nobody'), '', 'but nobody waits for it');
+    is($srv->reply($id, 'nobody'), '', 'its reply returns false');
     my $other = Pipework::ReqRep::Client->new($path);
     $other->send('twice') for 1 .. 2;
     ended(child { undef $other; 1 }, 'a child lets go of a client of its parent');
@@ -132,7 +132,7 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
         };
         my @with = $call eq 'get_wait' ? ($cli->send('x'), 20) : $call eq 'req' ? 'x' : ('x', 20);
         my $response = $cli->$call(@with);
-        my ($errno, $told) = ($! + 0, time);
+        my ($errno, $known) = ($! + 0, time);
         waitpid $pid, 0;
         is($response, undef, "$call: undef when its server was killed");
         is($errno, POSIX::ECONNRESET(), '$! is ECONNRESET');
@@ -140,14 +140,14 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
         my $op = $call eq 'get_wait' ? 'recv' : 'call';
         is(Pipework::error(), "reqrep $op: the peer has died", 'and its text');
         sysread $in, my $when, 8;
-        my $late = $told - unpack 'd', $when;
-        cmp_ok($late, '<', 15, "it was told in time ($late s)");
+        my $late = $known - unpack 'd', $when;
+        cmp_ok($late, '<', 15, "in time ($late s)");
         ended($killer, 'the killer');
         is($cli->pending, 0, 'nothing stays behind');
     }
     cmp_ok($cli->stats->{dead_members}, '>=', 3, 'the dead are counted');
 }
-{   # What dead clients held comes back, to who does not wait as well.
+{   # Slots of dead clients come back, also to calls that do not wait.
     my ($srv, $cli, $path) = ends();
     my $pid = child {
         my $mine = Pipework::ReqRep::Client->new($path);
@@ -169,7 +169,7 @@ sub ended { my ($pid, $name) = @_; waitpid $pid, 0; is($?, 0, $name) }
     my ($req, $got) = $srv->recv_wait(5);
     is($req, 'twice', 'another server gets it');
     is($got, $id, 'with the same id');
-    is($srv->redeliveries($got), 1, 'and hears that one has died with it');
+    is($srv->redeliveries($got), 1, 'redeliveries of the server');
     $srv->reply($got, 'done');
     is($cli->get($id), 'done', 'the response');
     is($srv->redeliveries($got), undef, 'redeliveries of what was answered');

@@ -11,7 +11,7 @@ my (@args, @others);
 package Emptying {
     sub TIESCALAR { bless [$_[1]], $_[0] }
 
-    # What was freed is made anew as something else.
+    # Memory that was freed is used for other values.
     sub FETCH {
         @args = ();
         push @others, map { "other $_" } 1 .. 30;

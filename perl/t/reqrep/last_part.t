@@ -41,7 +41,7 @@ for my $method (qw(part reply)) {
     my $begun = time;
     my $fine  = $own->part($id, 'first') && $own->$method($id, 'second') eq '' && $!{ETIMEDOUT};
     my $passed = time - $begun;
-    # It is given up: its client hears so.
+    # The request is given up: its client gets an exception.
     $fine &&= $passed > 9.9 && $passed < 60 && !$own->is_wanted($id);
     POSIX::_exit($fine && !eval { $stream->next; 1 } && $@->kind eq 'Failed' ? 0 : 1);
 }
@@ -96,7 +96,7 @@ for my $method (qw(part reply)) {
 {   # A client that has gone.
     my ($stream, $id) = begun();
     undef $stream;
-    is($srv->reply($id, 'second'), '', 'nobody waits any more');
+    is($srv->reply($id, 'second'), '', 'reply to a client that has gone returns false');
     is_deeply([map { $srv->audit->{$_} } qw(taken in_parts)], [0, 0], 'and nothing is left');
 }
 {   # Another object of this process answers nothing, and says why.

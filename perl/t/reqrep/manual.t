@@ -203,7 +203,7 @@ sub ends {
     my $id = $cli->send('cleared');
     $srv->clear;
     is($srv->size, 0, 'clear: nothing waits');
-    is($cli->pending, 1, 'it is pending until it is told');
+    is($cli->pending, 1, 'the call is pending until get');
     is($cli->get_wait($id, 5), undef, 'get is undef after clear');
     ok($!{ECANCELED}, 'and says so');
     is($cli->pending, 0, 'nothing is pending');

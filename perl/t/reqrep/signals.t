@@ -122,7 +122,7 @@ for my $kind ('', '::Int') {
     local $SIG{ALRM} = sub { $srv->stop };
     alarm_asleep;
     is_deeply([$srv->recv_wait], [], 'or stops the server');
-    ok($!{EPIPE}, 'which recv_wait tells');
+    ok($!{EPIPE}, '$! is EPIPE');
 }
 
 # The payload is what it was when the call began.

@@ -105,6 +105,6 @@ for my $vector (@{$index->{vectors}}) {
     ok($id, 'there is a place again');
     my $late = Pipework::ReqRep->new($path, 1, 1, 1);
     is_deeply([$late->recv_wait(0.01)], [], 'and none for a server');
-    ok($!{EUSERS}, 'which it hears at once');
+    ok($!{EUSERS}, '$! is EUSERS at once');
 }
 done_testing;
