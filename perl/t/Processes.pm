@@ -19,8 +19,8 @@ sub child (&) {
     POSIX::_exit($status);
 }
 
-# Waits for a child, and returns what it exited with.
-sub status { waitpid $_[0], 0; return $? >> 8 }
+# Waits for a child, and returns what it exited with, or which signal has ended it.
+sub status { waitpid $_[0], 0; return $? & 127 ? "signal $?" : $? >> 8 }
 
 # What Perl prints, on either stream, when it runs with these arguments in a folder; $? is its status.
 sub output_of {

@@ -5,6 +5,7 @@ use File::Temp qw(tempdir);
 use FindBin ();
 use lib $FindBin::Bin;
 use Checkout;
+use Processes;
 use POSIX ();
 use Test::More;
 use Pipework::Atomic;
@@ -59,8 +60,7 @@ PYTHON
         $r->close;
         $w->write_message($_) for $json, '', 'y' x 100_000;
         $w->close;
-        waitpid $pid, 0;
-        is($?, 0, 'its status');
+        is(status($pid), 0, 'its status');
         open my $out, '<', "$folder/out" or die $!;
         is(join('', <$out>), "45 {\"event\":\"\n0 \n100000 yyyyyyyyyy\n", 'whole messages');
     };
@@ -78,8 +78,7 @@ PYTHON
         my ($request, $id) = $server->recv_wait(20) or last;
         $server->reply($id, uc $request);
     }
-    waitpid $pid, 0;
-    is($?, 0, 'all of them answered');
+    is(status($pid), 0, 'all of them answered');
 };
 
 subtest 'calls to Python' => sub {

@@ -6,6 +6,7 @@ use File::Temp qw(tempdir);
 use FindBin ();
 use lib "$FindBin::Bin/..";
 use Checkout;
+use Processes;
 use POSIX ();
 use Pipework::Atomic;
 
@@ -81,18 +82,16 @@ for my $way (sort keys %ways) {
         $r->close;
         my @writers = map {
             my $number = $_;
-            my $child = fork // die;
-            if (!$child) {
+            my $child = child {
                 $w->write_message("$number:$_:" . $number x 20_000) for 1 .. 5;
-                POSIX::_exit(0);
-            }
+                0;
+            };
             $child;
         } 1 .. 5;
         waitpid $_, 0 for @writers;
         $w->write_message($json);
         $w->close;
-        waitpid $pid, 0;
-        is($?, 0, 'its status');
+        is(status($pid), 0, 'its status');
         seek $out, 0, 0;
         chomp(my @lines = <$out>);
         is(pop @lines, $json, 'the last one');
@@ -111,16 +110,15 @@ subtest 'mixed, a dictionary: ten writers of both kinds' => sub {
     my @pids;
     for my $number (1 .. 5) {
         push @pids, start(out => $w->wh, 'send', '--mixed', @$theirs, '--files', ($long) x 10);
-        my $pid = fork // die;
-        if (!$pid) {
+        my $pid = child {
             $r->close;
             for (1 .. 10) {
                 syswrite $w->wh, "line $number\n";
                 $w->write_message($json x 2000);
                 $w->write_burst("burst $number");
             }
-            POSIX::_exit(0);
-        }
+            0;
+        };
         push @pids, $pid;
     }
     $w->close;

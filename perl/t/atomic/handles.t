@@ -5,6 +5,7 @@ use Test::More;
 use FindBin ();
 use lib "$FindBin::Bin/..";
 use Asleep;
+use Processes;
 use Fcntl;
 use File::Temp qw(tempdir);
 use POSIX ();
@@ -112,8 +113,7 @@ subtest 'standard handles' => sub {
     }
     $w->close;
     is($r->read_message, 'from a child', 'STDOUT of a program');
-    waitpid $pid, 0;
-    is($?, 0, 'its status');
+    is(status($pid), 0, 'its status');
 };
 
 subtest 'close-on-exec' => sub {
@@ -153,17 +153,15 @@ subtest 'FIFOs' => sub {
 subtest 'a writer waits for its reader' => sub {
     my $path = "$dir/late";
     POSIX::mkfifo($path, 0600) or die;
-    my $pid = fork // die;
-    if (!$pid) {
+    my $pid = child {
         until_asleep;
         my $r = $class->read_fifo_to_end($path);
-        POSIX::_exit($r->read_message eq 'waited' ? 0 : 1);
-    }
+        $r->read_message eq 'waited' ? 0 : 1;
+    };
     my $w = $class->write_fifo($path);
     $w->write_message('waited');
     $w->close;
-    waitpid $pid, 0;
-    is($?, 0, 'and sends to it');
+    is(status($pid), 0, 'and sends to it');
 };
 
 subtest 'FIFOs that end, and those that go on' => sub {

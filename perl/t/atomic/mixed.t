@@ -6,6 +6,7 @@ use Test::More;
 use FindBin ();
 use lib "$FindBin::Bin/..";
 use Asleep;
+use Processes;
 use Pipework::Atomic;
 
 alarm 120;
@@ -115,13 +116,12 @@ subtest 'blocking' => sub {
     is($r->blocking, 0, 'a mixed reader does not');
     is($w->blocking, 1, 'a writer does');
     $r->blocking(1);
-    my $pid = fork // die;
-    if (!$pid) {
+    my $pid = child {
         $r->close;
         until_asleep;
         print_to($w, "late\n");
-        POSIX::_exit(0);
-    }
+        0;
+    };
     is_deeply([$r->get_line_burst_or_data], [line => "late\n"], 'get_line_burst_or_data waits with blocking(1)');
     waitpid $pid, 0;
     print_to($w, 'prompt> ');
@@ -154,22 +154,20 @@ subtest 'what is pending goes first' => sub {
     my ($r, $w) = $class->pair;
     $w->blocking(0);
     $w->resize(4096);
-    my $pid = fork // die;
-    if (!$pid) {
+    my $pid = child {
         $w->close;
         my @found = (length $r->read_message, length $r->read_message);
         $r->set_mixed_data_mode;
         $r->blocking(1);
         push @found, $r->get_line_burst_or_data;
-        POSIX::_exit("@found" eq '50000 50000 message mixed' ? 0 : 1);
-    }
+        "@found" eq '50000 50000 message mixed' ? 0 : 1;
+    };
     $r->close;
     $w->write_message('x' x 50_000) for 1 .. 2;
     $w->set_mixed_data_mode;
     is($w->pending_output, 0, 'all is written');
     $w->write_message('mixed');
-    waitpid $pid, 0;
-    is($?, 0, 'and read in its mode');
+    is(status($pid), 0, 'and read in its mode');
 };
 
 subtest 'programs that print binary' => sub {

@@ -5,6 +5,7 @@ use Test::More;
 use FindBin ();
 use lib "$FindBin::Bin/..";
 use Asleep;
+use Processes;
 use Time::HiRes qw(time);
 use POSIX ();
 use Pipework::Atomic;
@@ -18,17 +19,15 @@ subtest 'send_many' => sub {
     is($w->send_many(map { "m$_" } 1 .. 50), 50, 'how many');
     is_deeply([map { scalar $r->read_message } 1 .. 50], [map { "m$_" } 1 .. 50], 'in their order');
     is($w->send_many, 0, 'none');
-    my $pid = fork // die;
-    if (!$pid) {
+    my $pid = child {
         $w->close;
-        POSIX::_exit(scalar grep { $r->recv(5) eq 'x' x 100_000 } 1 .. 4);
-    }
+        scalar grep { $r->recv(5) eq 'x' x 100_000 } 1 .. 4;
+    };
     is($w->send_many(('x' x 100_000) x 2), 2, 'it waits');
     $w->blocking(0);
     is($w->send_many(('x' x 100_000) x 2), 2, 'or not');
     $w->close;
-    waitpid $pid, 0;
-    is($? >> 8, 4, 'all whole');
+    is(status($pid), 4, 'all whole');
     $r->close;
 };
 

@@ -8,6 +8,7 @@ use Time::HiRes qw(alarm);
 use FindBin ();
 use lib "$FindBin::Bin/..";
 use Asleep;
+use Processes;
 use Pipework::Atomic;
 
 alarm 120;
@@ -155,8 +156,7 @@ for my $name (sort keys %writing) {
         $pid = reader_in_child($r, $w, 0);
         $r->close;
         undef $w;
-        waitpid $pid, 0;
-        is($? >> 8, $messages{$name} // 1, 'and written later');
+        is(status($pid), $messages{$name} // 1, 'and written later');
 
         ($r, $w) = $class->pair;
         $back = with_signal(sub { $r->close }, sub { $call->($w) });
@@ -200,14 +200,13 @@ subtest 'a signal while a writer goes without its DESTROY' => sub {
     my $ran = 0;
     local $SIG{USR1} = sub { $ran++ };
     my $parent = $$;
-    my $pid = fork // die;
-    if (!$pid) {
+    my $pid = child {
         Pipework::Atomic::DESTROY($w);
         until_asleep;
         kill USR1 => $parent;
         until_asleep;
-        POSIX::_exit(eval { $r->read_message eq $long } ? 0 : 1);
-    }
+        eval { $r->read_message eq $long } ? 0 : 1;
+    };
     $r->close;
     undef $w;
     waitpid $pid, 0;
@@ -222,8 +221,7 @@ subtest 'a handler that writes' => sub {
     my $back = with_signal(sub { $w->write_message($long) }, sub { $w->write_message($long) });
     is_deeply($back, [50], 'goes behind what waits');
     $w->close;
-    waitpid $pid, 0;
-    is($? >> 8, 2, 'and both are whole');
+    is(status($pid), 2, 'and both are whole');
 };
 
 subtest 'the destructor' => sub {
@@ -233,8 +231,7 @@ subtest 'the destructor' => sub {
     $w->blocking(0);
     $w->write_message($long);
     is_deeply(with_signal(sub { }, sub { undef $w; 1 }), [1], 'handlers run in it');
-    waitpid $pid, 0;
-    is($? >> 8, 1, 'and it goes on');
+    is(status($pid), 1, 'and it goes on');
     ($r, $w) = $class->pair;
     $w->blocking(0);
     $w->write_message($long);

@@ -4,6 +4,7 @@ use Test::More;
 use FindBin ();
 use lib "$FindBin::Bin/..";
 use Asleep;
+use Processes;
 use Errno qw(EAGAIN EBADF);
 use Fcntl;
 use File::Temp ();
@@ -123,12 +124,11 @@ for my $call (
     socketpair my $x, my $y, AF_UNIX, SOCK_DGRAM, 0 or die $!;
     my $inbox = Pipework::FD::Inbox->new(1, 10);
     local $SIG{USR1} = sub { undef $inbox };
-    my $pid = fork // die $!;
-    if (!$pid) {
+    my $pid = child {
         until_asleep;
         kill USR1 => getppid;
-        POSIX::_exit(0);
-    }
+        0;
+    };
     ok(!eval { $inbox->recv(fileno $x, 10); 1 }, 'in the wait');
     like($@, qr/^Attempted to use a destroyed Pipework::FD::Inbox object/, 'says so as well');
     waitpid $pid, 0;
@@ -142,17 +142,15 @@ for my $call (
     for my $bad (undef, 'abc', '', 'NaN' + 0, '0 but true', 1.5) {
         for my $range ([$bad], [900, $bad], [$bad, 901]) {
             next if @$range == 2 && !defined $range->[1];
-            my $pid = fork // die $!;
-            if (!$pid) {
+            my $pid = child {
                 @warnings = ();
                 my $result = Pipework::FD::close_range(@$range);
                 my $ok = !defined $result && $! == EBADF && @warnings == 1
                     && $warnings[0] =~ /^Pipework::FD::close_range called with something other than/
                     && defined fileno STDERR;
-                POSIX::_exit($ok ? 0 : 1);
-            }
-            waitpid $pid, 0;
-            is($?, 0, 'close_range of ' . join ', ', map { $_ // 'undef' } @$range);
+                $ok ? 0 : 1;
+            };
+            is(status($pid), 0, 'close_range of ' . join ', ', map { $_ // 'undef' } @$range);
         }
     }
     is(Pipework::FD::close_range(-1), undef, 'a negative one');

@@ -7,6 +7,7 @@ use File::Temp qw(tempdir);
 use FindBin ();
 use lib "$FindBin::Bin/..";
 use Loopback;
+use Processes;
 use Socket qw(
     :DEFAULT SOCK_NONBLOCK SOCK_CLOEXEC IPPROTO_TCP TCP_NODELAY MSG_TRUNC
     pack_sockaddr_in6 IN6ADDR_LOOPBACK
@@ -205,16 +206,14 @@ like($@, qr/^Pipework::FD::accept_multiple takes two arrays and a listener at/, 
     # With no descriptor left but one.
     my $highest = Pipework::FD::dup(0);
     Pipework::FD::close($highest);
-    my $pid = fork // die $!;
-    if (!$pid) {
+    my $pid = child {
         require POSIX;
         my @limit = (7, $highest + 1, $highest + 1);
         syscall 160, $limit[0], pack 'QQ', @limit[1, 2];    # setrlimit(RLIMIT_NOFILE)
         my $count = Pipework::FD::accept_multiple(@new, @peers, $listener);
-        POSIX::_exit($count == 1 && $! == EMFILE ? 0 : 1);
-    }
-    waitpid $pid, 0;
-    is($?, 0, 'no descriptors: what there was, and EMFILE');
+        $count == 1 && $! == EMFILE ? 0 : 1;
+    };
+    is(status($pid), 0, 'no descriptors: what there was, and EMFILE');
     Pipework::FD::close($_) for @clients;
 }
 

@@ -8,6 +8,7 @@ use FindBin ();
 use lib "$FindBin::Bin/..";
 use Asleep qw(alarm_asleep);
 use Loopback;
+use Processes;
 use POSIX ();
 use Socket qw(:DEFAULT SOCK_NONBLOCK);
 use Time::HiRes ();
@@ -51,8 +52,7 @@ for my $how (0, O_NONBLOCK) {
     is(Pipework::FD::read_full($r, $record, 10), 0, 'the end');
     is($record, '', 'is empty');
     is(Pipework::FD::slurp($r), '', 'slurp at the end');
-    waitpid $pid, 0;
-    is($?, 0, 'write_all');
+    is(status($pid), 0, 'write_all');
     Pipework::FD::close($r);
 }
 {
@@ -264,8 +264,7 @@ PROGRAM
 # ---------------------------------------------------------------- close_range
 
 {
-    my $pid = fork // die $!;
-    if (!$pid) {
+    my $pid = child {
         my $first = Pipework::FD::dup2(0, 100);
         Pipework::FD::dup2(0, 101);
         Pipework::FD::dup2(0, 102);
@@ -274,10 +273,9 @@ PROGRAM
             && !defined Pipework::FD::fcntl(102, F_GETFD, 0)
             && Pipework::FD::close_range(100, 100) == 1
             && !defined Pipework::FD::fcntl(100, F_GETFD, 0);
-        POSIX::_exit($ok ? 0 : 1);
-    }
-    waitpid $pid, 0;
-    is($?, 0, 'close_range');
+        $ok ? 0 : 1;
+    };
+    is(status($pid), 0, 'close_range');
     is(Pipework::FD::close_range(10, 5), undef, 'a range that ends before it begins');
     is($! + 0, EINVAL, 'EINVAL');
 }
