@@ -1,6 +1,5 @@
 #include "src/pwperl.h"
 #include "src/atomic.h"
-#include "src/context.h"
 #include "src/fd.h"
 #include "src/pipe.h"
 #include "src/reqrep.h"

@@ -1,6 +1,5 @@
 /* What stands behind an object of Pipework::Atomic, and whether its handles are still open. */
 #include "atomic.h"
-#include "context.h"
 
 #include <sys/stat.h>
 

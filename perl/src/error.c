@@ -1,6 +1,5 @@
 /* Failures: $!, what Pipework::error() says, and exceptions. */
 #include "pwperl.h"
-#include "context.h"
 
 SV *pwp_error_text(pTHX_ const pwk_error *error) {
     char text[512];

@@ -233,4 +233,20 @@ SV *pwp_last_error(pTHX);
 /* The text of an error, as a mortal. */
 SV *pwp_error_text(pTHX_ const pwk_error *error);
 
+/* ---------------------------------------------------------------- Pipework.xs: interpreters */
+
+/* What each interpreter has of its own. */
+typedef struct pwp_context {
+    /* The last failure; its kind is PWK_OK before the first. */
+    pwk_error last;
+    /* Why the other side gave up, if it said so with the last failure. */
+    pwk_buffer reason;
+    /* A handle is being freed, which writes what is pending: no signal is to end that. */
+    bool is_freeing;
+    /* For what is received; its bytes last until Perl code runs. */
+    pwk_buffer scratch;
+} pwp_context;
+
+pwp_context *pwp_get_context(pTHX);
+
 #endif

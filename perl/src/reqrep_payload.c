@@ -1,6 +1,5 @@
 /* Payloads: strings with their UTF-8 flag, or the eight bytes of an integer. */
 #include "reqrep.h"
-#include "context.h"
 
 /* More than this is not kept for the next call. */
 #define SCRATCH_KEPT (1 << 20)

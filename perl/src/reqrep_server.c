@@ -184,19 +184,20 @@ static I32 answer_result(pTHX_ I32 ax, const answer *of, pwk_status status,
     return pwp_give(aTHX_ ax, boolSV(status == PWK_OK && of->wanted));
 }
 
-/* Without waiting. */
-static pwk_status reply(pwk_server *server, answer *of, pwk_error *error) {
+static pwk_status reply_until(pwk_server *server, answer *of, pwk_deadline until,
+                              pwk_error *error) {
     const pwp_payload *payload = &of->payload;
     return pwk_server_reply_until(server, of->ticket, pwp_payload_data(payload), payload->bytes.len,
-                                  payload->flags, 0, &of->wanted, error);
+                                  payload->flags, until, &of->wanted, error);
+}
+
+static pwk_status try_reply(pwk_server *server, answer *of, pwk_error *error) {
+    return reply_until(server, of, 0, error);
 }
 
 static pwk_status reply_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     answer *of = arguments;
-    const pwp_payload *payload = &of->payload;
-    pwk_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
-    return pwk_server_reply_until(server, of->ticket, pwp_payload_data(payload), payload->bytes.len,
-                                  payload->flags, until, &of->wanted, error);
+    return reply_until(pwp_channel_again(aTHX_ &of->subject)->server, of, until, error);
 }
 
 static pwk_status is_wanted(pwk_server *server, answer *of, pwk_error *error) {
@@ -268,7 +269,7 @@ I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *sec
     pwk_deadline deadline;
     answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
     pwk_error error;
-    pwk_status status = answered(&of, reply, &error);
+    pwk_status status = answered(&of, try_reply, &error);
     if (!is_unfinished(status)) return answer_result(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, reply_slice, &of, deadline, seconds != NULL);
 }

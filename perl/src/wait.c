@@ -1,6 +1,5 @@
 /* The one wait: the library's, and Perl's signal handlers when it has returned. */
 #include "pwperl.h"
-#include "context.h"
 
 /*
  * Whether a wait of the library goes on; asked in the thread that waits. A handler may die, so it

@@ -11,15 +11,7 @@ my $folder = tempdir(CLEANUP => 1);
 my $number = 0;
 sub path { "$folder/rr" . $number++ }
 
-my @both   = qw(new new_from_fd size capacity is_empty resp_slots resp_size stats path memfd
-    eventfd eventfd_set eventfd_consume fileno notify);
-my @server = (@both, qw(new_memfd recv recv_wait reply recv_multi recv_wait_multi drain clear sync
-    unlink reply_eventfd reply_eventfd_set reply_eventfd_consume reply_notify reply_fileno));
-my @client = (@both, qw(req req_wait send send_wait get get_wait cancel send_notify
-    send_wait_notify pending req_eventfd_set req_fileno));
 my @classes = map { ($_, "${_}::Client") } 'Pipework::ReqRep', 'Pipework::ReqRep::Int';
-can_ok("Pipework::ReqRep$_",         @server) for '', '::Int';
-can_ok("Pipework::ReqRep$_\::Client", @client) for '', '::Int';
 
 # ---------------------------------------------------------------- synopsis
 {
