@@ -1,6 +1,6 @@
 #!/usr/bin/env perl
-# Counts the words of files, each in a child process. What they find comes back as whole messages
-# through one pipe, however long it is.
+# Counts the words of files, each in a child process. Their results come back as whole messages
+# through one pipe, however long they are.
 #
 #   perl eg/atomic-workers.pl FILE...
 use strict;

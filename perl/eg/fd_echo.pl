@@ -20,7 +20,7 @@ print 'port ', (unpack_sockaddr_in(Pipework::FD::getsockname($listener)))[0], "\
 # A client that is gone must not end the server.
 local $SIG{PIPE} = 'IGNORE';
 
-# What each connection has still to get.
+# The bytes that each connection has still to get.
 my %pending;
 while (1) {
     my $list = pack POLLFD_PACKER_ONCE, $listener, POLLIN, 0;

@@ -40,7 +40,7 @@ close $requests;    # the server ends
 waitpid $server, 0;
 exit($? ? 1 : 0);
 
-# What a tool gives. Dies with what it has said if it fails, and if the server has ended.
+# The result of a tool. Dies with its message if it fails, and if the server has ended.
 sub call {
     my ($tool, @params) = @_;
     my %request = (jsonrpc => '2.0', id => ++$last, method => $tool, params => \@params);

@@ -1,4 +1,4 @@
-/* What stands behind an object of Pipework::Atomic, and whether its handles are still open. */
+/* The state behind an object of Pipework::Atomic, and whether its handles are still open. */
 #include "atomic.h"
 
 #include <sys/stat.h>
@@ -44,7 +44,7 @@ static void release(pTHX_ void *state) {
     pwp_context *context = pwp_get_context(aTHX);
     if (misses(end)) pwk_atomic_writer_discard(end->writer);
     pwk_atomic_reader_free(end->reader);
-    /* What is pending is written, whatever signal comes meanwhile. */
+    /* A signal must not end the write of what is pending. */
     context->is_freeing = true;
     pwk_atomic_writer_free(end->writer);
     context->is_freeing = false;

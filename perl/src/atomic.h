@@ -1,5 +1,5 @@
 /*
- * Pipework::Atomic: what stands behind an object, and the work of its methods.
+ * Pipework::Atomic: the state behind an object, and the work of its methods.
  *
  * The object is a hash. Its Perl handles, under `rh` and `wh`, own the descriptors, and the ends of
  * the library borrow the numbers. So each call first checks that the handle is still open on its
@@ -56,7 +56,7 @@ typedef struct pwp_atomic {
 /* Makes an object of the hash that `self` refers to. It has no ends yet. */
 pwp_atomic *pwp_atomic_begin(pTHX_ SV *self);
 
-/* What stands behind an object. Croaks if it is none, and if it was destroyed. */
+/* The state behind an object. Croaks if it is none, and if it was destroyed. */
 pwp_atomic *pwp_atomic_state(pTHX_ SV *self);
 
 /*
@@ -80,7 +80,7 @@ pwp_atomic *pwp_atomic_still_reading(pTHX_ SV *self);
 /* Remembers which file a number stands for. */
 pwp_file pwp_atomic_file(int fd);
 
-/* What the object's hash has under a key. */
+/* The value under a key of the object's hash. */
 SV *pwp_atomic_value(pTHX_ SV *self, const char *key);
 
 /* Whose flag is asked for, or set. */
@@ -93,10 +93,10 @@ void pwp_atomic_set_blocks(pwp_atomic *end, int which, bool blocks);
 /* Whether it is an object that was not destroyed. */
 bool pwp_atomic_is_whole(pTHX_ SV *self);
 
-/* Destroys the object, if it is one. What is pending is dropped. */
+/* Destroys the object, if it is one. Drops what is pending. */
 void pwp_atomic_destroy(pTHX_ SV *self);
 
-/* Gives up ends. What is pending is dropped. */
+/* Gives up an end. Drops what is pending. */
 void pwp_atomic_drop_reader(pwp_atomic *end);
 void pwp_atomic_drop_writer(pwp_atomic *end);
 
@@ -107,7 +107,7 @@ bool pwp_atomic_asked(pTHX_ I32 ax, I32 items, const char *name);
 
 /*
  * Options of a constructor, on the stack from `ax` on: mixed_data_mode, strict, max_message,
- * max_unfinished, read_size, spin. What is undef has its default.
+ * max_unfinished, read_size, spin. An undefined one has its default.
  */
 void pwp_atomic_options(pTHX_ I32 ax, I32 items, pwk_atomic_options *options);
 
@@ -149,7 +149,7 @@ size_t pwp_atomic_capacity(pTHX_ SV *self, size_t bytes, bool or_max, pwk_error 
 
 /* ---------------------------------------------------------------- atomic_write.c: writing */
 
-/* What write_message, write_burst and fits_in_burst return. They croak. */
+/* The work of write_message, write_burst and fits_in_burst, and their results. They croak. */
 uint32_t pwp_atomic_write_message(pTHX_ SV *self, SV *message);
 bool pwp_atomic_write_burst(pTHX_ SV *self, SV *burst);
 bool pwp_atomic_fits_in_burst(pTHX_ SV *self, SV *burst, size_t *in_pipe);
@@ -165,7 +165,7 @@ bool pwp_atomic_finish(pTHX_ SV *self);
 
 /* ---------------------------------------------------------------- atomic_read.c: reading */
 
-/* What a call that reads asks for, and what it gets. */
+/* A call that reads: its request and its result. */
 typedef struct pwp_reading {
     SV *self;
     /* Lines and bursts, too. */
@@ -175,7 +175,7 @@ typedef struct pwp_reading {
     /* It waits until `deadline`, whatever the object's flag says. */
     bool waits;
     pwk_deadline deadline;
-    /* What was found, lent until the next call or until Perl code runs. */
+    /* The item, lent until the next call or until Perl code runs. */
     pwk_item item;
 } pwp_reading;
 

@@ -182,14 +182,14 @@ SV *pwp_atomic_peek(pTHX_ SV *self) {
     return line;
 }
 
-/* What eof and fill_buffer ask, and the answer. */
+/* A call of eof or fill_buffer, and its result. */
 typedef struct asking {
     SV *self;
     bool is_eof;
     size_t len;
 } asking;
 
-/* Whether it says that there is nothing now. */
+/* Whether the status means that there is nothing now. */
 static bool is_nothing(pwk_status status) {
     return status == PWK_TIMED_OUT || status == PWK_WOULD_BLOCK || status == PWK_INTERRUPTED;
 }

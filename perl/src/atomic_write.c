@@ -22,7 +22,7 @@ typedef struct flushing {
     bool waits;
 } flushing;
 
-/* What was pending when the end was cut is lost. One call reports that. */
+/* Bytes that were pending when the end was cut are lost. One call reports that. */
 static pwk_status is_cut(pwp_atomic *end, pwk_error *error) {
     if (!end->is_unsaid) return PWK_OK;
     end->is_unsaid = FALSE;
@@ -68,8 +68,8 @@ bool pwp_atomic_finish(pTHX_ SV *self) {
 }
 
 /*
- * What stands behind the object, and the bytes. Perl code that reads the dictionary cannot change
- * those.
+ * The state behind the object, and the bytes, which Perl code that reads the dictionary cannot
+ * change.
  */
 static pwp_atomic *taking(pTHX_ SV **self, SV *payload, const char *name, pwk_bytes *bytes) {
     if (pwp_atomic_state(aTHX_ *self)->zstd_is_due) payload = sv_mortalcopy(payload);

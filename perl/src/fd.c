@@ -1,4 +1,4 @@
-/* What all of Pipework::FD shares, and what works with any descriptor. */
+/* Pipework::FD: helpers for all of it, and functions for any descriptor. */
 #include "fd.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /*
- * Pipework::FD: what IO::FD does, for Perl. What libc does in one call is libc's, and returns as
- * the core functions of Perl do: EINTR after a signal. What does all of it is the library's.
+ * Pipework::FD: the functions of IO::FD, and some more. Those that libc does in one call return as
+ * Perl's own do, with EINTR after a signal. Those that do all of something call the library.
  *
- * An argument that should be a descriptor is looked at before any other is converted. Functions
+ * A descriptor is looked at before any other argument is converted. Functions
  * return PWP_FD_UNDEF, or NULL, for undef, and have set $!.
  */
 #ifndef PWP_FD_H

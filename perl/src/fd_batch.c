@@ -20,7 +20,7 @@ typedef struct {
     size_t count;
 } connections_left;
 
-/* What could not be put into a tied array is closed. */
+/* Closes those that could not be put into a tied array. */
 static void close_rest(pTHX_ void *left) {
     connections_left *rest = left;
     for (; rest->count > 0; rest->count--) close((rest->next++)->fd);

@@ -32,7 +32,7 @@ static size_t length_of(pTHX_ SV *len) {
 
 /*
  * Makes a string of `buffer` with space for `len` bytes behind `offset`, and zeros before it where
- * there was nothing. Returns where to write. What it held stays until it is filled; `characters`
+ * there was nothing. Returns where to write. Its content stays until it is filled; `characters`
  * says whether those were characters, which unfilled has to know.
  */
 static char *space(pTHX_ SV *buffer, size_t offset, size_t len, bool *characters) {
@@ -44,7 +44,7 @@ static char *space(pTHX_ SV *buffer, size_t offset, size_t len, bool *characters
         pwp_must_fit(aTHX_ offset + len + 1);
         memory = SvGROW(buffer, offset + len + 1);
     }
-    /* What goes away altogether stays as it is until then. */
+    /* With offset 0 the content is replaced as a whole, and stays as it is until then. */
     *characters = SvUTF8(buffer) && offset > 0;
     if (*characters) {
         if (!sv_utf8_downgrade(buffer, TRUE)) croak("Wide character in sysread");

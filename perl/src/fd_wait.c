@@ -1,4 +1,4 @@
-/* What waits in Pipework::FD: poll, and readline of all there is. */
+/* Functions of Pipework::FD that wait: poll, readline and slurp. */
 #include "fd.h"
 
 #include <poll.h>

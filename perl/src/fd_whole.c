@@ -4,7 +4,7 @@
  */
 #include "fd.h"
 
-/* What is going on, and how far it has got. */
+/* A transfer, and how far it has got. */
 typedef struct {
     pwk_status (*go_on)(void *transfer, pwk_deadline until, uint64_t *moved, pwk_error *error);
     int from, to;

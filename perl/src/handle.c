@@ -22,7 +22,7 @@ void pwp_attach(pTHX_ SV *object, const pwp_class *kind, void *state) {
     magic->mg_flags |= MGf_DUP;
 }
 
-/* What a scalar that is too small for magic has in its place is not to be looked at. */
+/* A scalar that is too small for magic has something else in that place. */
 static MAGIC *magic_of(pTHX_ SV *thing, const MGVTBL *vtable) {
     return SvTYPE(thing) >= SVt_PVMG ? mg_findext(thing, PERL_MAGIC_ext, vtable) : NULL;
 }
@@ -41,7 +41,7 @@ static const MGVTBL pinned = {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 SV *pwp_pin(pTHX_ SV *self) {
     SV *pin;
-    /* What is no object needs no more than to stay what it is. */
+    /* A value that is no reference only has to stay alive. */
     if (!SvROK(self)) return pwp_keep(aTHX_ self);
     pin = sv_2mortal(newRV_inc(SvRV(self)));
     sv_magicext(pin, NULL, PERL_MAGIC_ext, &pinned, NULL, 0);

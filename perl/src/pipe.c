@@ -1,7 +1,7 @@
 /* The ends of Pipework::Pipe: made, shared, closed. */
 #include "pipe.h"
 
-/* What an object has: its end, or NULL once it is closed. */
+/* The state of an object: its end, or NULL once it is closed. */
 typedef struct {
     pwp_pipe_end *end;
 } copy;

@@ -1,7 +1,7 @@
 /*
- * Bytes through a Pipework::Pipe: read, sent, and copied to and from descriptors. What was read for a
- * line or a record that is not complete stays in the end: a signal handler that dies, or a deadline,
- * loses nothing.
+ * Bytes through a Pipework::Pipe: read, sent, and copied to and from descriptors. Bytes that were
+ * read for a line or a record that is not complete stay in the end: a signal handler that dies, or a
+ * deadline, loses nothing.
  */
 #include "pipe.h"
 #include "fd.h"
@@ -48,7 +48,7 @@ static char *space(pTHX_ pwp_pipe_end *end, size_t more) {
 
 typedef enum { SOME, FULL, UNTIL, KNOW } how;
 
-/* What is asked of the pipe, and whether it has ended. */
+/* A call that reads, and whether the pipe has ended. */
 typedef struct {
     SV *self;
     pwp_pipe_end *end;
@@ -201,7 +201,7 @@ bool pwp_pipe_eof(pTHX_ SV *self) {
 
 /* ---------------------------------------------------------------- lines */
 
-/* What `$/` asks for: a separator of so many bytes, records of `record` bytes, or everything. */
+/* The meaning of `$/`: a separator of so many bytes, records of `record` bytes, or everything. */
 typedef struct {
     const char *separator;
     size_t len, record;
@@ -355,7 +355,7 @@ static pwk_status copy_to(pTHX_ void *arguments, pwk_deadline until, pwk_error *
     pwk_status status;
     if (!pwp_pipe_is_open(aTHX_ of->self, end, error)) return error->kind;
     if (end->len > end->at) {
-        /* What readline has taken comes first. */
+        /* The bytes that readline has taken come first. */
         uint64_t len = end->len - end->at;
         if (len > left(of)) len = left(of);
         status = pwk_fd_write_all(of->fd, end->held + end->at, (size_t)len, until, error);

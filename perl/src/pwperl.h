@@ -32,7 +32,7 @@ typedef struct pwp_class {
     const char *name;
     /* Frees a state. Runs no Perl code; the interpreter may be about to end. */
     void (*release)(pTHX_ void *state);
-    /* What a new thread gets in the place of `state`: its own, or NULL for nothing. */
+    /* The state for a new thread in the place of `state`: its own, or NULL for none. */
     void *(*share)(pTHX_ void *state);
 } pwp_class;
 
@@ -65,7 +65,7 @@ const char *pwp_called(pTHX_ const char *package);
 /*
  * Another reference to the object, a mortal one that does not keep it alive: what `self` is while
  * Perl code may run, which can free the one on the stack. Once the object is gone, pwp_state says
- * of this one, too, that it was destroyed. What is no reference stays what it is.
+ * of this one, too, that it was destroyed. A value that is no reference is only kept alive.
  */
 SV *pwp_pin(pTHX_ SV *self);
 
@@ -93,7 +93,7 @@ SV *pwp_self(pTHX_ I32 ax, I32 items);
 typedef SV *pwp_object;
 typedef SV *pwp_held;
 
-/* What DESTROY does: takes the state and frees it. $! stays; an object of another class is left. */
+/* For DESTROY: takes the state and frees it. $! stays; an object of another class is left. */
 void pwp_destroy(pTHX_ SV *self, const pwp_class *kind);
 
 /* The class to bless into, whether a constructor was called on a class or on an object. */
@@ -142,7 +142,7 @@ pwk_deadline pwp_deadline_in(NV seconds);
 SV *pwp_fetch(pTHX_ SV *argument);
 
 /*
- * An argument to take a number from, fetched; undef stays undef. What is no number yet is a copy:
+ * An argument to take a number from, fetched; undef stays undef. Anything but a number is a copy:
  * Perl warns of a text, and the warning's handler may take away the caller's.
  */
 SV *pwp_number(pTHX_ SV *argument);
@@ -235,7 +235,7 @@ SV *pwp_error_text(pTHX_ const pwk_error *error);
 
 /* ---------------------------------------------------------------- Pipework.xs: interpreters */
 
-/* What each interpreter has of its own. */
+/* The state of each interpreter. */
 typedef struct pwp_context {
     /* The last failure; its kind is PWK_OK before the first. */
     pwk_error last;

@@ -1,7 +1,7 @@
 /*
  * Module reqrep: the four classes of Pipework::ReqRep, and its streams.
  *
- * What is behind an object is its channel. It attaches to the segment with the first call that
+ * Behind an object is its channel. It attaches to the segment with the first call that
  * needs it, so a process that only makes a segment is no member of it.
  */
 #ifndef PWP_REQREP_H
@@ -31,7 +31,7 @@ extern const pwp_class pwp_stream_class;
 typedef struct pwp_bell {
     /* The channel's own descriptor: the eventfd that was made, or a duplicate of the one set. */
     int fd;
-    /* What the program knows it by: the number that it has set, or that of the one made. */
+    /* The number that the program knows: the one that it has set, or that of the one made. */
     int number;
 } pwp_bell;
 
@@ -56,7 +56,7 @@ static inline bool pwp_is_of_integers(const pwk_geometry *geometry) {
     return geometry->request_bytes == PWP_INT_BYTES && geometry->reply_bytes == PWP_INT_BYTES;
 }
 
-/* What messages call the class. */
+/* The name of the class in messages. */
 const char *pwp_class_called(pTHX_ int role);
 
 /* ------------------------------------------------ reqrep.c: channels */
@@ -76,7 +76,7 @@ typedef struct pwp_subject {
     pwp_channel *channel;
 } pwp_subject;
 
-/* What the object is made of, after all arguments are fetched. Waits may pin its `self`. */
+/* The parts of an object, after all arguments are fetched. Waits may pin its `self`. */
 pwp_subject pwp_subject_of(pTHX_ SV *self, int role);
 
 /* The same after Perl code has run, which may have destroyed the object: then this croaks. */
@@ -93,7 +93,7 @@ SV *pwp_id_sv(pTHX_ uint64_t id);
 /* Bit 0 of the flags of a request or reply: its bytes are a string with Perl's UTF-8 flag. */
 #define PWP_IS_UTF8 1
 
-/* What is sent or was received. An integer is its eight bytes, as this machine has them. */
+/* A request or a reply. An integer is its eight bytes, as this machine has them. */
 typedef struct pwp_payload {
     /* Lent; `flags` go with them. The data of an integer that is sent is `number`. */
     pwk_bytes bytes;

@@ -5,7 +5,7 @@
 
 typedef struct half {
     pwp_subject subject;
-    /* What is sent, and then what was received. */
+    /* The request, and then the reply. */
     pwp_payload payload;
     uint64_t ticket;
     /* Of the whole, where the first half must not be cut into slices; else 0. */
@@ -57,7 +57,7 @@ static pwk_status must_be_integer(pwk_status status, size_t len, pwk_error *erro
     return error->kind = PWK_CORRUPT;
 }
 
-/* What came is in the scratch memory. */
+/* The reply is in the scratch memory. */
 static pwk_status arrived(pTHX_ half *call, pwk_status status, pwk_error *error) {
     const pwk_buffer *scratch = pwp_scratch(aTHX);
     call->payload.bytes.data = scratch->data;

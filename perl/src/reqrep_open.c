@@ -32,7 +32,7 @@ static void refuse(pTHX_ int role, const char *method, const char *path, const p
     croak("%s->%s: %s%s%s", name, method, path, colon, text);
 }
 
-/* What was opened must be of the kind that the class is for. */
+/* A segment that was opened must be of the kind that the class is for. */
 static pwk_status check_kind(int role, pwk_segment **segment, pwk_error *error) {
     pwk_geometry geometry;
     pwk_status status = pwk_segment_geometry(*segment, &geometry, sizeof geometry, error);
@@ -57,7 +57,7 @@ static uint32_t size_of(pTHX_ SV *fetched, int role, const char *method, const c
     return (uint32_t)wanted;
 }
 
-/* What was set to a size; undef leaves the default. */
+/* Sets a size that was given; undef leaves the default. */
 static void set_size(pTHX_ SV *given, int role, const char *method, const char *name,
                      uint32_t *size) {
     SV *number = given ? pwp_number(aTHX_ given) : NULL;

@@ -146,7 +146,7 @@ I32 pwp_server_recv_wait_multi(pTHX_ I32 ax, SV *self, int role, SV *max, SV *se
 
 /* ---------------------------------------------------------------- answering them */
 
-/* What is done with a request that was taken. */
+/* An answer to a request that was taken. */
 typedef struct answer {
     pwp_subject subject;
     uint64_t ticket;
@@ -230,7 +230,7 @@ static void must_be_possible(pTHX_ const answer *of) {
     }
 }
 
-/* What reply and part were called with. */
+/* The arguments of reply and part. */
 static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, SV *seconds,
                         pwk_deadline *deadline) {
     answer of;

@@ -1,7 +1,7 @@
 /* Replies that are received part by part. */
 #include "reqrep.h"
 
-/* What is behind a stream. Threads do not share it. */
+/* The state behind a stream. Threads do not share it. */
 typedef struct stream_state {
     pwk_stream *stream;
     /* The client leaves when its streams have gone: it gives up all of its calls then. */

@@ -1,7 +1,7 @@
 package Checkout;
 
-# What tests may use beside the distribution: only where this is the project's repository. Around an
-# unpacked tarball lies what anybody may have put there.
+# Files beside the distribution that tests may use, only in the project's repository: beside an
+# unpacked tarball there may be anything.
 use strict;
 use warnings;
 use Cwd qw(abs_path);

@@ -562,7 +562,7 @@ The handles own the descriptors. When a program closes one itself, without C<clo
 closed, too: reading and writing die, with C<Not a read handle: Bad file descriptor> or
 C<Cannot call write on a pipe reader: Bad file descriptor>, and EBADF in C<$!>.
 
-The number may stand for another file by then. What is pending is never written there: it is lost,
+The number may stand for another file by then. Pending bytes are never written there: they are lost,
 and the next call that writes, flushes or closes dies, the last two with
 C<Disconnected pipe: Bad file descriptor>; C<DESTROY> warns. A reader looks at the file before its
 first read, before each wait, and when the last call has found nothing. To look more often would

@@ -95,11 +95,11 @@ Where the program made the call.
 
 =item op
 
-What failed, for instance C<reqrep call>.
+The operation that failed, for instance C<reqrep call>.
 
 =item errno
 
-What C<$!> was set to.
+The number that C<$!> was set to.
 
 =item done
 

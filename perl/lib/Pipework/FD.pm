@@ -237,7 +237,7 @@ A name that nothing has, made in the same way. Somebody else may take it meanwhi
 
 =item lstat $target
 
-What C<CORE::stat> returns: 13 values, the empty list if it fails; in scalar context 1 or C<undef>.
+The result of C<CORE::stat>: 13 values, the empty list if it fails; in scalar context 1 or C<undef>.
 An integer is a descriptor, a string is a path.
 
 =item sysseek $fd, $offset, $whence
@@ -298,7 +298,7 @@ The number.
 
 =item sysfcntl $fd, $command, $argument
 
-What the kernel says, which may be 0. A number is passed as it is, undef is 0, and a string is a
+The kernel's result, which may be 0. A number is passed as it is, undef is 0, and a string is a
 buffer that the kernel may write to, made 256 bytes long at least.
 
 =item ioctl $fd, $request, $argument
@@ -402,7 +402,7 @@ Sends each as a datagram, in few system calls: bytes, or C<[$bytes, $address]>. 
 =item close_range $first, $last, $on_exec
 
 Closes all from C<$first> to C<$last>, or to the last there is if that is undef; if C<$on_exec>,
-when another program is executed. 1. What is no descriptor closes nothing, in either place.
+when another program is executed. 1. An argument that is no descriptor closes nothing.
 
 =back
 

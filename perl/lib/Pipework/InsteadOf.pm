@@ -6,7 +6,7 @@ use Carp ();
 
 our $VERSION = '0.1.0';
 
-# What a program knows a package of ours as; messages ask for it.
+# The name by which a program knows a package of ours; messages use it.
 our %original;
 
 # The modules of one original come together, as they are installed.

@@ -23,7 +23,7 @@ sub pair {
     goto &_pair;
 }
 
-# What `tie` asks for: the handle is its own object.
+# For `tie`: the handle is its own object.
 sub TIEHANDLE { return $_[0] }
 
 sub PRINT {
@@ -137,10 +137,10 @@ use it; what had been read for a line that is not whole stays there for the next
 
 =head2 Failures
 
-What fails returns C<undef>, or false where it is a yes or no, and sets C<$!>: EPIPE if the
-reader has gone, ECANCELED if the other end has given up, ETIMEDOUT, EBADF if this end is closed.
-C<Pipework::error()> says it in words. C<$Pipework::Pipe::done> is how many bytes had been moved.
-SIGPIPE never comes. The wrong end, and what is no end, die.
+A call that fails returns C<undef>, or false where it returns yes or no, and sets C<$!>: EPIPE if
+the reader has gone, ECANCELED if the other end has given up, ETIMEDOUT, EBADF if this end is
+closed. C<Pipework::error()> says it in words. C<$Pipework::Pipe::done> is how many bytes had been
+moved. SIGPIPE never comes. The wrong end, and what is no end, die.
 
 =head1 METHODS
 

@@ -110,8 +110,8 @@ ENOTCONN if there is no server and one was needed, EPIPE once the server was sto
 many clients and servers are attached as the segment has C<members>. After ECANCELED,
 C<Pipework::reason()> is what the server said.
 
-Constructors die with C<CLASS-E<gt>METHOD: PATH: REASON>, and C<$!> is set. What the original does
-not have dies with a L<Pipework::Error> instead of returning undef.
+Constructors die with C<CLASS-E<gt>METHOD: PATH: REASON>, and C<$!> is set. Methods that
+the original does not have die with a L<Pipework::Error> instead of returning undef.
 
 A call on an object of another class dies with C<Expected a CLASS object>, and one on an object that
 was destroyed with C<Attempted to use a destroyed CLASS object>.
@@ -119,8 +119,8 @@ was destroyed with C<Attempted to use a destroyed CLASS object>.
 =head2 Processes and threads
 
 An object attaches to its segment with the first call that needs it. A forked child may use what it
-inherits, as a member of its own: calls in progress stay the parent's. What a parent has taken, a
-child may answer; it is the child's then. Threads share a client or a server.
+inherits, as a member of its own: calls in progress stay the parent's. A child may answer a
+request that its parent has taken; it is the child's then. Threads share a client or a server.
 
 =head1 CONSTRUCTORS
 
@@ -302,8 +302,9 @@ request; waiters and C<arena_used> are not counted, and are 0.
 
 =head2 geometry
 
-What it was made with: a reference to a hash of C<slots queue request_bytes reply_bytes members
-integers>. C<CLASS-E<gt>geometry($path)> is that of a file, and dies with a L<Pipework::Error>.
+The sizes that it was made with: a reference to a hash of
+C<slots queue request_bytes reply_bytes members integers>. C<CLASS-E<gt>geometry($path)> is that of
+a file, and dies with a L<Pipework::Error>.
 
 =head2 members
 

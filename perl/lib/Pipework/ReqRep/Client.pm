@@ -155,6 +155,6 @@ C<geometry>, C<members>, C<audit> and C<recover> are those of L<Pipework::ReqRep
 
 =head1 DESTRUCTION
 
-A client that goes out of scope leaves the segment. What it has sent is carried out.
+A client that goes out of scope leaves the segment. Servers carry out what it has sent.
 
 =cut

@@ -34,8 +34,9 @@ Pipework::ReqRep::Stream - a response that comes part by part
 
 =head1 DESCRIPTION
 
-What C<stream> of L<Pipework::ReqRep::Client> returns. A stream that goes out of scope before its
-end cancels the call: the server's next C<part> returns false. A new thread does not get the stream.
+The object that C<stream> of L<Pipework::ReqRep::Client> returns. A stream that goes out of scope
+before its end cancels the call: the server's next C<part> returns false. A new thread does not get
+the stream.
 
 =head1 METHODS
 
