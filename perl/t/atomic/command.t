@@ -62,11 +62,7 @@ for my $way (sort keys %ways) {
             $count{length $message > 100 ? length $message : $message}++;
         }
         waitpid $_, 0 for @pids;
-        is_deeply(
-            \%count,
-            {(map { ("$json$_" => 1) } 1 .. 3), second => 3, -s $big => 1},
-            'whole messages'
-        );
+        is_deeply(\%count, {(map { ("$json$_" => 1) } 1 .. 3), second => 3, -s $big => 1}, 'whole messages');
     };
     subtest "$way: to the command" => sub {
         my ($r, $w) = $class->pair(@$ours);
@@ -149,11 +145,7 @@ subtest 'mixed: from the command' => sub {
     until ($r->eof) {
         while (my @item = $r->get_line_burst_or_data) { push @found, "@item" }
     }
-    is_deeply(
-        \@found,
-        ["line begin\n", 'message data', 'burst b', 'line end'],
-        'lines, bursts, messages'
-    );
+    is_deeply(\@found, ["line begin\n", 'message data', 'burst b', 'line end'], 'lines, bursts, messages');
 };
 
 subtest 'mixed: to the command' => sub {

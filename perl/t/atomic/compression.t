@@ -57,11 +57,7 @@ subtest 'accessors' => sub {
         compression_dictionary => 'abc',
         keep_compressed => 1
     );
-    is_deeply(
-        [$w->compression_level, $w->compression_dictionary, $w->keep_compressed],
-        [7, 'abc', 1],
-        'all set'
-    );
+    is_deeply([$w->compression_level, $w->compression_dictionary, $w->keep_compressed], [7, 'abc', 1], 'all set');
     is_deeply([$w->set_compression('zstd')], [], 'nothing comes back');
     is($w->compression_level, 7, 'without a level the one before stays');
     $w->set_compression('zstd', -3);
@@ -126,23 +122,11 @@ subtest 'keep_compressed' => sub {
     $w->write_message($json);
     $w->write_burst('b');
     syswrite $w->wh, "l\nrest";
-    is_deeply(
-        [$r->get_line_burst_or_data],
-        [message => $json, compressed => $compressed],
-        'a message'
-    );
+    is_deeply([$r->get_line_burst_or_data], [message => $json, compressed => $compressed], 'a message');
     my ($type, $data, $key, $raw) = $r->get_line_burst_or_data;
-    is_deeply(
-        [$type, $data, $key, length $raw],
-        ['burst', 'b', 'compressed', length $raw],
-        'a burst'
-    );
+    is_deeply([$type, $data, $key, length $raw], ['burst', 'b', 'compressed', length $raw], 'a burst');
     is_deeply([$r->get_line_burst_or_data], [line => "l\n"], 'a line');
-    is_deeply(
-        [$r->get_line_burst_or_data(peek_line => 1)],
-        [peek => 'rest'],
-        'the beginning of one'
-    );
+    is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [peek => 'rest'], 'the beginning of one');
     $w->write_message($json);
     is(scalar $r->get_line_burst_or_data, $compressed, 'in scalar context the last value');
     ($r, $w) = $class->pair(keep_compressed => 1);
@@ -173,11 +157,7 @@ subtest 'dictionaries' => sub {
     $w->write_message($json);
     is($r->read_message, $json, 'the same bytes');
     $r->set_compression_dictionary($dictionary);
-    is_deeply(
-        [$r->compression_dictionary, $r->compression_dictionary_file],
-        [$dictionary, undef],
-        'either way'
-    );
+    is_deeply([$r->compression_dictionary, $r->compression_dictionary_file], [$dictionary, undef], 'either way');
     $_->set_compression_dictionary(undef) for $r, $w;
     $w->write_message($json);
     is($r->read_message, $json, 'none');
@@ -199,10 +179,7 @@ subtest 'a file that cannot be read' => sub {
         )
     {
         ok(!eval { $call->(); 1 }, 'read when it is needed');
-        like(
-            $@, qr/^Could not read the compression dictionary '\Q$dir\E\/none': No such file/,
-            'words'
-        );
+        like($@, qr/^Could not read the compression dictionary '\Q$dir\E\/none': No such file/, 'words');
     }
     file(none => 'now it is there');
     $w->write_message('x');
@@ -211,11 +188,7 @@ subtest 'a file that cannot be read' => sub {
 
 subtest 'clones' => sub {
     my $path = file(clone => 'user somebody');
-    my $p = $class->new(
-        compression => 'zstd',
-        compression_dictionary_file => $path,
-        keep_compressed => 1
-    );
+    my $p = $class->new(compression => 'zstd', compression_dictionary_file => $path, keep_compressed => 1);
     my ($r, $w) = ($p->clone_reader, $p->clone_writer);
     $w->write_message('user somebody');
     my @found = $r->read_message;
@@ -228,10 +201,7 @@ subtest 'one side only' => sub {
     $w->set_compression('zstd');
     $w->write_message('x');
     ok(!eval { $r->read_message; 1 }, 'compressed');
-    like(
-        $@, qr/^A message of writer \d+:\d+ is compressed, and compression is not set here/,
-        'words'
-    );
+    like($@, qr/^A message of writer \d+:\d+ is compressed, and compression is not set here/, 'words');
     $w->set_compression(undef);
     $r->set_compression('zstd');
     $w->write_message('x');

@@ -45,11 +45,7 @@ for my $name (sort keys %programs) {
     my $ran = run($program);
     is($ran->{text}, '', "$name: nothing is printed");
     is($ran->{status}, 0, 'its status');
-    is_deeply(
-        [map { length } @{$ran->{messages}}],
-        [200_000, 200_000],
-        'what was pending is written'
-    );
+    is_deeply([map { length } @{$ran->{messages}}], [200_000, 200_000], 'what was pending is written');
 }
 
 my %others = (

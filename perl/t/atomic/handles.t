@@ -94,10 +94,7 @@ subtest 'what is refused' => sub {
     POSIX::mkfifo("$dir/both", 0600) or die;
     open my $both, '+<', "$dir/both" or die;
     ok(!eval { $class->from_fh($both); 1 }, 'open for both');
-    like(
-        $@, qr/^Could not determine filehandle mode, please specify '>&' or '<&' at \Q$0/,
-        'words'
-    );
+    like($@, qr/^Could not determine filehandle mode, please specify '>&' or '<&' at \Q$0/, 'words');
     is($class->from_fh('<&', $both)->is_reader, 1, 'as the message says');
     ok(!eval { $class->from_fh('>&', $rh); 1 }, 'the wrong direction');
     like($@, qr/other direction/, 'words');

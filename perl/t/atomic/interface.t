@@ -14,10 +14,7 @@ subtest 'constants' => sub {
     is(prototype(\&Pipework::Atomic::PIPE_BUF), '', 'the prototype');
     is($class->HAVE_IO_SELECT, 1, 'HAVE_IO_SELECT');
     ok(!Pipework::Atomic::IS_WIN32, 'IS_WIN32');
-    is(
-        Pipework::Atomic::IN_BUFFER_SIZE, 'in_buffer_size',
-        'the key of a number that is to be read'
-    );
+    is(Pipework::Atomic::IN_BUFFER_SIZE, 'in_buffer_size', 'the key of a number that is to be read');
 };
 
 subtest 'versions' => sub {
@@ -181,10 +178,7 @@ subtest 'what $! was' => sub {
 
 subtest 'invocants' => sub {
     my ($r) = $class->pair;
-    for my $method (
-        qw(read_message write_message flush eof rh is_reader compression close blocking)
-        )
-    {
+    for my $method (qw(read_message write_message flush eof rh is_reader compression close blocking)) {
         for my $wrong ($class, {}, [], \1, 'x', bless({}, 'Other')) {
             my $code = $class->can($method);
             ok(

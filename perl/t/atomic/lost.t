@@ -50,10 +50,7 @@ qr/^A message of writer 4242:7 is lost \(Torn\): 2 parts and 5 bytes of it had c
     $r = reader_of($torn);
     is_deeply([warnings_of { no warnings; 1 while $r->read_message }], [], 'no warnings');
     $r = reader_of($torn);
-    is_deeply(
-        [warnings_of { no warnings 'pipework'; 1 while $r->read_message }],
-        [], 'none of these'
-    );
+    is_deeply([warnings_of { no warnings 'pipework'; 1 while $r->read_message }], [], 'none of these');
     $r = reader_of($torn);
     is(
         scalar(
@@ -107,10 +104,7 @@ subtest 'a mixed stream' => sub {
     is_deeply([$r->get_line_burst_or_data], [line => 'rest'], 'first');
     for my $method (qw(get_line_burst_or_data get_line_burst_or_data eof)) {
         ok(!eval { $r->$method; 1 }, "then $method dies");
-        like(
-            $@, qr/^Pipe is in an invalid state 'Incomplete message received before EOF' at \Q$0/,
-            'words'
-        );
+        like($@, qr/^Pipe is in an invalid state 'Incomplete message received before EOF' at \Q$0/, 'words');
     }
     $r = reader_of($bytes, mixed_data_mode => 1);
     my @types;
@@ -137,10 +131,7 @@ subtest 'too long' => sub {
     is(length $r->read_message, 100, 'the next call goes on');
     my ($r2, $w2) = $class->pair(compression => 'zstd', max_message => 1000);
     $w2->write_message('x' x 1_000_000);
-    ok(
-        !eval { $r2->read_message; 1 } && $@ =~ /longer than max_message/,
-        'what would decompress to more'
-    );
+    ok(!eval { $r2->read_message; 1 } && $@ =~ /longer than max_message/, 'what would decompress to more');
 };
 
 subtest 'strict' => sub {

@@ -29,10 +29,7 @@ subtest 'the SYNOPSIS' => sub {
     is_deeply([$r->get_line_burst_or_data], [line => "A line!\n"]);
     is_deeply([$r->get_line_burst_or_data], [burst => "This is a burst message\n\n\n"]);
     is_deeply([$r->get_line_burst_or_data], [message => $data]);
-    is_deeply(
-        [$r->get_line_burst_or_data],
-        [line => "Start a line ...... Finish the line we started earlier\n"]
-    );
+    is_deeply([$r->get_line_burst_or_data], [line => "Start a line ...... Finish the line we started earlier\n"]);
     is_deeply([$r->get_line_burst_or_data], [], 'nothing is there');
     my ($type, $found) = $r->get_line_burst_or_data;
     is_deeply([$type, $found], [undef, undef], 'two times undef');
@@ -64,10 +61,7 @@ subtest 'control bytes' => sub {
     print_to($w, "vt\x0E100\n");
     is_deeply([$r->get_line_burst_or_data], [message => 'aa' x 4096]);
     $w->close;
-    is_deeply(
-        [$r->get_line_burst_or_data], [line => "vt\x0E100\n"],
-        'stray control bytes are text'
-    );
+    is_deeply([$r->get_line_burst_or_data], [line => "vt\x0E100\n"], 'stray control bytes are text');
 };
 
 subtest 'peek_line' => sub {
@@ -79,26 +73,15 @@ subtest 'peek_line' => sub {
     is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [peek => '0'], 'as often as asked');
     is_deeply([$r->get_line_burst_or_data(peek_line => 0)], [], 'only if asked');
     print_to($w, '12');
-    is_deeply(
-        [$r->get_line_burst_or_data(peek_line => 1)], [peek => '012'],
-        'with what came since'
-    );
+    is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [peek => '012'], 'with what came since');
     $w->write_burst('burst');
-    is_deeply(
-        [$r->get_line_burst_or_data(peek_line => 1)],
-        [burst => 'burst'],
-        'what is whole goes first'
-    );
+    is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [burst => 'burst'], 'what is whole goes first');
     print_to($w, "3\nrest");
     is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [line => "0123\n"], 'a line');
     is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [peek => 'rest'], 'the next one');
     $w->close;
     is($r->eof, 0, 'a line is left');
-    is_deeply(
-        [$r->get_line_burst_or_data(peek_line => 1)],
-        [line => 'rest'],
-        'given out at the end'
-    );
+    is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [line => 'rest'], 'given out at the end');
     is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [], 'once');
     is($r->eof, 1, 'the end');
 };
@@ -125,11 +108,7 @@ subtest 'blocking' => sub {
     is_deeply([$r->get_line_burst_or_data], [line => "late\n"], 'get_line_burst_or_data waits with blocking(1)');
     waitpid $pid, 0;
     print_to($w, 'prompt> ');
-    is_deeply(
-        [$r->get_line_burst_or_data(peek_line => 1)],
-        [peek => 'prompt> '],
-        'but not for the end of a line'
-    );
+    is_deeply([$r->get_line_burst_or_data(peek_line => 1)], [peek => 'prompt> '], 'but not for the end of a line');
 };
 
 subtest 'switched on later' => sub {

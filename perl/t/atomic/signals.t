@@ -184,10 +184,7 @@ for my $name (sort keys %writing) {
         return if $name eq 'close';
         ($r, $w) = $class->pair;
         $back = with_signal(sub { $r->close; undef $w }, sub { $call->($w) });
-        like(
-            $back, qr/^(?:Attempted to use a destroyed|Expected a) Pipework::Atomic object/,
-            'destroyed'
-        );
+        like($back, qr/^(?:Attempted to use a destroyed|Expected a) Pipework::Atomic object/, 'destroyed');
     };
 }
 

@@ -229,15 +229,11 @@ is(tell $r, -1, 'tell');
     is($! + 0, EBADF, 'EBADF');
 }
 
-leaves_nothing(
-    'pipes that are gone',
-    500,
-    sub {
-        my ($r, $w) = Pipework::Pipe->pair;
-        print {$w} "a line\nhalf";
-        my $line = <$r>;
-    }
-);
+leaves_nothing('pipes that are gone', 500, sub {
+    my ($r, $w) = Pipework::Pipe->pair;
+    print {$w} "a line\nhalf";
+    my $line = <$r>;
+});
 # ---------------------------------------------------------------- hostile arguments
 
 # What a tied value does to others when it is looked at.
