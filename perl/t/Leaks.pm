@@ -1,6 +1,6 @@
 package Leaks;
 
-# Whether something that is done many times leaves anything behind.
+# Checks that an operation leaves no memory and no descriptor behind.
 use strict;
 use warnings;
 use Exporter qw(import);
@@ -8,7 +8,7 @@ use Test::More;
 
 our @EXPORT = qw(leaves_nothing);
 
-# Memory that grows once may be what is kept for good; what is left behind grows each time.
+# Memory that grows once may be kept for good; a leak grows each time.
 sub leaves_nothing {
     my ($what, $times, $code) = @_;
     $code->() for 1 .. $times / 10;
@@ -25,7 +25,7 @@ sub leaves_nothing {
     return;
 }
 
-# Memory in use, but for pages of files: those come and go as the kernel has room for them.
+# Memory in use, except for pages of files, which the kernel adds and removes.
 sub kib {
     open my $status, '<', '/proc/self/status' or die $!;
     my $sum = 0;

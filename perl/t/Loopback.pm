@@ -18,7 +18,7 @@ sub no_loopback {
     return $sent ? '' : "no loopback interface: $!";
 }
 
-# Whether a program does not run without.
+# Whether a program needs it.
 sub asks_for_loopback { return $_[0] =~ /INADDR_LOOPBACK|127\.0\.0\.1/ }
 
 1;

@@ -22,7 +22,7 @@ sub child (&) {
 # Waits for a child, and returns what it exited with, or which signal has ended it.
 sub status { waitpid $_[0], 0; return $? & 127 ? "signal $?" : $? >> 8 }
 
-# What Perl prints, on either stream, when it runs with these arguments in a folder; $? is its status.
+# Runs Perl with these arguments in a folder. Returns its output on both streams; $? is its status.
 sub output_of {
     my ($folder, @arguments) = @_;
     my @with = map { '-I' . abs_path($_) } grep { !ref && -d } @INC;

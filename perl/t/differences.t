@@ -26,7 +26,7 @@ alarm 120;
 
 my ($atomic, $shared) = ('Pipework::Atomic', 'Pipework::ReqRep');
 
-# What a call dies with; '' if it does not.
+# The exception of a call; '' if it does not die.
 sub dies { my ($call) = @_; return eval { $call->(); 1 } ? '' : "$@" }
 
 sub warnings_of {

@@ -13,7 +13,7 @@ use Pipework::FD;
 alarm 120;
 my $eg = root() . '/eg';
 
-# What a program prints.
+# The output of a program of eg/.
 sub output {
     my ($program, @arguments) = @_;
     my $text = output_of('.', '-w', "$eg/$program", @arguments);

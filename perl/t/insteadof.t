@@ -10,7 +10,7 @@ use Test::More;
 alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 
-# What a program prints that does not name Pipework. `instead` is what -M is given.
+# The output of a program that does not name Pipework, run with -MPipework::InsteadOf and `instead`.
 sub output {
     my ($instead, $program) = @_;
     open my $file, '>', "$folder/program.pl" or die $!;

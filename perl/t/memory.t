@@ -1,5 +1,5 @@
-# What is received and does not fit into the memory that the process may have: an exception, and
-# the process goes on.
+# A message that does not fit into the memory that the process may have: an exception, and the process
+# goes on.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -13,7 +13,7 @@ my $folder = tempdir(CLEANUP => 1);
 my $large  = 100 << 20;
 my @perl   = ($^X, '-w', map { "-I$_" } @INC);
 
-# What a new process prints, which may have so much memory.
+# Runs a program in a new process with a limit on memory; returns a function that returns its output.
 sub with_memory {
     my ($mib, $in, $program) = @_;
     my $out = "$folder/out";

@@ -1,5 +1,5 @@
-# Arguments that should be numbers. Perl warns of a text in their place, and the warning's handler
-# may take away what is being looked at; so may a signal's handler in a wait.
+# Arguments that should be numbers. Text in their place gives a warning, and the warning's handler may
+# free the argument that is being looked at; so may a signal's handler in a wait.
 use strict;
 use warnings;
 use Socket;
@@ -14,7 +14,7 @@ use Pipework::ReqRep;
 
 alarm 120;
 
-# What the arguments are aliases of, and what is put where they were.
+# The arguments are aliases of @args; @others are put into the memory that they leave.
 my (@args, @others);
 
 sub take_away {

@@ -1,4 +1,4 @@
-# What the compiled half uses of Perl was there in Perl 5.26.
+# The compiled half uses nothing of Perl that Perl 5.26 does not have.
 use strict;
 use warnings;
 use Cwd qw(abs_path);

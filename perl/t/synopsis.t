@@ -1,5 +1,5 @@
-# What the manuals and pages show runs: the SYNOPSIS of each module, and each example of docs/, in a
-# checkout of all of it. A test so that a reader can copy them.
+# The examples of manuals and pages run: the SYNOPSIS of each module, and in the repository each example
+# of docs/. So a reader can copy them.
 use strict;
 use warnings;
 use File::Find qw(find);

@@ -1,4 +1,4 @@
-# Writers and readers that wait, and those that do not; what is pending, and what becomes of it.
+# Writers and readers with and without blocking, and bytes that are pending.
 use strict;
 use warnings;
 use Test::More;

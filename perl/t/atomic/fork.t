@@ -1,4 +1,4 @@
-# Children: writers of their own, a reader that went along, what was pending in the parent.
+# Children: writers of their own, inherited readers, and bytes that were pending in the parent.
 use strict;
 use warnings;
 use Test::More;

@@ -1,4 +1,4 @@
-# What a program sees of Pipework::Atomic without a second process: names, values, contexts, words.
+# The interface of Pipework::Atomic in one process: names, values, contexts, words of exceptions.
 use strict;
 use warnings;
 use Test::More;

@@ -23,7 +23,7 @@ sub reader_of {
     return $r;
 }
 
-# What it warned while it ran.
+# The warnings of a block.
 sub warnings_of (&) {
     my ($code, @warnings) = @_;
     local $SIG{__WARN__} = sub { push @warnings, @_ };

@@ -1,4 +1,4 @@
-# What Atomic::Pipe does not have.
+# Methods and options that Atomic::Pipe does not have.
 use strict;
 use warnings;
 use Test::More;

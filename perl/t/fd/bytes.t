@@ -74,7 +74,7 @@ my $smile = "\x{263a}";
 is(Pipework::FD::sysread($fd, $smile, 100), undef, 'of characters');
 is($smile, "\x{263a}", 'nothing either');
 
-# What a buffer may be.
+# Kinds of buffers.
 $fd = file('0123456789');
 my $flagged = "\x{e9}";
 utf8::upgrade($flagged);

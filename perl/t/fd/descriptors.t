@@ -101,7 +101,7 @@ for my $zero (0, '0', 0.0, '0.0', bless \(my $text = '0'), 'Number') {
     ok(defined Pipework::FD::fcntl($zero, F_GETFD, 0), "a descriptor as $zero");
 }
 
-# What is made: the number is returned and set, close-on-exec goes by $^F.
+# Functions that make a descriptor return and set its number, and heed $^F for close-on-exec.
 my %makers = (
     socket  => sub { Pipework::FD::socket(my $fd, AF_UNIX, SOCK_STREAM, 0); $fd },
     sysopen => sub { Pipework::FD::sysopen(my $fd, '/dev/null', O_RDONLY); $fd },

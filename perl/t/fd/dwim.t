@@ -11,7 +11,7 @@ use Socket qw(:DEFAULT SOMAXCONN);
 
 BEGIN { alarm 120 }
 
-# What each function is before the module: the prototypes that programs are parsed by.
+# The prototypes of the built-in functions, by which programs are parsed.
 my %prototype = (
     socket => '$$$$', socketpair => '$$$$$', shutdown => '$$', bind => '$$', listen => '$$',
     accept => '$$', connect => '$$', getsockopt => '$$$', setsockopt => '$$$$', getpeername => '$',

@@ -236,7 +236,7 @@ leaves_nothing('pipes that are gone', 500, sub {
 });
 # ---------------------------------------------------------------- hostile arguments
 
-# What a tied value does to others when it is looked at.
+# A tied value that runs code when it is fetched.
 {
     package Emptying;
     sub TIESCALAR { my ($class, $value, $do) = @_; return bless [$value, $do], $class }

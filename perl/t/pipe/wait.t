@@ -19,7 +19,7 @@ if (!$guard) {
 my $self = $$;
 END { kill KILL => $guard if $guard && $$ == $self }
 
-# What every wait of a pipe is, on its own ends.
+# Every call of a pipe that waits.
 my %waits = (
     recv     => sub { $_[0]->recv },
     sysread  => sub { sysread $_[0], my $buffer, 10 },
@@ -55,7 +55,7 @@ for my $name (sort keys %waits) {
     no_alarm;
     cmp_ok($seen, '>=', 3, 'does not end the wait');
 
-    # One that dies.
+    # A handler that dies.
     ($r, $w) = Pipework::Pipe->pair(capacity => 16);
     $w->send("half") if !$writes && $name !~ /recv|sysread|getc|eof|copy/;
     local $SIG{ALRM} = sub { die "enough\n" };
@@ -63,7 +63,7 @@ for my $name (sort keys %waits) {
     ok(!eval { $wait->($r, $w); 1 }, "$name: a handler that dies");
     is($@, "enough\n", 'ends it');
     if ($writes) {
-        # What it put in is in, in order, and nothing else.
+        # The bytes that it had sent are in the pipe, in order, and nothing else.
         is(length $r->recv, 16, 'what was put in');
         is($w->send('ok'), 2, 'and the end is good');
         is($r->recv, 'ok', 'which arrives');
@@ -72,7 +72,7 @@ for my $name (sort keys %waits) {
         like($r->recv . ($r->buffered ? $r->recv : ''), qr/^(?:half)? of it\n$/, 'nothing is lost');
     }
 
-    # One that closes the end.
+    # A handler that closes the end.
     ($r, $w) = Pipework::Pipe->pair(capacity => 16);
     local $SIG{ALRM} = sub { close($writes ? $w : $r) };
     alarm_asleep;
@@ -80,7 +80,7 @@ for my $name (sort keys %waits) {
     ok(!defined $wait->($r, $w), "$name: a handler that closes the end");
     is($! + 0, EBADF, 'EBADF');
 
-    # One that closes the other.
+    # A handler that closes the other end.
     ($r, $w) = Pipework::Pipe->pair(capacity => 16);
     local $SIG{ALRM} = sub { ($writes ? $r : $w)->close_with_error('gone') };
     alarm_asleep;
@@ -137,7 +137,7 @@ SKIP: {
     is($thread->join, 'for the first', 'which gets what it waits for');
     is($r->recv(max => 1, timeout => 0), undef, 'then it is free');
 
-    # What a thread throws away is not thrown away here.
+    # An end that a thread drops stays open here.
     ($r, $w) = Pipework::Pipe->pair;
     $w->send("one\ntwo\n");
     is(<$r>, "one\n", 'a line');

@@ -1,4 +1,4 @@
-# Eventfds that are rung by hand, and the event loop of the manual.
+# Eventfds that programs ring, and the event loop of the manual.
 use strict;
 use warnings;
 use Test::More;

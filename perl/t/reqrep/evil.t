@@ -1,5 +1,5 @@
-# A segment whose bytes a stranger changes: exceptions, undef or wrong answers, but no crash, no
-# wait that does not end, and no string that is flagged as what it is not.
+# A segment whose bytes another process changes: exceptions, undef or wrong answers, but no crash, no
+# endless wait, and no invalid string with the UTF-8 flag.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);
@@ -28,7 +28,7 @@ sub use_all {
             sub { $srv->stats; $srv->audit; $srv->geometry; $cli->members; $cli->pending },
             sub { $srv->recover; $srv->clear },
         ) {
-            # Whatever is returned, it is a valid string.
+            # Every result must be a valid string.
             my @got = eval { $run->() };
             for my $value (grep { defined && !ref } @got) {
                 utf8::is_utf8($value) && !utf8::valid($value) and die "an invalid string";

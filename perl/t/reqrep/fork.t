@@ -20,7 +20,7 @@ sub ends {
     return ($srv, Pipework::ReqRep::Client->new($path), $path);
 }
 
-# What runs in a child, which exits with whether it was true.
+# Runs code in a child, which destroys its objects and exits with 0 if the code returned true.
 sub child(&) {
     my ($code) = @_;
     defined(my $pid = fork) or die "fork: $!";

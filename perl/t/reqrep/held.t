@@ -19,7 +19,7 @@ package Emptying {
     }
 }
 
-# The first one empties the array, whose other values nothing else holds.
+# Fetching the first one empties the array, which holds the only references to the others.
 sub args {
     my ($first, @rest) = @_;
     @args = (undef, @rest);

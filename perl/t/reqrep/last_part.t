@@ -28,7 +28,7 @@ sub rest {
     return "@parts";
 }
 
-# Without seconds, for ten of them: beside the rest.
+# Without a timeout they wait ten seconds, in children, while the other tests run.
 my @patient;
 for my $method (qw(part reply)) {
     defined(my $pid = fork) or die "fork: $!";

@@ -1,4 +1,4 @@
-# What the manual of Data::ReqRep::Shared documents, line by line.
+# The manual of Data::ReqRep::Shared, line by line.
 use strict;
 use warnings;
 use Test::More;

@@ -1,4 +1,4 @@
-# What is sent and what arrives: flags, bytes, magic, arguments that run code.
+# Payloads arrive as they were sent: flags, bytes, magic, arguments that run code.
 use strict;
 use warnings;
 use Test::More;

@@ -19,7 +19,7 @@ sub ends {
     $cli = "Pipework::ReqRep${kind}::Client"->new_from_fd($srv->memfd);
 }
 
-# Every wait, with nothing to end it; and how it is prepared.
+# Every call that waits, prepared so that nothing ends the wait.
 my %waits = (
     recv_wait        => sub { $srv->recv_wait($_[0]) },
     recv_wait_multi  => sub { $srv->recv_wait_multi(3, $_[0]) },

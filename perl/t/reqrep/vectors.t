@@ -90,7 +90,7 @@ for my $vector (@{$index->{vectors}}) {
     $server->reply($id, 'done');
     is($! + 0, 0, "$name: its reply succeeds");
 }
-# One has a place for one member only.
+# The smallest segment has a place for one member only.
 {
     my ($smallest) = grep { $_->{name} eq 'smallest' } @{$index->{vectors}};
     my $path   = made($smallest);
