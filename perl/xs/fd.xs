@@ -95,12 +95,10 @@ sendfile(SV *socket, SV *source, SV *len, SV *offset)
 
 void
 sysopen(SV *fd, SV *path, SV *flags, SV *mode = NULL)
+  ALIAS:
+    sysopen4 = 4
   CODE:
-    PWP_FD_RETURN(pwp_fd_sysopen(aTHX_ fd, path, flags, mode));
-
-void
-sysopen4(SV *fd, SV *path, SV *flags, SV *mode)
-  CODE:
+    if (ix > items) croak_xs_usage(cv, "fd, path, flags, mode");
     PWP_FD_RETURN(pwp_fd_sysopen(aTHX_ fd, path, flags, mode));
 
 void
@@ -206,19 +204,11 @@ close(SV *fd)
 
 void
 sysread(SV *fd, SV *buffer, SV *len, SV *offset = NULL)
+  ALIAS:
+    sysread3 = 3
+    sysread4 = 4
   CODE:
-    if (!pwp_fd_are_plain(fd, buffer, len, offset)) pwp_hold(aTHX_ ax, items);
-    PWP_FD_RETURN_HELD(pwp_fd_read(aTHX_ fd, buffer, len, offset));
-
-void
-sysread3(SV *fd, SV *buffer, SV *len)
-  CODE:
-    if (!pwp_fd_are_plain(fd, buffer, len, NULL)) pwp_hold(aTHX_ ax, items);
-    PWP_FD_RETURN_HELD(pwp_fd_read(aTHX_ fd, buffer, len, NULL));
-
-void
-sysread4(SV *fd, SV *buffer, SV *len, SV *offset)
-  CODE:
+    if (ix && ix != items) croak_xs_usage(cv, ix == 3 ? "fd, buffer, len" : "fd, buffer, len, offset");
     if (!pwp_fd_are_plain(fd, buffer, len, offset)) pwp_hold(aTHX_ ax, items);
     PWP_FD_RETURN_HELD(pwp_fd_read(aTHX_ fd, buffer, len, offset));
 
@@ -229,27 +219,17 @@ pread(SV *fd, SV *buffer, SV *len, SV *position)
 
 void
 syswrite(SV *fd, SV *data, SV *len = NULL, SV *offset = NULL)
+  ALIAS:
+    syswrite2 = 2
+    syswrite3 = 3
+    syswrite4 = 4
   CODE:
+  {
+    static const char *const usage[] = {"fd, data", "fd, data, len", "fd, data, len, offset"};
+    if (ix && ix != items) croak_xs_usage(cv, usage[ix - 2]);
     if (!pwp_fd_are_plain(fd, data, len, offset)) pwp_hold(aTHX_ ax, items);
     PWP_FD_RETURN_HELD(pwp_fd_write(aTHX_ fd, data, len, offset));
-
-void
-syswrite2(SV *fd, SV *data)
-  CODE:
-    if (!pwp_fd_are_plain(fd, data, NULL, NULL)) pwp_hold(aTHX_ ax, items);
-    PWP_FD_RETURN_HELD(pwp_fd_write(aTHX_ fd, data, NULL, NULL));
-
-void
-syswrite3(SV *fd, SV *data, SV *len)
-  CODE:
-    if (!pwp_fd_are_plain(fd, data, len, NULL)) pwp_hold(aTHX_ ax, items);
-    PWP_FD_RETURN_HELD(pwp_fd_write(aTHX_ fd, data, len, NULL));
-
-void
-syswrite4(SV *fd, SV *data, SV *len, SV *offset)
-  CODE:
-    if (!pwp_fd_are_plain(fd, data, len, offset)) pwp_hold(aTHX_ ax, items);
-    PWP_FD_RETURN_HELD(pwp_fd_write(aTHX_ fd, data, len, offset));
+  }
 
 void
 pwrite(SV *fd, SV *data, SV *len, SV *position)

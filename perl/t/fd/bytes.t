@@ -124,6 +124,20 @@ is(Pipework::FD::syswrite($fd, $hash{data}, bless { hash => \%hash }, 'Nasty'), 
     'data that goes away');
 Pipework::FD::close($fd);
 
+# Functions whose names have a number take so many arguments.
+for my $call (
+    ['fd, buffer, len', sub { Pipework::FD::sysread3(0, $buffer, 1, 0) }],
+    ['fd, buffer, len, offset', sub { Pipework::FD::sysread4(0, $buffer, 1) }],
+    ['fd, data', sub { Pipework::FD::syswrite2(1, 'x', 1) }],
+    ['fd, data, len', sub { Pipework::FD::syswrite3(1, 'x', 1, 0) }],
+    ['fd, data, len, offset', sub { Pipework::FD::syswrite4(1, 'x', 1) }],
+    ['fd, path, flags, mode', sub { Pipework::FD::sysopen4(my $new, '/dev/null', 0) }],
+) {
+    my ($usage, $code) = @$call;
+    ok(!eval { $code->(); 1 }, 'the wrong number of arguments');
+    like($@, qr/^Usage: Pipework::FD::\w+\d\($usage\) at \Q$0/, $usage);
+}
+
 # ---------------------------------------------------------------- syswrite
 
 $fd = file('');
