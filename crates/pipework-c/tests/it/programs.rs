@@ -67,7 +67,8 @@ fn examples_run() {
 #[test]
 fn pages_run() {
     let entries = |folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let folders = entries(home().join("../../docs")).filter(|path| path.is_dir());
+    let docs = home().join("../../docs");
+    let folders = entries(docs.clone()).filter(|path| path.is_dir()).chain([docs]);
     for page in folders.flat_map(entries).filter(|path| path.extension().is_some_and(|kind| kind == "md")) {
         let text = fs::read_to_string(&page).unwrap();
         let examples = examples_of(&text, "```c", "```");

@@ -174,14 +174,14 @@ fn examples_in_documents_are_run() {
         let core = || read(&format!("{CORE}lib.rs"));
         let package = || read("python/tests/test_readme.py");
         let programs = || read("crates/pipework-c/tests/it/programs.rs");
-        let perl = || read("perl/t/synopsis.t").contains("checkout() . '/docs/*/*.md'");
-        let in_a_folder = path.strip_prefix("docs/").is_some_and(|name| name.contains('/'));
+        let perl = || read("perl/t/synopsis.t").contains("checkout() . '/docs/{,*/}*.md'");
+        let is_a_page = path.starts_with("docs/");
         match kind {
             "rust" | "rust,no_run" => core().contains(&format!("include_str!(\"../../../{path}\")")),
-            "python" if path.starts_with("docs/") => package().contains(r#"(ROOT / "docs").rglob("*.md")"#),
+            "python" if is_a_page => package().contains(r#"(ROOT / "docs").rglob("*.md")"#),
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
-            "c" => in_a_folder && programs().contains("../../docs"),
-            "perl" => (in_a_folder || path == "perl/README.md") && perl(),
+            "c" => is_a_page && programs().contains("../../docs"),
+            "perl" => (is_a_page || path == "perl/README.md") && perl(),
             "console" if path == "docs/nats.md" => read("bridge/nats/tests/it/page.rs").contains(path),
             "console" => {
                 ["README.md", "docs/command.md"].contains(&path)
@@ -213,7 +213,7 @@ fn examples_in_documents_are_run() {
         ("docs/python/", "pipe.md", "```py\nprint()\n```"),
         ("docs/python/", "pipe.md", "- So:\n  ```python\n  print()\n  ```"),
         ("bench/", "README.md", "```python\nprint()\n```"),
-        ("docs/", "page.md", "```c\nint main(void) {}\n```"),
+        ("bench/", "page.md", "```c\nint main(void) {}\n```"),
         ("docs/", "design.md", "```console\n$ pipework\n```"),
     ];
     let good = [
