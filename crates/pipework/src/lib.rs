@@ -63,6 +63,10 @@ mod pages {
     struct Pipe;
     #[doc = include_str!("../../../docs/rust/fd.md")]
     struct Fd;
+    #[doc = include_str!("../../../docs/rust/async.md")]
+    struct Tasks;
+    #[doc = include_str!("../../../docs/objects.md")]
+    struct Objects;
     #[doc = include_str!("../../../docs/start/rust.md")]
     struct Start;
     #[doc = include_str!("../../../docs/recipes/job-runner.md")]
