@@ -3,7 +3,12 @@
 MODULE = Pipework    PACKAGE = Pipework::Atomic
 
 BOOT:
-    newCONSTSUB(gv_stashpvs("Pipework::Atomic", GV_ADD), "PIPE_BUF", newSVuv(PIPE_BUF));
+{
+    HV *stash = gv_stashpvs("Pipework::Atomic", GV_ADD);
+    newCONSTSUB(stash, "PIPE_BUF", newSVuv(PIPE_BUF));
+    newCONSTSUB(stash, "_DEFAULT_LEVEL", newSViv(PWK_DEFAULT_ZSTD_LEVEL));
+    newCONSTSUB(stash, "_DEFAULT_READ_SIZE", newSVuv(PWK_DEFAULT_READ_SIZE));
+}
 
 # ---------------------------------------------------------------- writing
 

@@ -13,8 +13,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, Thread, ThreadId};
-use std::time::Duration;
 
+use pipework::defaults::SLICE;
 use pipework::{Deadline, ErrorKind};
 use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
 use pyo3::prelude::*;
@@ -164,7 +164,7 @@ impl<T: Send> Handle<T> {
                 return Err(of_kind(py, ErrorKind::TimedOut, op, "another thread is using it"));
             }
             // Nothing of the core waits here, so nobody asks but this loop.
-            let time = deadline.remaining().map_or(UNTIL_SIGNALS, |left| left.min(UNTIL_SIGNALS));
+            let time = deadline.remaining().map_or(SLICE, |left| left.min(SLICE));
             py.detach(|| thread::park_timeout(time));
             py.check_signals()?;
         }
@@ -219,9 +219,6 @@ impl<T: Send> Handle<T> {
         Ok(end)
     }
 }
-
-/// The longest time without a look at signals, where another thread has the end.
-const UNTIL_SIGNALS: Duration = Duration::from_millis(250);
 
 /// Why there is no turn.
 enum Refused {

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use pipework::defaults;
 use pipework::reqrep::MAX_REDELIVERIES;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -159,7 +160,7 @@ impl FromPyObject<'_, '_> for InFlight {
 pub(crate) struct MaxMessage(pub(crate) usize);
 
 impl MaxMessage {
-    pub(crate) const DEFAULT: MaxMessage = MaxMessage(256 << 20);
+    pub(crate) const DEFAULT: MaxMessage = MaxMessage(defaults::MAX_MESSAGE);
 }
 
 impl FromPyObject<'_, '_> for MaxMessage {
@@ -175,7 +176,7 @@ impl FromPyObject<'_, '_> for MaxMessage {
 pub(crate) struct PartTimeout(pub(crate) Duration);
 
 impl PartTimeout {
-    pub(crate) const DEFAULT: PartTimeout = PartTimeout(Duration::from_secs(10));
+    pub(crate) const DEFAULT: PartTimeout = PartTimeout(defaults::PART_TIMEOUT);
 }
 
 impl FromPyObject<'_, '_> for PartTimeout {

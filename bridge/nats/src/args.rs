@@ -1,6 +1,7 @@
 //! The options and the help of `pipework-nats`.
 
 use clap::{Args, Parser, Subcommand};
+use pipework::defaults;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,7 +76,7 @@ pub(crate) struct CarryArgs {
     pub(crate) concurrency: u32,
 
     /// The largest request, reply or part, in bytes (default 256 MiB)
-    #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
+    #[arg(long, value_name = "BYTES", default_value_t = defaults::MAX_MESSAGE)]
     pub(crate) max_message: usize,
 
     /// How long a call that goes out may take
@@ -114,7 +115,7 @@ pub(crate) struct PipeArgs {
     pub(crate) zstd: bool,
 
     /// The largest message, in bytes (default 256 MiB)
-    #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
+    #[arg(long, value_name = "BYTES", default_value_t = defaults::MAX_MESSAGE)]
     pub(crate) max_message: usize,
 
     /// A file that lets another start go on where this one was killed

@@ -11,6 +11,7 @@ use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subject};
 use bytes::Bytes;
 use pipework::ErrorKind;
+use pipework::defaults::PART_TIMEOUT;
 use pipework::reqrep::{self, Request, Server, ServerOptions, Stage, Ticket};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -23,8 +24,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 const TICK: Duration = Duration::from_millis(50);
 /// How long this thread sleeps in the channel and does nothing else, where there is nothing else.
 const SLICE: Duration = Duration::from_millis(100);
-/// How long a local caller may take for a part.
-const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the answer to a probe is waited for.
 const PROBE: Duration = Duration::from_secs(1);
 
@@ -146,7 +145,6 @@ impl Attached {
     async fn serve(self: &Rc<Self>, stop: &mut Stop) -> Result<(), Failure> {
         let path = self.bridge.settings.channel.display();
         let options = ServerOptions::new().max_message(self.bridge.settings.max_message);
-        let options = options.part_timeout(PART_TIMEOUT);
         let server = self.bridge.segment.server_with(&options).map_err(at(&path))?;
         self.is_away.set(false);
         self.bridge.figures.attached.set(true);

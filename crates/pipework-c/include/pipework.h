@@ -323,6 +323,35 @@ typedef uint32_t pwk_fd_how;
 #define PWK_FD_LEND 3
 
 /* -------------------------------------------------------------------------------------------------
+ * Defaults: what holds where a program does not say otherwise.
+ */
+
+/* Calls of a segment that can be in progress at the same time. */
+#define PWK_DEFAULT_SLOTS 256
+/* Bytes of a slot for a request. A longer request goes in parts. */
+#define PWK_DEFAULT_REQUEST_BYTES 4096
+/* Bytes of a slot for a reply. A longer reply goes in parts. */
+#define PWK_DEFAULT_REPLY_BYTES 4096
+/* Clients and servers that can be attached to a segment at the same time. */
+#define PWK_DEFAULT_MEMBERS 256
+/* Permissions of the file of a segment. */
+#define PWK_DEFAULT_MODE 0600
+/* Bytes of the longest message, request or reply: 256 MiB. */
+#define PWK_DEFAULT_MAX_MESSAGE 268435456
+/* For how long a client may keep a server waiting in the middle of a call that goes in parts. */
+#define PWK_DEFAULT_PART_TIMEOUT_NS 10000000000
+/* For how long a wait spins before it parks. */
+#define PWK_DEFAULT_SPIN_NS 20000
+/* Bytes that a reader of messages asks for at once. */
+#define PWK_DEFAULT_READ_SIZE 65536
+/* Bytes that may be pending in a writer of messages. */
+#define PWK_DEFAULT_MAX_PENDING 1048576
+/* For how long a reader of mixed mode waits for the rest of a part while nothing comes. */
+#define PWK_DEFAULT_FRAME_TIMEOUT_NS 5000000000
+/* The level of zstd. */
+#define PWK_DEFAULT_ZSTD_LEVEL 3
+
+/* -------------------------------------------------------------------------------------------------
  * Room atomic: whole messages of any size from many writers over one pipe, FIFO or Unix stream
  * socket.
  *
@@ -354,7 +383,7 @@ typedef struct pwk_atomic_options {
     size_t size;
     /*
      * Reader: bytes of the largest message, compressed or not, and of the longest line that is
-     * given out in one piece; 256 MiB by default.
+     * given out in one piece; PWK_DEFAULT_MAX_MESSAGE by default.
      */
     size_t max_message;
     /*
@@ -362,27 +391,36 @@ typedef struct pwk_atomic_options {
      * given up and reported. 0, the default, is 8 times max_message, and at least 1 GiB.
      */
     size_t max_unfinished;
-    /* Reader: how many bytes one read asks for, from 1 to 16 MiB; 64 KiB by default. */
+    /*
+     * Reader: how many bytes one read asks for, from 1 to 16 MiB; PWK_DEFAULT_READ_SIZE by
+     * default.
+     */
     size_t read_size;
     /*
-     * Writer: how many bytes may be pending before pwk_atomic_writer_try_send takes no more; 1 MiB
-     * by default.
+     * Writer: how many bytes may be pending before pwk_atomic_writer_try_send takes no more;
+     * PWK_DEFAULT_MAX_PENDING by default.
      */
     size_t max_pending;
     /*
      * Mixed reader, not strict: for how long the rest of a part that has begun is waited for while
-     * nothing comes, before it is text and its message is reported; 5 seconds by default. 0 is
-     * right where all writers write into this very pipe, UINT64_MAX waits for the end.
+     * nothing comes, before it is text and its message is reported;
+     * PWK_DEFAULT_FRAME_TIMEOUT_NS by default. 0 is right where all writers write into this very
+     * pipe, UINT64_MAX waits for the end.
      */
     uint64_t frame_timeout_ns;
-    /* Reader: for how long it spins before it sleeps, up to 1 ms; 20 microseconds by default. */
+    /*
+     * Reader: for how long it spins before it sleeps, up to 1 ms; PWK_DEFAULT_SPIN_NS by default.
+     */
     uint64_t spin_ns;
     /*
      * Raw bytes that resemble the messages, for instance one of them; none by default. They are
      * copied.
      */
     pwk_bytes dictionary;
-    /* Writer: the level of zstd, from -131072 (fastest) to 22 (smallest); 3 by default. */
+    /*
+     * Writer: the level of zstd, from -131072 (fastest) to 22 (smallest); PWK_DEFAULT_ZSTD_LEVEL
+     * by default.
+     */
     int32_t level;
     /* Ordinary text may lie between the messages. */
     bool mixed;
@@ -1016,7 +1054,7 @@ typedef struct pwk_segment_options {
     size_t size;
     /*
      * How many calls can be in progress at the same time, in all clients together: 1 to 2^20, or
-     * PWK_UNSET for 256. Further callers wait in line.
+     * PWK_UNSET for PWK_DEFAULT_SLOTS. Further callers wait in line.
      */
     uint32_t slots;
     /*
@@ -1025,22 +1063,23 @@ typedef struct pwk_segment_options {
      */
     uint32_t queue;
     /*
-     * Bytes of the largest request of one part, or PWK_UNSET for 4096. A longer one goes in parts.
+     * Bytes of the largest request of one part, or PWK_UNSET for PWK_DEFAULT_REQUEST_BYTES. A longer
+     * one goes in parts.
      */
     uint32_t request_bytes;
-    /* Bytes of the largest reply of one part, or PWK_UNSET for 4096. */
+    /* Bytes of the largest reply of one part, or PWK_UNSET for PWK_DEFAULT_REPLY_BYTES. */
     uint32_t reply_bytes;
     /*
      * How many clients and servers can be attached at the same time: 1 to 65535, or PWK_UNSET for
-     * 256.
+     * PWK_DEFAULT_MEMBERS.
      */
     uint32_t members;
-    /* Permissions of the file; 0600 by default. */
+    /* Permissions of the file; PWK_DEFAULT_MODE by default. */
     uint32_t mode;
     /* Bytes of the largest segment to open; UINT64_MAX, the default, is no limit. */
     uint64_t max_bytes;
     /*
-     * For how long clients and servers spin before they park, up to 1 ms; 20 microseconds by
+     * For how long clients and servers spin before they park, up to 1 ms; PWK_DEFAULT_SPIN_NS by
      * default.
      */
     uint64_t spin_ns;
@@ -1281,7 +1320,10 @@ typedef struct pwk_client pwk_client;
 typedef struct pwk_client_options {
     /* sizeof(pwk_client_options). */
     size_t size;
-    /* Bytes of the longest message in parts that it sends or receives; 256 MiB by default. */
+    /*
+     * Bytes of the longest message in parts that it sends or receives;
+     * PWK_DEFAULT_MAX_MESSAGE by default.
+     */
     size_t max_message;
     /* How many calls may be in progress at a time; 0, the default, is no limit. */
     uint32_t max_in_flight;
@@ -1564,12 +1606,13 @@ typedef struct pwk_server_options {
     /* sizeof(pwk_server_options). */
     size_t size;
     /*
-     * Bytes of the longest message in parts that it receives or answers with; 256 MiB by default.
+     * Bytes of the longest message in parts that it receives or answers with;
+     * PWK_DEFAULT_MAX_MESSAGE by default.
      */
     size_t max_message;
     /*
-     * For how long a client may keep it waiting in the middle of a call that goes in parts; 10
-     * seconds by default.
+     * For how long a client may keep it waiting in the middle of a call that goes in parts;
+     * PWK_DEFAULT_PART_TIMEOUT_NS by default.
      */
     uint64_t part_timeout_ns;
 } pwk_server_options;
@@ -1900,7 +1943,7 @@ size_t pwk_pipe_reader_capacity(pwk_pipe_reader *reader);
 
 /*
  * Sets for how long this end's thread spins before it sleeps, while waits of late have ended
- * within that time: 20 microseconds by default, up to 1 ms, 0 for never. NULL is allowed.
+ * within that time: PWK_DEFAULT_SPIN_NS by default, up to 1 ms, 0 for never. NULL is allowed.
  */
 void pwk_pipe_reader_set_spin(pwk_pipe_reader *reader, uint64_t ns);
 

@@ -97,8 +97,8 @@
 // - `error.rs` is what every function returns.
 // - `edge.rs` is the wall: pointers, structs and descriptors of C, and panics that end there. The
 //   types of arguments (`In`, `InOut`, `Out`, `Handle`, `Lent`, `Space`, `Number`) are in it.
-// - `text.rs`, `version.rs`, `deadline.rs`, `interrupt.rs`, `bytes.rs`, `descriptor.rs`: what all
-//   rooms share.
+// - `text.rs`, `version.rs`, `deadline.rs`, `interrupt.rs`, `bytes.rs`, `descriptor.rs`,
+//   `defaults.rs`: what all rooms share.
 // - A room is a folder, with a file for each type of handle: `atomic/` has `options.rs`, `item.rs`,
 //   `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs` and
 //   `server.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
@@ -120,6 +120,7 @@ pub mod deadline;
 pub mod interrupt;
 pub mod bytes;
 pub mod descriptor;
+pub mod defaults;
 pub mod atomic;
 pub mod reqrep;
 pub mod pipe;

@@ -12,7 +12,7 @@ use crate::location::{self, Location, no_fifo};
 use crate::progress::{Progress, invite};
 use crate::streams;
 use pipework::atomic::{Options, Writer, Zstd};
-use pipework::{Deadline, ErrorKind};
+use pipework::{Deadline, ErrorKind, defaults};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -23,8 +23,6 @@ pub(crate) use args::{HELP, SendArgs};
 
 /// Bytes of standard input that are read at once.
 const BLOCK: usize = 64 << 10;
-/// The largest message that a receiver takes unless it is told otherwise.
-const LONGEST: usize = 256 << 20;
 
 /// Runs `pipework send`.
 pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
@@ -33,7 +31,7 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
         progress = progress.without_counter();
     }
     let writer = open(args)?;
-    let longest = args.max_message.unwrap_or(LONGEST);
+    let longest = args.max_message.unwrap_or(defaults::MAX_MESSAGE);
     let mut out = Outgoing { writer, burst: args.burst, timeout: args.timeout, longest, progress };
     if args.files {
         for path in &args.messages {

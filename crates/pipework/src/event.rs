@@ -10,6 +10,7 @@
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
+use crate::defaults::SLICE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interrupt::{self, Verdict};
 use crate::spin::Spin;
@@ -21,13 +22,11 @@ const PARKED: u64 = 1;
 /// The other bits count the notifications that found it set, and those that cleared it.
 const STEP: u64 = 2;
 
-/// The first slice of a wait that depends on other processes, doubled up to [`LONGEST_SLICE`]. Also
+/// The first slice of a wait that depends on other processes, doubled up to [`SLICE`]. Also
 /// the time from one tick to the next.
 pub(crate) const FIRST_SLICE: Duration = Duration::from_millis(50);
 /// The time from a check that has left work to the next: half of it is for the program then.
 const SOON: Duration = Duration::from_millis(10);
-/// How late a death is noticed, or a wake-up that died with its process.
-const LONGEST_SLICE: Duration = Duration::from_millis(250);
 
 /// How often a thread looks at a word that it cannot park on before it sleeps between two looks.
 const LOOKS: u32 = 64;
@@ -314,7 +313,7 @@ impl Wait<'_> {
                     if self.tick.is_some_and(Tick::take) {
                         check()?;
                         self.tick.inspect(|tick| tick.done());
-                        slice = Some(slice.map_or(FIRST_SLICE, |len: Duration| (2 * len).min(LONGEST_SLICE)));
+                        slice = Some(slice.map_or(FIRST_SLICE, |len: Duration| (2 * len).min(SLICE)));
                         continue;
                     }
                     let left = self.deadline.remaining();
@@ -357,7 +356,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     use super::*;
-    use crate::interrupt::{SLICE, with_hook};
+    use crate::interrupt::with_hook;
     use crate::spin::Looks;
     use crate::sys::fault::{Fault, all_met, order};
 

@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::deadline::Deadline;
+use crate::defaults::SLICE;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What becomes of a wait that was interrupted.
@@ -25,9 +26,6 @@ pub enum Verdict {
     /// It ends with [`Interrupted`](ErrorKind::Interrupted).
     Stop,
 }
-
-/// The longest time from one question to the next, in a thread that waits.
-pub(crate) const SLICE: Duration = Duration::from_millis(250);
 
 static HOOK: OnceLock<fn() -> Verdict> = OnceLock::new();
 

@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 mod error;
+pub mod defaults;
 mod clock;
 mod deadline;
 pub mod interrupt;

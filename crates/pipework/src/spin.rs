@@ -10,11 +10,9 @@
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
+use crate::defaults;
 use crate::sync::Hint;
 use crate::sys;
-
-/// The default: about the cost of parking and waking.
-pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_micros(20);
 
 /// The limit where the other side first copies a part of a message: 64 KiB take it 5 microseconds,
 /// and ten times as long where it has to ask for the memory.
@@ -96,7 +94,7 @@ impl Spin {
         if rest > 0 {
             let found = park()?;
             // The cost of parking and waking does not count as part of the wait.
-            if began.elapsed() < 2 * self.limit + DEFAULT_LIMIT {
+            if began.elapsed() < 2 * self.limit + defaults::SPIN {
                 self.remember(last, rest - 1);
             }
             return Ok(found);
@@ -217,7 +215,7 @@ mod tests {
 
     #[test]
     fn long_waits_end_the_spinning_and_short_ones_bring_it_back() {
-        let spin = spin(DEFAULT_LIMIT);
+        let spin = spin(defaults::SPIN);
         let (mut looks, mut waited) = (0, 0);
         let mut wait = |park_us| {
             let park = || {

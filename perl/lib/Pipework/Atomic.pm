@@ -12,15 +12,12 @@ use Scalar::Util ();
 our $VERSION = $Pipework::VERSION;
 Pipework::accept_versions(__PACKAGE__, '0.027');
 
-# PIPE_BUF is a constant, too; the compiled half has it.
+# PIPE_BUF is a constant, too; the compiled half has it, and the defaults.
 use constant {
     HAVE_IO_SELECT => 1,
     IS_WIN32 => 0,
     IN_BUFFER_SIZE => 'in_buffer_size',
 };
-
-my $DEFAULT_LEVEL = 3;
-my $DEFAULT_READ_SIZE = 65_536;
 
 # ------------------------------------------------------------------------------ constructors
 
@@ -102,7 +99,7 @@ sub read_size {
     my ($self, $bytes) = @_;
     _check($self);
     _set_read_size($self, $self->{read_size} = $bytes) if $bytes;
-    return $self->{read_size} || $DEFAULT_READ_SIZE;
+    return $self->{read_size} || _DEFAULT_READ_SIZE();
 }
 
 sub set_exact {
@@ -393,7 +390,7 @@ sub _compress {
 
 sub _compress_with {
     my ($self, $dictionary) = @_;
-    my $level = $self->{compression_level} // $DEFAULT_LEVEL;
+    my $level = $self->{compression_level} // _DEFAULT_LEVEL();
     return _set_zstd($self, $level, $dictionary, $self->{accept_unchecked});
 }
 

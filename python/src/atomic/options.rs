@@ -5,6 +5,7 @@ use std::path::{PathBuf, absolute};
 use std::time::Duration;
 
 use pipework::atomic::{self, Options};
+use pipework::defaults;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyTuple};
@@ -30,7 +31,7 @@ pub(crate) struct Zstd(atomic::Zstd);
 #[pymethods]
 impl Zstd {
     #[new]
-    #[pyo3(signature = (level=Level(3), dictionary=None, accept_unchecked=false), text_signature = "(level=3, dictionary=None, accept_unchecked=false)")]
+    #[pyo3(signature = (level=Level(defaults::ZSTD_LEVEL), dictionary=None, accept_unchecked=false), text_signature = "(level=3, dictionary=None, accept_unchecked=false)")]
     fn new(level: Level, dictionary: Option<Bytes<'_, '_>>, accept_unchecked: bool) -> Zstd {
         let zstd = atomic::Zstd::new().with_level(level.0).accept_unchecked(accept_unchecked);
         Zstd(match dictionary {

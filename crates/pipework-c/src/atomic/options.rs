@@ -7,6 +7,10 @@ use std::time::Duration;
 use pipework::atomic::{self, End, Zstd};
 
 use crate::bytes::pwk_bytes;
+use crate::defaults::{
+    PWK_DEFAULT_FRAME_TIMEOUT_NS, PWK_DEFAULT_MAX_MESSAGE, PWK_DEFAULT_MAX_PENDING, PWK_DEFAULT_READ_SIZE,
+    PWK_DEFAULT_SPIN_NS, PWK_DEFAULT_ZSTD_LEVEL,
+};
 use crate::edge::{Growing, Lent, Name, Number, Options, Out, Space, Truth, done, get, put, run};
 use crate::error::{Result, pwk_error, pwk_status};
 
@@ -18,26 +22,29 @@ pub struct pwk_atomic_options {
     /// sizeof(pwk_atomic_options).
     pub size: usize,
     /// Reader: bytes of the largest message, compressed or not, and of the longest line that is
-    /// given out in one piece; 256 MiB by default.
+    /// given out in one piece; PWK_DEFAULT_MAX_MESSAGE by default.
     pub max_message: usize,
     /// Reader: bytes of all unfinished messages together. Past it, the one that waited longest is
     /// given up and reported. 0, the default, is 8 times max_message, and at least 1 GiB.
     pub max_unfinished: usize,
-    /// Reader: how many bytes one read asks for, from 1 to 16 MiB; 64 KiB by default.
+    /// Reader: how many bytes one read asks for, from 1 to 16 MiB; PWK_DEFAULT_READ_SIZE by
+    /// default.
     pub read_size: usize,
-    /// Writer: how many bytes may be pending before pwk_atomic_writer_try_send takes no more; 1 MiB
-    /// by default.
+    /// Writer: how many bytes may be pending before pwk_atomic_writer_try_send takes no more;
+    /// PWK_DEFAULT_MAX_PENDING by default.
     pub max_pending: usize,
     /// Mixed reader, not strict: for how long the rest of a part that has begun is waited for while
-    /// nothing comes, before it is text and its message is reported; 5 seconds by default. 0 is
-    /// right where all writers write into this very pipe, UINT64_MAX waits for the end.
+    /// nothing comes, before it is text and its message is reported;
+    /// PWK_DEFAULT_FRAME_TIMEOUT_NS by default. 0 is right where all writers write into this very
+    /// pipe, UINT64_MAX waits for the end.
     pub frame_timeout_ns: u64,
-    /// Reader: for how long it spins before it sleeps, up to 1 ms; 20 microseconds by default.
+    /// Reader: for how long it spins before it sleeps, up to 1 ms; PWK_DEFAULT_SPIN_NS by default.
     pub spin_ns: u64,
     /// Raw bytes that resemble the messages, for instance one of them; none by default. They are
     /// copied.
     pub dictionary: pwk_bytes,
-    /// Writer: the level of zstd, from -131072 (fastest) to 22 (smallest); 3 by default.
+    /// Writer: the level of zstd, from -131072 (fastest) to 22 (smallest); PWK_DEFAULT_ZSTD_LEVEL
+    /// by default.
     pub level: i32,
     /// Ordinary text may lie between the messages.
     pub mixed: Truth,
@@ -109,14 +116,14 @@ unsafe impl Growing for pwk_atomic_options {}
 unsafe impl Options for pwk_atomic_options {
     const DEFAULT: pwk_atomic_options = pwk_atomic_options {
         size: size_of::<pwk_atomic_options>(),
-        max_message: 256 << 20,
+        max_message: PWK_DEFAULT_MAX_MESSAGE,
         max_unfinished: 0,
-        read_size: 64 << 10,
-        max_pending: 1 << 20,
-        frame_timeout_ns: 5_000_000_000,
-        spin_ns: 20_000,
+        read_size: PWK_DEFAULT_READ_SIZE,
+        max_pending: PWK_DEFAULT_MAX_PENDING,
+        frame_timeout_ns: PWK_DEFAULT_FRAME_TIMEOUT_NS,
+        spin_ns: PWK_DEFAULT_SPIN_NS,
         dictionary: pwk_bytes::NONE,
-        level: 3,
+        level: PWK_DEFAULT_ZSTD_LEVEL,
         mixed: Truth::of(false),
         compress: Truth::of(false),
         accept_unchecked: Truth::of(false),

@@ -173,7 +173,7 @@ pub extern "C" fn pwk_pipe_reader_capacity(reader: In<'_, pwk_pipe_reader>) -> u
 }
 
 /// Sets for how long this end's thread spins before it sleeps, while waits of late have ended
-/// within that time: 20 microseconds by default, up to 1 ms, 0 for never. NULL is allowed.
+/// within that time: PWK_DEFAULT_SPIN_NS by default, up to 1 ms, 0 for never. NULL is allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_pipe_reader_set_spin(reader: InOut<'_, pwk_pipe_reader>, ns: u64) {
     get((), || reader.into_iter().for_each(|reader| reader.0.set_spin(Duration::from_nanos(ns))));

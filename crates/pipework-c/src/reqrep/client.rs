@@ -3,11 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::IntoRawFd;
 
-use pipework::reqrep::{CallError, Client, ClientOptions, DEFAULT_MAX_MESSAGE, Message, Reply, Ticket};
+use pipework::reqrep::{CallError, Client, ClientOptions, Message, Reply, Ticket};
 
 use super::segment::pwk_segment;
 use crate::bytes::{pwk_buffer, pwk_bytes};
 use crate::deadline::{at, pwk_deadline};
+use crate::defaults::PWK_DEFAULT_MAX_MESSAGE;
 use crate::edge::{
     Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, Truth, done, free, get, hand_out,
     or_would_block, put, run,
@@ -28,7 +29,8 @@ pub struct pwk_client {
 pub struct pwk_client_options {
     /// sizeof(pwk_client_options).
     pub size: usize,
-    /// Bytes of the longest message in parts that it sends or receives; 256 MiB by default.
+    /// Bytes of the longest message in parts that it sends or receives;
+    /// PWK_DEFAULT_MAX_MESSAGE by default.
     pub max_message: usize,
     /// How many calls may be in progress at a time; 0, the default, is no limit.
     pub max_in_flight: u32,
@@ -546,7 +548,7 @@ unsafe impl Growing for pwk_client_options {}
 unsafe impl Options for pwk_client_options {
     const DEFAULT: pwk_client_options = pwk_client_options {
         size: size_of::<pwk_client_options>(),
-        max_message: DEFAULT_MAX_MESSAGE,
+        max_message: PWK_DEFAULT_MAX_MESSAGE,
         max_in_flight: 0,
         redeliveries: 0,
         needs_server: Truth::of(false),

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use pipework::reqrep::{self, Audit, Geometry, Member, Role, Segment, Stats};
 
+use crate::defaults::{PWK_DEFAULT_MODE, PWK_DEFAULT_SPIN_NS};
 use crate::descriptor::{Passed, pwk_fd_how};
 use crate::edge::{
     Growing, Handle, In, Lent, Name, Number, Options, Out, Space, Truth, done, free, get, hand_out, put, run,
@@ -32,23 +33,24 @@ pub struct pwk_segment_options {
     /// sizeof(pwk_segment_options).
     pub size: usize,
     /// How many calls can be in progress at the same time, in all clients together: 1 to 2^20, or
-    /// PWK_UNSET for 256. Further callers wait in line.
+    /// PWK_UNSET for PWK_DEFAULT_SLOTS. Further callers wait in line.
     pub slots: u32,
     /// How many entries the queue of waiting requests has, cancelled ones included, or PWK_UNSET
     /// for twice the slots, which is enough.
     pub queue: u32,
-    /// Bytes of the largest request of one part, or PWK_UNSET for 4096. A longer one goes in parts.
+    /// Bytes of the largest request of one part, or PWK_UNSET for PWK_DEFAULT_REQUEST_BYTES. A longer
+    /// one goes in parts.
     pub request_bytes: u32,
-    /// Bytes of the largest reply of one part, or PWK_UNSET for 4096.
+    /// Bytes of the largest reply of one part, or PWK_UNSET for PWK_DEFAULT_REPLY_BYTES.
     pub reply_bytes: u32,
     /// How many clients and servers can be attached at the same time: 1 to 65535, or PWK_UNSET for
-    /// 256.
+    /// PWK_DEFAULT_MEMBERS.
     pub members: u32,
-    /// Permissions of the file; 0600 by default.
+    /// Permissions of the file; PWK_DEFAULT_MODE by default.
     pub mode: u32,
     /// Bytes of the largest segment to open; UINT64_MAX, the default, is no limit.
     pub max_bytes: u64,
-    /// For how long clients and servers spin before they park, up to 1 ms; 20 microseconds by
+    /// For how long clients and servers spin before they park, up to 1 ms; PWK_DEFAULT_SPIN_NS by
     /// default.
     pub spin_ns: u64,
     /// Memory for payloads is taken when they are first written, and not all at once.
@@ -399,9 +401,9 @@ unsafe impl Options for pwk_segment_options {
         request_bytes: PWK_UNSET,
         reply_bytes: PWK_UNSET,
         members: PWK_UNSET,
-        mode: 0o600,
+        mode: PWK_DEFAULT_MODE,
         max_bytes: u64::MAX,
-        spin_ns: 20_000,
+        spin_ns: PWK_DEFAULT_SPIN_NS,
         sparse: Truth::of(false),
         any_owner: Truth::of(false),
     };

@@ -6,14 +6,13 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{
-    DEFAULT_MAX_MESSAGE, DEFAULT_PART_TIMEOUT, Kept, Request, Server, ServerOptions, Ticket,
-};
+use pipework::reqrep::{Kept, Request, Server, ServerOptions, Ticket};
 
 use super::client::message;
 use super::segment::pwk_segment;
 use crate::bytes::pwk_buffer;
 use crate::deadline::{at, pwk_deadline};
+use crate::defaults::{PWK_DEFAULT_MAX_MESSAGE, PWK_DEFAULT_PART_TIMEOUT_NS};
 use crate::edge::{
     Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, Truth, free, get, hand_out, or_would_block,
     put, run,
@@ -55,10 +54,11 @@ pub struct pwk_request {
 pub struct pwk_server_options {
     /// sizeof(pwk_server_options).
     pub size: usize,
-    /// Bytes of the longest message in parts that it receives or answers with; 256 MiB by default.
+    /// Bytes of the longest message in parts that it receives or answers with;
+    /// PWK_DEFAULT_MAX_MESSAGE by default.
     pub max_message: usize,
-    /// For how long a client may keep it waiting in the middle of a call that goes in parts; 10
-    /// seconds by default.
+    /// For how long a client may keep it waiting in the middle of a call that goes in parts;
+    /// PWK_DEFAULT_PART_TIMEOUT_NS by default.
     pub part_timeout_ns: u64,
 }
 
@@ -471,8 +471,8 @@ unsafe impl Growing for pwk_server_options {}
 unsafe impl Options for pwk_server_options {
     const DEFAULT: pwk_server_options = pwk_server_options {
         size: size_of::<pwk_server_options>(),
-        max_message: DEFAULT_MAX_MESSAGE,
-        part_timeout_ns: DEFAULT_PART_TIMEOUT.as_nanos() as u64,
+        max_message: PWK_DEFAULT_MAX_MESSAGE,
+        part_timeout_ns: PWK_DEFAULT_PART_TIMEOUT_NS,
     };
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use pipework::defaults;
 use syn::{
     Attribute, Expr, Fields, FnArg, GenericArgument, Item, Meta, Pat, PathArguments, PointerMutability,
     ReturnType, Type, Visibility,
@@ -247,15 +248,35 @@ fn value(expression: &Expr) -> String {
                 ["u32", "MAX"] => "UINT32_MAX".into(),
                 ["u64", "MAX"] => "UINT64_MAX".into(),
                 ["i64", "MAX"] => "INT64_MAX".into(),
+                ["defaults", name] => default(name),
                 _ => panic!("`{}` means nothing to C", names.join("::")),
             }
         }
-        Expr::Call(_) => "NULL".into(),
+        Expr::Call(call) => call.args.first().map_or("NULL".into(), value),
         Expr::Struct(literal) => {
             let values: Vec<String> = literal.fields.iter().map(|field| value(&field.expr)).collect();
             format!("{{{}}}", values.join(", "))
         }
         _ => panic!("a value that means nothing to C"),
+    }
+}
+
+/// A default of the core as C writes it; times in nanoseconds.
+fn default(name: &str) -> String {
+    match name {
+        "SLOTS" => defaults::SLOTS.to_string(),
+        "REQUEST_BYTES" => defaults::REQUEST_BYTES.to_string(),
+        "REPLY_BYTES" => defaults::REPLY_BYTES.to_string(),
+        "MEMBERS" => defaults::MEMBERS.to_string(),
+        "MODE" => format!("0{:o}", defaults::MODE),
+        "MAX_MESSAGE" => defaults::MAX_MESSAGE.to_string(),
+        "PART_TIMEOUT" => defaults::PART_TIMEOUT.as_nanos().to_string(),
+        "SPIN" => defaults::SPIN.as_nanos().to_string(),
+        "READ_SIZE" => defaults::READ_SIZE.to_string(),
+        "MAX_PENDING" => defaults::MAX_PENDING.to_string(),
+        "FRAME_TIMEOUT" => defaults::FRAME_TIMEOUT.as_nanos().to_string(),
+        "ZSTD_LEVEL" => defaults::ZSTD_LEVEL.to_string(),
+        _ => panic!("the core has no default `{name}`"),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::progress::say;
 use crate::sys::{self, Signals};
 use crate::words;
 use pipework::reqrep::{Request, Server};
-use pipework::{Deadline, ErrorKind};
+use pipework::{Deadline, ErrorKind, defaults};
 use rustix::event::{PollFd, PollFlags};
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
@@ -77,7 +77,7 @@ impl<'a> Service<'a> {
     pub(super) fn longest(&self) -> usize {
         // The library holds what fits into a slot against no limit.
         let slot = self.server.segment().geometry().reply_bytes as usize;
-        self.args.max_message.unwrap_or(slot.max(256 << 20))
+        self.args.max_message.unwrap_or(slot.max(defaults::MAX_MESSAGE))
     }
 
     /// A request that waits, if any; `None` also when no more are taken.

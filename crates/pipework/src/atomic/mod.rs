@@ -53,10 +53,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::deadline::Deadline;
+use crate::defaults;
 use crate::error::Result;
 use crate::fd::{Held, PipeEnd};
 use crate::interrupt;
-use crate::spin::{self, Looks, Spin};
+use crate::spin::{Looks, Spin};
 use crate::sys::{self, Access, Errno, Open};
 
 pub use self::item::{Burst, Item, Limit, Line, Message, Torn, WriterKey};
@@ -127,10 +128,6 @@ const AT_ONCE: usize = 8;
 /// Many writers with small messages need no more.
 const LEAST_UNFINISHED: usize = 1 << 30;
 
-/// Long enough for a relay that a busy machine lets wait, or whose network sends again (after 1 s,
-/// then 2 s), and short enough for whoever looks at text.
-const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
-
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -139,13 +136,13 @@ impl Default for Options {
             bursts: true,
             zstd: None,
             keep_compressed: false,
-            max_message: 256 << 20,
+            max_message: defaults::MAX_MESSAGE,
             max_unfinished: None,
-            read_size: reader::DEFAULT_READ_SIZE,
-            frame_timeout: FRAME_TIMEOUT,
-            max_pending: 1 << 20,
+            read_size: defaults::READ_SIZE,
+            frame_timeout: defaults::FRAME_TIMEOUT,
+            max_pending: defaults::MAX_PENDING,
             or_print: false,
-            spin: spin::DEFAULT_LIMIT,
+            spin: defaults::SPIN,
         }
     }
 }

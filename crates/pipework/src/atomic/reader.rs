@@ -16,6 +16,7 @@ use super::source::{OP, Source};
 use super::unpacker::Unpacker;
 use super::zstd::Zstd;
 use crate::deadline::Deadline;
+use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
 use crate::interrupt;
@@ -338,7 +339,7 @@ impl Reader {
 
     /// Bytes that one read asks for.
     pub fn read_size(&self) -> usize {
-        self.look(DEFAULT_READ_SIZE, |source| source.read_size)
+        self.look(defaults::READ_SIZE, |source| source.read_size)
     }
 
     /// Sets how many bytes one read asks for: from 1 to 16 MiB. Where a writer's end has `O_DIRECT`,
@@ -573,9 +574,6 @@ impl Clones {
         }
     }
 }
-
-/// What a pipe holds unless it was resized.
-pub(super) const DEFAULT_READ_SIZE: usize = 64 << 10;
 
 /// Bytes of the largest [`read_size`](super::Options::read_size). More gains nothing, for no pipe
 /// holds more at once unless its owner is privileged.

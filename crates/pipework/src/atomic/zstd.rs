@@ -10,6 +10,7 @@ use std::sync::Arc;
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::item::{Limit, Unfit};
+use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How to compress. Both ends of a pipe must agree on whether, and on the dictionary; the level is
@@ -23,7 +24,7 @@ pub struct Zstd {
 
 impl Default for Zstd {
     fn default() -> Zstd {
-        Zstd { level: zstd_safe::CLEVEL_DEFAULT, dictionary: None, unchecked: false }
+        Zstd { level: defaults::ZSTD_LEVEL, dictionary: None, unchecked: false }
     }
 }
 

@@ -16,9 +16,10 @@ use std::time::Duration;
 use super::bell::Bell;
 use super::ring::{self, FILLED, FREE, Window};
 use crate::deadline::Deadline;
+use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
-use crate::spin::{self, Looks, Spin};
+use crate::spin::{Looks, Spin};
 use crate::sync::{AtomicU32, Ordering, Reach, has_fence_heavy};
 
 pub(super) struct Endpoint<const SIDE: bool> {
@@ -68,7 +69,7 @@ pub(super) fn endpoints(capacity: usize, op: &'static str) -> Result<(Endpoint<F
 
 impl<const SIDE: bool> Endpoint<SIDE> {
     fn new(window: Window<SIDE>, ends: Arc<Ends>, made_in_panic: Option<ThreadId>) -> Endpoint<SIDE> {
-        let spin = Spin::new(spin::DEFAULT_LIMIT, Looks::Load);
+        let spin = Spin::new(defaults::SPIN, Looks::Load);
         Endpoint { window, ends, spin, turn: 0, must_finish: false, made_in_panic }
     }
 

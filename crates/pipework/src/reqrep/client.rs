@@ -10,12 +10,13 @@ use super::reply::{Answer, CallError, Reply};
 use super::segment::Segment;
 use super::shm::call::Standing;
 use super::shm::mapping::{Role, Shared};
-use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message};
+use super::shm::payload::Message;
 use super::shm::slot::{Slot, SlotWord};
 use super::shm::ticket::Ticket;
 use super::shm::word::MAX_REDELIVERIES;
 use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
+use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{Hint, Ordering, Reach};
 
@@ -97,12 +98,12 @@ pub struct ClientOptions {
 impl Default for ClientOptions {
     fn default() -> ClientOptions {
         let terms = Terms { redeliveries: 0, needs_server: false };
-        ClientOptions { terms, max_message: DEFAULT_MAX_MESSAGE, max_in_flight: 0 }
+        ClientOptions { terms, max_message: defaults::MAX_MESSAGE, max_in_flight: 0 }
     }
 }
 
 impl ClientOptions {
-    /// No redelivery, calls wait for a server, messages of up to [`DEFAULT_MAX_MESSAGE`] bytes, any
+    /// No redelivery, calls wait for a server, messages of up to [`defaults::MAX_MESSAGE`] bytes, any
     /// number of calls in progress.
     pub fn new() -> ClientOptions {
         ClientOptions::default()
@@ -126,7 +127,7 @@ impl ClientOptions {
     }
 
     /// Bytes of the longest message in parts that the client sends or receives. The default is
-    /// [`DEFAULT_MAX_MESSAGE`]. Received parts are kept in this process: the memory grows with what
+    /// [`defaults::MAX_MESSAGE`]. Received parts are kept in this process: the memory grows with what
     /// comes, up to this. A longer request is `TooLong`, and so is a longer reply, whose call is
     /// cancelled. A message that fits into a slot is never too long.
     pub fn max_message(self, bytes: usize) -> ClientOptions {

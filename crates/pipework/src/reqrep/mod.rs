@@ -83,10 +83,10 @@ pub use segment::{Audit, Call, Member, Segment, Stage, Stats};
 #[doc(hidden)]
 pub use sending::Calling;
 pub use server::{Requests, Server};
-pub use serving::{DEFAULT_PART_TIMEOUT, ServerOptions};
+pub use serving::ServerOptions;
 pub use shm::layout::{Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use shm::mapping::Role;
-pub use shm::payload::{DEFAULT_MAX_MESSAGE, Message, Space};
+pub use shm::payload::{Message, Space};
 pub use shm::ticket::Ticket;
 pub use shm::word::MAX_REDELIVERIES;
 #[doc(hidden)]

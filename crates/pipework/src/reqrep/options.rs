@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::segment::Segment;
 use super::shm::layout::Geometry;
 use super::shm::mapping::{Checks, Making, Shared, TOO_SHORT};
+use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
-use crate::spin;
 use crate::sys::{self, Errno};
 
 /// How to make or open a segment. A segment that is opened has its sizes already: those that are
@@ -36,17 +36,16 @@ impl Default for Options {
             reply_bytes: None,
             members: None,
             max_bytes: u64::MAX,
-            mode: 0o600,
+            mode: defaults::MODE,
             sparse: false,
             any_owner: false,
-            spin: spin::DEFAULT_LIMIT,
+            spin: defaults::SPIN,
         }
     }
 }
 
 impl Options {
-    /// 256 slots, requests and replies of up to 4096 bytes, 256 members, mode 0600: 2 MiB and a
-    /// little.
+    /// The [`defaults`]: a segment of 2 MiB and a little.
     pub fn new() -> Options {
         Options::default()
     }
@@ -217,13 +216,13 @@ impl Options {
     }
 
     fn making(&self) -> Making {
-        let slots = self.slots.unwrap_or(256);
+        let slots = self.slots.unwrap_or(defaults::SLOTS);
         let geometry = Geometry {
             slots,
             queue: self.cells(slots),
-            request_bytes: self.request_bytes.unwrap_or(4096),
-            reply_bytes: self.reply_bytes.unwrap_or(4096),
-            members: self.members.unwrap_or(256),
+            request_bytes: self.request_bytes.unwrap_or(defaults::REQUEST_BYTES),
+            reply_bytes: self.reply_bytes.unwrap_or(defaults::REPLY_BYTES),
+            members: self.members.unwrap_or(defaults::MEMBERS),
         };
         Making { geometry, mode: self.mode, sparse: self.sparse }
     }

@@ -8,11 +8,12 @@ use super::liveness::Liveness;
 use super::segment::Segment;
 use super::shm::mapping::{Role, Shared, count};
 use super::shm::member::{Attached, Membership};
-use super::shm::payload::{DEFAULT_MAX_MESSAGE, Message};
+use super::shm::payload::Message;
 use super::shm::slot::{Holding, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
+use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
@@ -41,10 +42,6 @@ struct Inner {
     options: ServerOptions,
 }
 
-/// How long a client may keep a server waiting in the middle of a call, if the server does not say
-/// otherwise.
-pub const DEFAULT_PART_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// What a server accepts. It is given [when the server is made](super::Segment::server_with), and
 /// holds for all of its clones.
 #[derive(Clone, Debug)]
@@ -57,21 +54,21 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
-            max_message: DEFAULT_MAX_MESSAGE,
-            part_timeout: DEFAULT_PART_TIMEOUT,
+            max_message: defaults::MAX_MESSAGE,
+            part_timeout: defaults::PART_TIMEOUT,
             reads_later: false,
         }
     }
 }
 
 impl ServerOptions {
-    /// Messages of up to [`DEFAULT_MAX_MESSAGE`] bytes, [`DEFAULT_PART_TIMEOUT`] for each part.
+    /// Messages of up to [`defaults::MAX_MESSAGE`] bytes, [`defaults::PART_TIMEOUT`] for each part.
     pub fn new() -> ServerOptions {
         ServerOptions::default()
     }
 
     /// Bytes of the longest message in parts that the server receives or answers with. The default
-    /// is [`DEFAULT_MAX_MESSAGE`]. A message that fits into a slot is never too long. Received parts
+    /// is [`defaults::MAX_MESSAGE`]. A message that fits into a slot is never too long. Received parts
     /// are kept in this process: the memory grows with what comes, up to this. A longer request
     /// fails at its client, and a longer reply is `TooLong`.
     ///
@@ -85,7 +82,7 @@ impl ServerOptions {
 
     /// For how long a client may keep the server waiting in the middle of a call that goes in
     /// parts: until it has written the next part of its request, or taken a part of its reply. Then
-    /// the call fails. The default is [`DEFAULT_PART_TIMEOUT`].
+    /// the call fails. The default is [`defaults::PART_TIMEOUT`].
     pub fn part_timeout(self, time: Duration) -> ServerOptions {
         ServerOptions { part_timeout: time, ..self }
     }

@@ -11,9 +11,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
 use crate::sys::Errno;
 
-/// Bytes of the longest message in parts, if a client or server does not say otherwise: 256 MiB.
-pub const DEFAULT_MAX_MESSAGE: usize = 256 << 20;
-
 impl Shared {
     /// Writes a request to its slot, or a reply. `Os` with ENOSPC if there is no page for it,
     /// `Corrupt` if one of the segment's was lost: nobody else could read what was written there.

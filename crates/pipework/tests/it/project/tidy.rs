@@ -19,8 +19,9 @@ mod book;
 
 /// The modules of the core in reading order: each may use those before it, rooms only where
 /// `ROOM_STANDS_ON` says so.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "error",
+    "defaults",
     "clock",
     "deadline",
     "interrupt",
@@ -102,10 +103,10 @@ const PYTHON: &str = "python/src/";
 /// A line number, counted from 1, and what to do about it.
 type Fault = (usize, String);
 
-struct File {
+pub(super) struct File {
     /// From the root of the project, with `/` between its parts.
-    path: String,
-    text: String,
+    pub(super) path: String,
+    pub(super) text: String,
 }
 
 impl File {
@@ -167,7 +168,7 @@ fn read(path: &str) -> String {
 
 /// Every text file of the project. Left out: what cargo, Python, Perl or the fuzzer built, and what
 /// is hidden, but for CI.
-fn tree() -> Vec<File> {
+pub(super) fn tree() -> Vec<File> {
     fn walk(folder: &Path, path: &str, files: &mut Vec<File>) {
         let found = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in found.map(|entry| entry.expect("a folder can be read to its end")) {

@@ -1,0 +1,35 @@
+//! What holds where a program does not say otherwise.
+//!
+//! Every binding, help text and page takes a default from here, or a test compares it with the
+//! constant.
+
+use std::time::Duration;
+
+/// Calls of a segment that can be in progress at the same time.
+pub const SLOTS: u32 = 256;
+/// Bytes of a slot for a request. A longer request goes in parts.
+pub const REQUEST_BYTES: u32 = 4096;
+/// Bytes of a slot for a reply. A longer reply goes in parts.
+pub const REPLY_BYTES: u32 = 4096;
+/// Clients and servers that can be attached to a segment at the same time.
+pub const MEMBERS: u32 = 256;
+/// Permissions of the file of a segment.
+pub const MODE: u32 = 0o600;
+/// Bytes of the longest message, request or reply: 256 MiB.
+pub const MAX_MESSAGE: usize = 256 << 20;
+/// How long a client may keep a server waiting in the middle of a call that goes in parts.
+pub const PART_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a wait spins before it parks: about the cost of parking and waking.
+pub const SPIN: Duration = Duration::from_micros(20);
+/// The longest time in which a thread that waits does not look whether a process has died, and does
+/// not ask the [interrupt hook](crate::interrupt).
+pub const SLICE: Duration = Duration::from_millis(250);
+/// Bytes that a reader of messages asks for at once: what a pipe holds unless it was resized.
+pub const READ_SIZE: usize = 64 << 10;
+/// Bytes that may be pending in a writer of messages before `try_send` refuses more.
+pub const MAX_PENDING: usize = 1 << 20;
+/// How long a reader of mixed mode waits for the rest of a frame while no byte comes: long enough
+/// for a relay on a busy machine or a network that sends again (after 1 s, then 2 s).
+pub const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
+/// The level of zstd.
+pub const ZSTD_LEVEL: i32 = 3;

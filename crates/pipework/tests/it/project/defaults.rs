@@ -1,0 +1,143 @@
+//! Pages, help texts and signatures that name a default, compared with the constants of
+//! `pipework::defaults`.
+
+use std::time::Duration;
+
+use pipework::defaults::{
+    FRAME_TIMEOUT, MAX_MESSAGE, MAX_PENDING, MEMBERS, MODE, PART_TIMEOUT, READ_SIZE, REPLY_BYTES,
+    REQUEST_BYTES, SLICE, SLOTS, SPIN, ZSTD_LEVEL,
+};
+
+use super::tidy::tree;
+
+/// Every sentence that names a default names that of the core, and each of the table is there.
+#[test]
+fn pages_and_help_name_the_defaults_of_the_core() {
+    let is_test = |path: &str| path.contains("tests/") || path.starts_with("perl/t/");
+    let pages: Vec<_> = tree()
+        .into_iter()
+        .filter(|file| !is_test(&file.path))
+        .map(|file| (file.path, joined(&file.text)))
+        .collect();
+    let mut faults = vec![];
+    for (before, value) in sentences() {
+        let mut is_there = false;
+        for (path, text) in &pages {
+            for after in text.split(before).skip(1) {
+                let said = words(after, value.split(' ').count());
+                if said.starts_with(|c: char| c.is_ascii_digit()) {
+                    is_there = true;
+                    if said != value {
+                        faults.push(format!("{path}: `{before}{said}`: the default is {value}"));
+                    }
+                }
+            }
+        }
+        if !is_there {
+            faults.push(format!("no page says `{before}{value}`: take the row out of the table"));
+        }
+    }
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+/// The text without line ends and without what marks a comment.
+fn joined(text: &str) -> String {
+    let lines = text.lines().map(|line| line.trim_start().trim_start_matches(['/', '!', '*']).trim());
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+/// So many words, without the punctuation behind them.
+fn words(text: &str, count: usize) -> String {
+    let words: Vec<_> = text.split(' ').take(count).collect();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_ .".contains(c);
+    let all = words.join(" ");
+    all[..all.find(|c| !is_part(c)).unwrap_or(all.len())].trim_end_matches('.').into()
+}
+
+/// What stands before a default, and how the default is written there.
+fn sentences() -> Vec<(&'static str, String)> {
+    let mebibytes = |bytes: usize| format!("{} MiB", bytes >> 20);
+    let short = format!("{}M", MAX_MESSAGE >> 20);
+    let in_full = |time: Duration| format!("{:?}", time.as_secs_f64());
+    let seconds = |time: Duration| time.as_secs().to_string();
+    let within = format!("{} ms", SLICE.as_millis());
+    let mut all = vec![
+        ("| slots of a segment | ", SLOTS.to_string()),
+        ("as it is usually made, with ", SLOTS.to_string()),
+        ("in progress at the same time (default ", SLOTS.to_string()),
+        ("in all clients together; 1 to 2**20. Default ", SLOTS.to_string()),
+        ("for requests and replies of ", REQUEST_BYTES.to_string()),
+        ("request; a longer one goes in parts (default ", REQUEST_BYTES.to_string()),
+        ("and is not redelivered. Default ", REQUEST_BYTES.to_string()),
+        ("reply; a longer one goes in parts (default ", REPLY_BYTES.to_string()),
+        ("which is slower. Default ", REPLY_BYTES.to_string()),
+        ("| members of a segment | ", MEMBERS.to_string()),
+        ("attached at the same time (default ", MEMBERS.to_string()),
+        ("attached at the same time; 1 to 65535. Default ", MEMBERS.to_string()),
+        ("as chmod takes them (default ", format!("{MODE:o}")),
+        ("A segment is made with mode ", format!("0{MODE:o}")),
+        ("trusted not to disturb. Default ", format!("0o{MODE:o}")),
+        ("| a message | ", mebibytes(MAX_MESSAGE)),
+        ("up to `max_message` (", mebibytes(MAX_MESSAGE)),
+        ("`max_message` of the ends (", mebibytes(MAX_MESSAGE)),
+        ("memory allows | `max_message`, ", mebibytes(MAX_MESSAGE)),
+        ("in one piece. Default ", mebibytes(MAX_MESSAGE)),
+        ("comes in one piece: ", mebibytes(MAX_MESSAGE)),
+        ("request, reply or part, in bytes (default ", mebibytes(MAX_MESSAGE)),
+        ("largest message, in bytes (default ", mebibytes(MAX_MESSAGE)),
+        ("Bytes of the longest message, request or reply: ", mebibytes(MAX_MESSAGE)),
+        ("e.g. 64K, 10M or 1G (default ", short.clone()),
+        ("So what is larger than ", short),
+        ("keep_compressed=False, \\ max_message=", MAX_MESSAGE.to_string()),
+        ("max_in_flight=0, max_message=", MAX_MESSAGE.to_string()),
+        ("Server(segment, max_message=", MAX_MESSAGE.to_string()),
+        ("max_message: int = ", MAX_MESSAGE.to_string()),
+        ("max_unfinished=None, read_size=", READ_SIZE.to_string()),
+        ("asks for: up to 16 MiB, ", READ_SIZE.to_string()),
+        ("asks for, from 1 to 16 MiB. Default ", format!("{} KiB", READ_SIZE >> 10)),
+        ("before `try_send` takes no more. Default ", mebibytes(MAX_PENDING)),
+        ("while the pipe is full | ", mebibytes(MAX_PENDING)),
+        ("\\ max_pending=", MAX_PENDING.to_string()),
+        ("reported as `Torn`. Default ", format!("{} s", FRAME_TIMEOUT.as_secs())),
+        ("stop for a while. Default ", seconds(FRAME_TIMEOUT)),
+        ("while no byte comes (default ", seconds(FRAME_TIMEOUT)),
+        ("read_size=65536, frame_timeout=", in_full(FRAME_TIMEOUT)),
+        (
+            "a part of a long request, or to take one of a reply #[arg(long, value_name = \"SECS\", default_value = \"",
+            seconds(PART_TIMEOUT),
+        ),
+        ("max_message=268435456, part_timeout=", in_full(PART_TIMEOUT)),
+        ("part_timeout: float = ", in_full(PART_TIMEOUT)),
+        ("At most 1 ms. Default ", format!("{} microseconds", SPIN.as_micros())),
+        ("Then it spins for up to ", format!("{} microseconds", SPIN.as_micros())),
+        ("At most 0.001. Default ", format!("{:.5}", SPIN.as_secs_f64())),
+        ("up to a millisecond, ", format!("{:.5}", SPIN.as_secs_f64())),
+        ("or_print=False, spin=", "2e-05".into()),
+        ("any_owner=False, spin=", "2e-05".into()),
+        ("to 22 (smallest), ", ZSTD_LEVEL.to_string()),
+        ("text_signature = \"(level=", ZSTD_LEVEL.to_string()),
+        ("at most once in ", within.clone()),
+        ("has run, and every ", within.clone()),
+        ("of 50 ms, doubled to ", within.clone()),
+    ];
+    let deaths = [
+        "It is noticed within ",
+        " death is noticed within ",
+        "has the request is noticed within ",
+        "death of a server is noticed within ",
+        "noticed (within ",
+        "it is within ",
+        "`PeerDied` within ",
+        "PWK_PEER_DIED within ",
+        "undef within ",
+        "callers within ",
+        "reported within ",
+        "is reported | within ",
+        "`TimedOut`, within ",
+        "its server within ",
+        "error within ",
+        "leaves it, within ",
+    ];
+    all.extend(deaths.map(|before| (before, within.clone())));
+    all
+}
