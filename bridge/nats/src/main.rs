@@ -11,6 +11,7 @@ use pipework_nats::{Bridge, Failure, Publishing, Settings, Stop, Subscribing};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -86,22 +87,28 @@ async fn carry(command: &Command, access: Access) -> Result<Option<u64>, Failure
         () = cut_short => None,
     };
     // The last replies are on their way when the connection has flushed them.
-    let flushed = tokio::time::timeout(std::time::Duration::from_secs(2), nats.flush()).await;
+    let flushed = tokio::time::timeout(Duration::from_secs(2), nats.flush()).await;
     Ok(lost.filter(|_| matches!(flushed, Ok(Ok(())))))
 }
 
-/// Becomes true with the first signal; the second ends the program.
+/// A second signal that comes sooner than this after the first is the same one over two ways, as
+/// timeout(1) sends it to a process and to its group.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Becomes true with the first signal; a second one, `PATIENCE` later or more, ends the program.
 fn stop() -> Result<Stop, Failure> {
     let (tell, stop) = watch::channel(false);
     let hear = |kind| signal(kind).map_err(|error| Failure(format!("signals: {error}")));
     let (mut term, mut int) = (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?);
     tokio::task::spawn_local(async move {
+        let mut first: Option<Instant> = None;
         loop {
             tokio::select! {
                 _ = term.recv() => {}
                 _ = int.recv() => {}
             }
-            if tell.send_replace(true) {
+            tell.send_replace(true);
+            if first.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
                 std::process::exit(1);
             }
         }

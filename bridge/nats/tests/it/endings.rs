@@ -113,7 +113,7 @@ fn bridges_that_are_killed_leave_nobody_waiting() {
 }
 
 #[test]
-fn who_is_told_to_stop_finishes_what_it_has() {
+fn a_bridge_that_gets_one_signal_twice_at_once_finishes_its_calls() {
     if !has_nats() {
         return;
     }
@@ -128,6 +128,8 @@ fn who_is_told_to_stop_finishes_what_it_has() {
         let call = thread::spawn(move || client.call("x", SOON).map(|reply| reply.to_vec()));
         wait_until("the worker has it", || is_taken(&scene));
         let (told, other) = if which == "expose" { (expose, attach) } else { (attach, expose) };
+        // As timeout(1) does it: to the process, and to its group.
+        told.terminate();
         let status = told.stop();
         assert_eq!(call.join().unwrap(), Ok(b"x".to_vec()), "{which}");
         assert!(status.success(), "{which}: {status}");
