@@ -3,6 +3,7 @@
 
 use crate::bridge::{Bridge, Permits, Stop, stopped};
 use crate::channel::{Direction, Failure, OnlyOne, at, has_worker};
+use crate::connection::backoff;
 use crate::figures::Side;
 use crate::mailboxes::Mailbox;
 use crate::message::{Call, Status, Step};
@@ -84,36 +85,10 @@ struct Attached {
     idle: Notify,
 }
 
-/// Times to wait, each twice the one before, and none the same as another bridge's.
-struct Pauses {
-    next: Duration,
-    most: Duration,
-}
-
-impl Pauses {
-    fn new(first: Duration, most: Duration) -> Pauses {
-        Pauses { next: first, most }
-    }
-
-    async fn pause(&mut self) {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.most);
-        sleep(pause.mul_f64(jitter())).await;
-    }
-}
-
-/// From 0.5 to 1: what keeps many from doing the same at the same time.
-pub(crate) fn jitter() -> f64 {
-    use std::hash::{BuildHasher, RandomState};
-    // A new state has other keys each time.
-    let random = RandomState::new().hash_one(0) >> 11;
-    0.5 + random as f64 / (1u64 << 54) as f64
-}
-
 impl Attached {
     /// Asks until somebody answers at the subject; false once the bridge is stopped.
     async fn find_somebody(&self, stop: &mut Stop) -> bool {
-        let mut pauses = Pauses::new(Duration::from_millis(50), Duration::from_secs(1));
+        let mut failures = 0;
         loop {
             tokio::select! {
                 () = stopped(stop) => return false,
@@ -121,8 +96,9 @@ impl Attached {
             }
             tokio::select! {
                 () = stopped(stop) => return false,
-                () = pauses.pause() => {}
+                () = sleep(backoff(Duration::from_millis(50), Duration::from_secs(1), failures)) => {}
             }
+            failures += 1;
         }
     }
 
@@ -278,7 +254,7 @@ impl Attached {
     async fn carry(&self, request: Request<'static>) {
         let (figures, begin) = (&self.bridge.figures, Instant::now());
         let mut carried = Carried { attached: self, request: Some(request), begin };
-        let mut pauses = Pauses::new(Duration::from_millis(5), Duration::from_millis(250));
+        let mut failures = 0;
         let outcome = loop {
             match carried.attempt().await {
                 Outcome::Over(name) => break name,
@@ -286,7 +262,8 @@ impl Attached {
                     if nobody_there && self.give_back(&mut carried) {
                         break "given_back";
                     }
-                    pauses.pause().await;
+                    sleep(backoff(Duration::from_millis(5), Duration::from_millis(250), failures)).await;
+                    failures += 1;
                     if let Some(name) = carried.is_over_by_itself() {
                         break name;
                     }
@@ -533,17 +510,4 @@ enum Next {
     End(Outcome),
     /// It is over here.
     Cancel(Outcome),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jitter_spreads() {
-        let all: Vec<f64> = (0..1000).map(|_| jitter()).collect();
-        assert!(all.iter().all(|each| (0.5..1.0).contains(each)));
-        let (low, high) = (all.iter().filter(|each| **each < 0.6), all.iter().filter(|each| **each > 0.9));
-        assert!(low.count() > 100 && high.count() > 100);
-    }
 }

@@ -2,7 +2,6 @@
 //!
 //! Secrets come from files and the environment only, and no error shows one.
 
-use crate::attach::jitter;
 use crate::channel::Failure;
 use crate::figures::ConnectionFigures;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
@@ -66,7 +65,9 @@ pub async fn connect(access: Access, figures: Arc<ConnectionFigures>) -> Result<
         .require_tls(access.tls)
         .retry_on_initial_connect()
         .ping_interval(Duration::from_secs(5))
-        .reconnect_delay_callback(delay)
+        .reconnect_delay_callback(|attempts| {
+            backoff(Duration::from_millis(10), Duration::from_secs(5), attempts.saturating_sub(1))
+        })
         .event_callback(move |event| {
             count(&figures, &event);
             std::future::ready(())
@@ -101,11 +102,14 @@ pub async fn connect(access: Access, figures: Arc<ConnectionFigures>) -> Result<
     connected.map_err(|error| Failure(format!("{}: {}", names.join(", "), error.kind())))
 }
 
-/// How long to wait before another try: twice as long each time, and none the same as another
-/// program's.
-fn delay(attempts: usize) -> Duration {
-    let tries = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(9);
-    Duration::from_millis(10 << tries).mul_f64(jitter())
+/// How long to wait before another try: at first `first`, twice as long after each further failure,
+/// at most `most`; and half of that at least, so that no two programs keep step.
+pub(crate) fn backoff(first: Duration, most: Duration, failures: usize) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let doublings = u32::try_from(failures).unwrap_or(u32::MAX).min(16);
+    // Each state has keys of its own.
+    let random = RandomState::new().hash_one(0) >> 11;
+    (first * (1 << doublings)).min(most).mul_f64(0.5 + random as f64 / (1u64 << 54) as f64)
 }
 
 fn count(figures: &ConnectionFigures, event: &Event) {
@@ -145,9 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_and_end_growing() {
-        assert!(delay(1) <= Duration::from_millis(10));
-        assert!(delay(5) > delay(1));
-        assert!(delay(usize::MAX) <= Duration::from_millis(10 << 9));
+    fn backoff_doubles_up_to_its_limit_and_spreads() {
+        let after =
+            |failures| backoff(Duration::from_millis(10), Duration::from_secs(1), failures).as_secs_f64();
+        let all: Vec<f64> = (0..1000).map(|_| after(0) / 0.01).collect();
+        assert!(all.iter().all(|each| (0.5..=1.0).contains(each)));
+        let (low, high) = (all.iter().filter(|each| **each < 0.6), all.iter().filter(|each| **each > 0.9));
+        assert!(low.count() > 100 && high.count() > 100);
+        assert!((0.04..=0.08).contains(&after(3)));
+        assert!((0.5..=1.0).contains(&after(usize::MAX)));
     }
 }

@@ -1,8 +1,8 @@
 //! From a pipe to a subject: messages are published, and kept until the server has them.
 
-use crate::attach::jitter;
 use crate::bridge::{Stop, stopped};
 use crate::channel::{Failure, at};
+use crate::connection::backoff;
 use crate::envelope::{Envelope, Piece};
 use crate::figures::{Figures, Side};
 use crate::inlet::{Found, Inlet, More};
@@ -328,7 +328,7 @@ impl Publisher {
     /// Waits for an acknowledgement, and publishes again for as long as there is none.
     async fn see_to(&self, sent: Sent, headers: HeaderMap, payload: Bytes) {
         let Some((jetstream, _)) = &self.jetstream else { return };
-        let (mut sent, mut pause) = (sent, FIRST_PAUSE);
+        let (mut sent, mut failures) = (sent, 0);
         loop {
             let outcome = match sent {
                 Ok(ack) => ack.await.map(drop),
@@ -341,8 +341,8 @@ impl Publisher {
                 _ => "refused_by_stream",
             });
             self.complain(&error);
-            sleep(pause.mul_f64(jitter())).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
+            sleep(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures)).await;
+            failures += 1;
             connected(&self.nats).await;
             sent =
                 jetstream.publish_with_headers(self.subject.clone(), headers.clone(), payload.clone()).await;
