@@ -1,8 +1,8 @@
 //! What the bridge has done, in numbers, and the page that Prometheus reads them from.
 
+use crate::openmetrics::{self, Page};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -128,63 +128,62 @@ impl Figures {
 
     /// All of it, as Prometheus reads it.
     pub fn text(&self) -> String {
-        let mut page = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, lines: &[(String, String)]| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(page, "# HELP pipework_nats_{name} {help}\n# TYPE pipework_nats_{name} {kind}");
-            for (labels, value) in lines {
-                let _ = writeln!(page, "pipework_nats_{name}{labels} {value}");
-            }
-        };
-        let side = |side: Side| format!("{{side=\"{}\"}}", side.name());
-        let in_flight = Side::ALL.map(|each| (side(each), self.in_flight[each as usize].get().to_string()));
-        family("in_flight", "gauge", "Calls and messages in progress.", &in_flight);
-        let flag = |name: &Cell<bool>| [(String::new(), u8::from(name.get()).to_string())];
-        family("subscribed", "gauge", "Whether the subject is subscribed to.", &flag(&self.subscribed));
-        family("attached", "gauge", "Whether the bridge is attached to its channel.", &flag(&self.attached));
+        let mut page = Page::default();
+        let in_flight = Side::ALL
+            .map(|side| (format!("{{side=\"{}\"}}", side.name()), self.in_flight[side as usize].get()));
+        page.family("nats_in_flight", "gauge", "Calls and messages in progress.", in_flight);
+        let flag = |name: &Cell<bool>| [(String::new(), u8::from(name.get()))];
+        page.family(
+            "nats_subscribed",
+            "gauge",
+            "Whether the subject is subscribed to.",
+            flag(&self.subscribed),
+        );
+        let attached = flag(&self.attached);
+        page.family("nats_attached", "gauge", "Whether the bridge is attached to its channel.", attached);
         let done = |of: [Side; 2]| -> Vec<_> {
-            (self.done.borrow().iter().filter(|((side, _), _)| of.contains(side)))
-                .map(|((side, outcome), count)| {
-                    (format!("{{side=\"{}\",outcome=\"{outcome}\"}}", side.name()), count.to_string())
-                })
-                .collect()
+            let labels =
+                |side: Side, outcome| format!("_total{{side=\"{}\",outcome=\"{outcome}\"}}", side.name());
+            let of = |((side, outcome), count): (&(Side, _), &u64)| {
+                of.contains(side).then(|| (labels(*side, *outcome), *count))
+            };
+            self.done.borrow().iter().filter_map(of).collect()
         };
-        family("calls_total", "counter", "Calls that are over.", &done([Side::Expose, Side::Attach]));
+        page.family("nats_calls", "counter", "Calls that are over.", done([Side::Expose, Side::Attach]));
         let messages = done([Side::Publish, Side::Subscribe]);
-        family("messages_total", "counter", "Messages that have arrived.", &messages);
-        let refused: Vec<_> = (self.refused.borrow().iter())
-            .map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count.to_string()))
-            .collect();
-        family("refused_total", "counter", "Messages refused, and why.", &refused);
-        let connection = |counter: &AtomicU64| [(String::new(), counter.load(Ordering::Relaxed).to_string())];
+        page.family("nats_messages", "counter", "Messages that have arrived.", messages);
+        let refused = self.refused.borrow();
+        let refused = refused.iter().map(|(why, count)| (format!("_total{{reason=\"{why}\"}}"), count));
+        page.family("nats_refused", "counter", "Messages refused, and why.", refused);
         let ConnectionFigures { connects, disconnects, slow, errors } = &*self.connection;
-        family("connects_total", "counter", "Connections made.", &connection(connects));
-        family("disconnects_total", "counter", "Connections lost.", &connection(disconnects));
-        family("slow_total", "counter", "Times that messages were lost here.", &connection(slow));
-        family("server_errors_total", "counter", "Errors told by the server.", &connection(errors));
-        let mut latency = String::new();
-        for each in Side::ALL {
-            let name = each.name();
-            let Latency { buckets, count, sum } = &self.latency.borrow()[each as usize];
+        for (name, help, counter) in [
+            ("nats_connects", "Connections made.", connects),
+            ("nats_disconnects", "Connections lost.", disconnects),
+            ("nats_slow", "Times that messages were lost here.", slow),
+            ("nats_server_errors", "Errors that the server reported.", errors),
+        ] {
+            page.family(name, "counter", help, [("_total".into(), counter.load(Ordering::Relaxed))]);
+        }
+        let mut latency = Vec::new();
+        for side in Side::ALL {
+            let name = side.name();
+            let Latency { buckets, count, sum } = &self.latency.borrow()[side as usize];
             let mut below = 0;
             for (bound, count) in BUCKETS.iter().zip(buckets) {
                 below += count;
                 let bound = *bound as f64 / 1e6;
-                let _ = writeln!(
-                    latency,
-                    "pipework_nats_seconds_bucket{{side=\"{name}\",le=\"{bound}\"}} {below}"
-                );
+                latency.push((format!("_bucket{{side=\"{name}\",le=\"{bound}\"}}"), below as f64));
             }
-            let _ = writeln!(latency, "pipework_nats_seconds_bucket{{side=\"{name}\",le=\"+Inf\"}} {count}");
-            let _ = writeln!(latency, "pipework_nats_seconds_sum{{side=\"{name}\"}} {}", sum.as_secs_f64());
-            let _ = writeln!(latency, "pipework_nats_seconds_count{{side=\"{name}\"}} {count}");
+            latency.push((format!("_bucket{{side=\"{name}\",le=\"+Inf\"}}"), *count as f64));
+            latency.push((format!("_sum{{side=\"{name}\"}}"), sum.as_secs_f64()));
+            latency.push((format!("_count{{side=\"{name}\"}}"), *count as f64));
         }
-        family("seconds", "histogram", "How long calls and messages took.", &[]);
-        page + &latency
+        page.family("nats_seconds", "histogram", "How long calls and messages took.", latency);
+        page.finish()
     }
 }
 
-/// Serves the figures at `address`, to whoever asks for whatever page; returns the address.
+/// Serves the figures at `address`; returns the address.
 ///
 /// # Errors
 ///
@@ -199,7 +198,7 @@ pub async fn serve(figures: Rc<Figures>, address: SocketAddr) -> io::Result<Sock
                     let figures = Rc::clone(&figures);
                     let limit = Duration::from_secs(5);
                     tokio::task::spawn_local(async move {
-                        // Who does not read the page has not got it.
+                        // A client that does not read the page in time goes without.
                         let _ = tokio::time::timeout(limit, answer(stream, &figures)).await;
                     });
                 }
@@ -213,19 +212,13 @@ pub async fn serve(figures: Rc<Figures>, address: SocketAddr) -> io::Result<Sock
 
 async fn answer(mut stream: TcpStream, figures: &Figures) -> io::Result<()> {
     let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < 8192 {
+    while !openmetrics::is_whole(&request) && request.len() < openmetrics::LONGEST {
         match stream.read(&mut buffer).await? {
             0 => return Ok(()),
             len => request.extend_from_slice(&buffer[..len]),
         }
     }
-    let text = figures.text();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        text.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(text.as_bytes()).await?;
+    stream.write_all(&openmetrics::reply(&request, || figures.text())).await?;
     stream.shutdown().await
 }
 
@@ -248,6 +241,7 @@ mod tests {
             "pipework_nats_seconds_bucket{side=\"expose\",le=\"0.00025\"} 0",
             "pipework_nats_seconds_bucket{side=\"expose\",le=\"0.0005\"} 1",
             "pipework_nats_seconds_bucket{side=\"expose\",le=\"+Inf\"} 2",
+            "# EOF",
         ] {
             assert!(text.lines().any(|each| each == line), "{line} in {text}");
         }

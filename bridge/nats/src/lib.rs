@@ -7,6 +7,8 @@
 // In reading order: what is on the wire, what both directions share, the two directions of calls;
 // then those of messages, in the same way.
 pub mod message;
+#[path = "../../../crates/pipework-cli/src/openmetrics.rs"]
+mod openmetrics;
 pub mod figures;
 pub mod connection;
 mod mailboxes;

@@ -25,6 +25,7 @@ mod stop;
 mod exec;
 mod group;
 mod outlet;
+mod openmetrics;
 mod peers;
 mod fifo;
 mod send;

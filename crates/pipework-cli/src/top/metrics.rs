@@ -1,11 +1,11 @@
-//! The figures as OpenMetrics 1.0: lines of text, by families.
+//! The figures of channels and pipes, by families.
 
 use super::pipe::Pipe;
 use super::segment::Figures;
 use super::text::role;
 use super::watch::Found;
+use crate::openmetrics::Page;
 use pipework::reqrep::{Role, Stats};
-use std::fmt::Write;
 use std::path::Path;
 
 /// A counter of a segment: its name, what it counts, and where it is.
@@ -26,72 +26,46 @@ const COUNTERS: [Counter; 8] = [
 
 /// All that was found, as one page.
 pub(super) fn page(found: &Found) -> String {
-    let mut page = Page(String::new());
-    page.channels(&found.channels);
-    page.pipes(&found.pipes);
-    page.0.push_str("# EOF\n");
-    page.0
+    let mut page = Page::default();
+    channels(&mut page, &found.channels);
+    pipes(&mut page, &found.pipes);
+    page.finish()
 }
 
 /// Labels and a value.
 type Sample = (String, u64);
 
-struct Page(String);
-
-impl Page {
-    fn channels(&mut self, found: &[Figures]) {
-        let up = |figures: &Figures| (channel(figures), u64::from(figures.fault.is_none()));
-        self.gauge("up", "Whether the channel can be looked at.", found.iter().map(up));
-        let known: Vec<_> = found.iter().filter(|figures| figures.fault.is_none()).collect();
-        for (name, help, count) in COUNTERS {
-            let samples = known.iter().map(|figures| (channel(figures), count(&figures.stats)));
-            self.family(name, "counter", "_total", help, samples);
-        }
-        let slots = known.iter().map(|figures| (channel(figures), figures.slots as u64));
-        self.gauge("slots", "Calls that the channel can hold.", slots);
-        self.gauge(
-            "calls",
-            "Calls in progress, by how far they are.",
-            known.iter().flat_map(|figures| stages(figures)),
-        );
-        self.gauge(
-            "members",
-            "Clients and servers that are attached.",
-            known.iter().flat_map(|figures| members(figures)),
-        );
+fn channels(page: &mut Page, found: &[Figures]) {
+    let up = |figures: &Figures| (channel(figures), u64::from(figures.fault.is_none()));
+    gauge(page, "up", "Whether the channel can be looked at.", found.iter().map(up));
+    let known: Vec<_> = found.iter().filter(|figures| figures.fault.is_none()).collect();
+    for (name, help, count) in COUNTERS {
+        let sample = |figures: &&Figures| (format!("_total{}", channel(figures)), count(&figures.stats));
+        page.family(name, "counter", help, known.iter().map(sample));
     }
+    let slots = known.iter().map(|figures| (channel(figures), figures.slots as u64));
+    gauge(page, "slots", "Calls that the channel can hold.", slots);
+    let stages = known.iter().flat_map(|figures| stages(figures));
+    gauge(page, "calls", "Calls in progress, by how far they are.", stages);
+    let members = known.iter().flat_map(|figures| members(figures));
+    gauge(page, "members", "Clients and servers that are attached.", members);
+}
 
-    fn pipes(&mut self, found: &[Pipe]) {
-        let filled = || found.iter().filter_map(|pipe| Some((name(pipe), pipe.fill?)));
-        let unread = filled().map(|(name, fill)| (name, fill.unread));
-        self.gauge("pipe_unread_bytes", "Bytes in the pipe that nobody has read.", unread);
-        let capacity = filled().map(|(name, fill)| (name, fill.capacity));
-        self.gauge("pipe_capacity_bytes", "Bytes that the pipe can hold.", capacity);
-        let known = || found.iter().filter(|pipe| pipe.fault.is_none());
-        let readers = known().map(|pipe| (name(pipe), pipe.readers() as u64));
-        self.gauge("pipe_readers", "Descriptors that read from the pipe.", readers);
-        let writers = known().map(|pipe| (name(pipe), pipe.writers() as u64));
-        self.gauge("pipe_writers", "Descriptors that write to the pipe.", writers);
-    }
+fn pipes(page: &mut Page, found: &[Pipe]) {
+    let filled = || found.iter().filter_map(|pipe| Some((name(pipe), pipe.fill?)));
+    let unread = filled().map(|(name, fill)| (name, fill.unread));
+    gauge(page, "pipe_unread_bytes", "Bytes in the pipe that nobody has read.", unread);
+    let capacity = filled().map(|(name, fill)| (name, fill.capacity));
+    gauge(page, "pipe_capacity_bytes", "Bytes that the pipe can hold.", capacity);
+    let known = || found.iter().filter(|pipe| pipe.fault.is_none());
+    let readers = known().map(|pipe| (name(pipe), pipe.readers() as u64));
+    gauge(page, "pipe_readers", "Descriptors that read from the pipe.", readers);
+    let writers = known().map(|pipe| (name(pipe), pipe.writers() as u64));
+    gauge(page, "pipe_writers", "Descriptors that write to the pipe.", writers);
+}
 
-    fn gauge(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = Sample>) {
-        self.family(name, "gauge", "", help, samples);
-    }
-
-    fn family(
-        &mut self,
-        name: &str,
-        kind: &str,
-        suffix: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = Sample>,
-    ) {
-        const IN_MEMORY: &str = "writing to a String cannot fail";
-        writeln!(self.0, "# TYPE pipework_{name} {kind}\n# HELP pipework_{name} {help}").expect(IN_MEMORY);
-        for (labels, value) in samples {
-            writeln!(self.0, "pipework_{name}{suffix}{{{labels}}} {value}").expect(IN_MEMORY);
-        }
-    }
+fn gauge(page: &mut Page, name: &str, help: &str, samples: impl IntoIterator<Item = Sample>) {
+    page.family(name, "gauge", help, samples);
 }
 
 fn stages(figures: &Figures) -> Vec<Sample> {
@@ -99,12 +73,12 @@ fn stages(figures: &Figures) -> Vec<Sample> {
     let filling = in_use.saturating_sub(waiting + taken + done + damaged);
     let stages =
         [("filling", filling), ("waiting", waiting), ("taken", taken), ("done", done), ("damaged", damaged)];
-    let label = channel(figures);
-    stages.map(|(stage, count)| (format!("{label},stage=\"{stage}\""), count as u64)).into()
+    let label = label("channel", &figures.path);
+    stages.map(|(stage, count)| (format!("{{{label},stage=\"{stage}\"}}"), count as u64)).into()
 }
 
 fn members(figures: &Figures) -> Vec<Sample> {
-    let label = channel(figures);
+    let label = label("channel", &figures.path);
     let kinds = [(Role::Server, true), (Role::Server, false), (Role::Client, true), (Role::Client, false)];
     let counted = kinds.map(|(of, is_alive)| {
         let count = figures
@@ -112,20 +86,20 @@ fn members(figures: &Figures) -> Vec<Sample> {
             .iter()
             .filter(|attached| attached.member.role == of && attached.member.is_alive == is_alive)
             .count();
-        (format!("{label},role=\"{}\",alive=\"{is_alive}\"", role(of)), count as u64)
+        (format!("{{{label},role=\"{}\",alive=\"{is_alive}\"}}", role(of)), count as u64)
     });
     counted.into()
 }
 
 fn channel(figures: &Figures) -> String {
-    label("channel", &figures.path)
+    format!("{{{}}}", label("channel", &figures.path))
 }
 
 fn name(pipe: &Pipe) -> String {
     match (&pipe.path, pipe.found) {
-        (Some(path), _) => label("fifo", path),
-        (None, Some((id, number))) => format!("pid=\"{id}\",fd=\"{number}\""),
-        (None, None) => format!("pid=\"{}\"", pipe.name),
+        (Some(path), _) => format!("{{{}}}", label("fifo", path)),
+        (None, Some((id, number))) => format!("{{pid=\"{id}\",fd=\"{number}\"}}"),
+        (None, None) => format!("{{pid=\"{}\"}}", pipe.name),
     }
 }
 

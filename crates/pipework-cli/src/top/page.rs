@@ -7,8 +7,9 @@
 //! machine.
 
 use super::metrics;
-use super::watch::{Found, Watch};
+use super::watch::Watch;
 use crate::failure::{Failure, at};
+use crate::openmetrics;
 use crate::sys::{self, Signals};
 use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags};
@@ -20,9 +21,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Connections at a time.
 const MOST: usize = 64;
-/// Bytes of the longest request.
-const LONGEST: usize = 8192;
-const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// An address of the loopback interface; a number alone is a port of 127.0.0.1.
 pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
@@ -112,13 +110,12 @@ impl Visit {
                 len => len?,
             };
             self.request.extend_from_slice(&block[..len]);
-            // To the empty line: what is left unread would have the connection reset.
-            if self.request.windows(4).any(|end| end == b"\r\n\r\n") {
+            if openmetrics::is_whole(&self.request) {
                 watch.look(Instant::now());
-                self.reply = Some(reply(&self.request, &watch.found));
+                self.reply = Some(openmetrics::reply(&self.request, || metrics::page(&watch.found)));
                 self.until = Deadline::after(PATIENCE);
             }
-            return Ok(len > 0 && self.request.len() <= LONGEST);
+            return Ok(len > 0 && self.request.len() <= openmetrics::LONGEST);
         };
         match self.stream.write(&reply[self.sent..]) {
             Err(error) if sys::is_temporary(&error) => {}
@@ -126,26 +123,6 @@ impl Visit {
         }
         Ok(self.sent < reply.len())
     }
-}
-
-/// What is sent to a request.
-fn reply(request: &[u8], found: &Found) -> Vec<u8> {
-    let line =
-        String::from_utf8_lossy(request.split(|byte| *byte == b'\r').next().unwrap_or_default()).into_owned();
-    let words: Vec<_> = line.split(' ').collect();
-    let (status, kind, body) = match words[..] {
-        ["GET" | "HEAD", "/metrics" | "/", _] => ("200 OK", TYPE, metrics::page(found)),
-        ["GET" | "HEAD", ..] => ("404 Not Found", "text/plain", "the page is /metrics\n".into()),
-        _ => ("405 Method Not Allowed", "text/plain", "only GET\n".into()),
-    };
-    let length = body.len();
-    let mut reply = format!(
-        "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
-    if words[0] != "HEAD" {
-        reply.push_str(&body);
-    }
-    reply.into_bytes()
 }
 
 #[cfg(test)]
