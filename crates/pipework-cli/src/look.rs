@@ -7,7 +7,8 @@
 
 use crate::channel;
 use crate::pipes::{self, Fill};
-use crate::processes::{FileId, Use, Uses, is_shortage};
+use crate::processes::{FileId, Use, Uses};
+use crate::sys::is_shortage;
 use crate::table::{count, path};
 use pipework::reqrep::{Geometry, Member, Options, Role};
 use std::collections::HashSet;

@@ -24,6 +24,7 @@ mod look;
 mod stop;
 mod exec;
 mod group;
+mod stderr;
 mod outlet;
 mod openmetrics;
 mod peers;

@@ -4,6 +4,7 @@
 //! only where the number of the inode fits is the file asked which one it is. Processes of other
 //! users show nothing to an ordinary one, and those of another pid namespace are not there.
 
+use crate::sys::is_shortage;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -218,11 +219,6 @@ pub(crate) fn started(id: i32) -> Option<SystemTime> {
     let boot: u64 = system.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
     let since_boot = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(boot) + Duration::from_secs_f64(since_boot))
-}
-
-/// Whether this process, or the system, has run out of something that it needs to look.
-pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 fn all() -> io::Result<impl Iterator<Item = i32>> {

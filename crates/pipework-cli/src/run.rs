@@ -8,7 +8,6 @@
 mod args;
 mod plan;
 mod queue;
-mod stderr;
 mod job;
 mod messages;
 mod outputs;
@@ -170,7 +169,7 @@ impl Run<'_> {
             };
             match Job::start(&plan, &manner) {
                 Ok(job) => self.jobs.push(job),
-                Err(error) if sys::is_shortage(&error) && !self.jobs.is_empty() => {
+                Err(error) if sys::is_startable_later(&error) && !self.jobs.is_empty() => {
                     self.limit = self.jobs.len();
                     let limit = self.limit;
                     self.outputs

@@ -16,8 +16,9 @@ use crate::channel::{self, Removal};
 use crate::exec;
 use crate::failure::{Failure, at};
 use crate::progress::say;
+use crate::stop::{Heard, Stop};
 use crate::streams;
-use crate::sys::{self, Signals};
+use crate::sys;
 use crate::table::count;
 use pipework::Deadline;
 use pipework::reqrep::{Options, Segment, ServerOptions};
@@ -29,13 +30,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use args::{HELP, ServeArgs};
-
-/// A second signal cuts short what is in hand, unless it comes sooner than this after the first:
-/// then it is the same one over two ways, as timeout(1) sends it to a process and to its group.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How soon a channel is looked at again that somebody opens or removes.
 const LOOK: Duration = Duration::from_millis(5);
@@ -44,10 +41,9 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) fn serve(args: &ServeArgs, quiet: bool) -> Result<u8, Failure> {
     exec::find(&args.command[0], "no request was taken")?;
     // Before there is any other thread.
-    let signals =
-        Signals::take(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]).map_err(at("signals"))?;
+    let stop = Stop::take(&[])?;
     let (segment, is_ours) = open(args)?;
-    let outcome = run(args, quiet, &segment, signals);
+    let outcome = run(args, quiet, &segment, stop);
     let removed = if is_ours { remove(segment) } else { Ok(()) };
     outcome.and_then(|status| removed.map(|()| status))
 }
@@ -164,7 +160,7 @@ fn remove(segment: Segment) -> Result<(), Failure> {
 }
 
 /// Serves until a signal comes.
-fn run(args: &ServeArgs, quiet: bool, segment: &Segment, signals: Signals) -> Result<u8, Failure> {
+fn run(args: &ServeArgs, quiet: bool, segment: &Segment, mut stop: Stop) -> Result<u8, Failure> {
     let mut options = ServerOptions::new().part_timeout(args.part_timeout);
     if let Some(bytes) = args.max_message {
         options = options.max_message(bytes);
@@ -172,7 +168,7 @@ fn run(args: &ServeArgs, quiet: bool, segment: &Segment, signals: Signals) -> Re
     let server = segment.server_with(&options).map_err(|error| channel::refused(&args.channel, error))?;
     let (ended, alive) = io::pipe().map_err(at("pipe"))?;
     let alive = Arc::new(alive);
-    let service = Service::new(args, server, signals)?;
+    let service = Service::new(args, server, Arc::clone(&stop.signals))?;
     if !quiet && streams::stderr().is_terminal() {
         say(format!("serving {} with {}; Ctrl-C stops it", args.channel.display(), service.name()));
     }
@@ -189,7 +185,7 @@ fn run(args: &ServeArgs, quiet: bool, segment: &Segment, signals: Signals) -> Re
         };
         let started = start();
         drop(alive);
-        let outcome = started.and_then(|()| wait_for_signals(&service, &ended));
+        let outcome = started.and_then(|()| wait_for_signals(&service, &mut stop, &ended));
         service.stop();
         workers.into_iter().fold(outcome, |outcome, worker| {
             let ended = worker.join().expect("a worker does not panic");
@@ -219,12 +215,12 @@ fn worker(service: &Service<'_>, alive: Arc<PipeWriter>) -> Result<(), Failure> 
     outcome
 }
 
-/// Waits until all workers have ended, which they do after a signal.
-fn wait_for_signals(service: &Service<'_>, ended: &PipeReader) -> Result<(), Failure> {
-    let mut stopped: Option<Instant> = None;
+/// Waits until all workers have ended, which they do after a signal. A second one cuts short what
+/// is in hand.
+fn wait_for_signals(service: &Service<'_>, stop: &mut Stop, ended: &PipeReader) -> Result<(), Failure> {
     let mut drained = Deadline::NEVER;
     loop {
-        let mut fds = [PollFd::new(ended, PollFlags::IN), PollFd::new(&service.signals, PollFlags::IN)];
+        let mut fds = [PollFd::new(ended, PollFlags::IN), PollFd::new(&stop.signals, PollFlags::IN)];
         sys::wait_for(&mut fds, drained).map_err(at("poll"))?;
         if !fds[0].revents().is_empty() {
             return Ok(());
@@ -233,15 +229,12 @@ fn wait_for_signals(service: &Service<'_>, ended: &PipeReader) -> Result<(), Fai
             service.hurry();
             drained = Deadline::NEVER;
         }
-        while service.signals.next().map_err(at("signals"))?.is_some() {
-            match stopped {
-                None => {
-                    stopped = Some(Instant::now());
-                    drained = Deadline::from(service.args.drain);
-                    service.stop();
-                }
-                Some(since) if since.elapsed() >= PATIENCE => service.hurry(),
-                Some(_) => {}
+        while let Some(heard) = stop.next()? {
+            if let Heard::Asks(_) = heard {
+                drained = Deadline::from(service.args.drain);
+                service.stop();
+            } else {
+                service.hurry();
             }
         }
     }

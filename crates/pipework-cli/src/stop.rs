@@ -1,7 +1,8 @@
 //! Signals to stop: the first one asks, a second one insists.
 
 use crate::failure::{Failure, at};
-use crate::sys::{Arrived, Signals};
+use crate::sys::{Arrived, STOPS, Signals};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A second signal that comes sooner than this after the first is the same one over two ways, as
@@ -10,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The signals to stop that have come.
 pub(crate) struct Stop {
-    pub(crate) signals: Signals,
+    pub(crate) signals: Arc<Signals>,
     /// The first one, and when it came.
     first: Option<(i32, Instant)>,
     has_insisted: bool,
@@ -29,15 +30,14 @@ pub(crate) enum Heard {
 impl Stop {
     /// Takes SIGINT, SIGTERM, SIGHUP and SIGQUIT, and `others`; see [`Signals::take`].
     pub(crate) fn take(others: &[i32]) -> Result<Self, Failure> {
-        let stops = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-        let signals = Signals::take(&[&stops, others].concat()).map_err(at("signals"))?;
-        Ok(Self { signals, first: None, has_insisted: false })
+        let signals = Signals::take(&[&STOPS, others].concat()).map_err(at("signals"))?;
+        Ok(Self { signals: Arc::new(signals), first: None, has_insisted: false })
     }
 
     /// The next signal that has come and means something, if any.
     pub(crate) fn next(&mut self) -> Result<Option<Heard>, Failure> {
         while let Some(arrived) = self.signals.next().map_err(at("signals"))? {
-            if !matches!(arrived.number, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) {
+            if !STOPS.contains(&arrived.number) {
                 return Ok(Some(Heard::Other));
             }
             match self.first {

@@ -496,10 +496,14 @@ pub(crate) fn is_temporary(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::INTR))
 }
 
-/// The system has no descriptors, processes or memory left for now.
+/// This process, or the system, has no descriptors or no memory left for now.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    let error = Errno::from_io_error(error);
-    matches!(error, Some(Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM))
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
+/// A process cannot be started now, for want of such things or of a place among processes.
+pub(crate) fn is_startable_later(error: &io::Error) -> bool {
+    is_shortage(error) || Errno::from_io_error(error) == Some(Errno::AGAIN)
 }
 
 /// Has reads and writes on an end of a pipe fail instead of wait; for an end that nobody shares.
@@ -585,6 +589,9 @@ pub(crate) fn give_signals_back() {
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
     }
 }
+
+/// The signals that ask a command to stop.
+pub(crate) const STOPS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Signals that arrive as data on a descriptor instead of interrupting.
 pub(crate) struct Signals {
@@ -679,7 +686,7 @@ impl Signals {
         }
         let field = |at: usize| i32::from_ne_bytes([0, 1, 2, 3].map(|i| record[at + i]));
         let number = field(0);
-        if matches!(number, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) {
+        if STOPS.contains(&number) {
             STOP_HEARD.store(true, Ordering::Relaxed);
         }
         Ok(Some(Arrived { number, from_process: field(8) <= 0 }))

@@ -16,7 +16,7 @@ mod screen;
 use crate::failure::{Ending, Failure, STDOUT, at};
 use crate::outlet::Outlet;
 use crate::streams;
-use crate::sys::{self, Arrived, Signals};
+use crate::sys::{self, Arrived, STOPS, Signals};
 use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::AsFd;
@@ -27,9 +27,8 @@ pub(crate) use args::{HELP, TopArgs};
 
 /// Runs `pipework top`.
 pub(crate) fn top(args: &TopArgs, quiet: bool) -> Result<Ending, Failure> {
-    let taken = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
     let watch = Watch::new(&args.targets, args.interval)?;
-    let take = |more: &[i32]| Signals::take(&[&taken, more].concat()).map_err(at("signals"));
+    let take = |more: &[i32]| Signals::take(&[&STOPS, more].concat()).map_err(at("signals"));
     if let Some(address) = args.prometheus {
         return page::serve(watch, address, &take(&[])?, quiet).map(Ending::Status);
     }

@@ -3,7 +3,7 @@
 use super::args::CallArgs;
 use super::caller::Outcome;
 use crate::failure::{DIED, Failure, NO_WORKER, TIMEOUT};
-use crate::form::append_bytes;
+use crate::form::{Form, append_bytes};
 use crate::progress::say;
 use crate::streams::Stream;
 use std::io::Write;
@@ -27,14 +27,6 @@ pub(super) struct Printer {
     is_open: bool,
     /// The gravest so far.
     status: u8,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Form {
-    Raw,
-    Lines,
-    Nul,
-    Json,
 }
 
 /// Exit statuses, the gravest last.

@@ -63,7 +63,7 @@ impl Commands {
                 self.running.push(Running { child, message });
                 Ok(true)
             }
-            Err(error) if sys::is_shortage(&error) && !self.running.is_empty() => Ok(false),
+            Err(error) if sys::is_startable_later(&error) && !self.running.is_empty() => Ok(false),
             Err(error) => {
                 let name = self.words[0].display();
                 Err(at(format!("{message} is lost: cannot run {name}"))(error))

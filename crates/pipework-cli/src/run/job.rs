@@ -7,11 +7,11 @@
 
 use super::args::StderrTo;
 use super::plan::{self, Plan};
-use super::stderr::Stderr;
 use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::failure::{CLOSED, TIMEOUT};
 use crate::form::OpenLine;
 use crate::group::{Group, Start};
+use crate::stderr::Stderr;
 use crate::sys;
 use pipework::Deadline;
 use pipework::atomic::{Options, Reader};

@@ -4,13 +4,13 @@
 use super::args::{RunArgs, StderrTo};
 use super::job::Job;
 use super::messages::Messages;
-use super::stderr;
 use crate::exec;
 use crate::failure::{CLOSED, DAMAGE, Failure, STDERR, STDOUT, at, words};
 use crate::form::{self, Form, OpenLine};
 use crate::group::{Group, Start};
 use crate::outlet::Outlet;
 use crate::progress::Progress;
+use crate::stderr;
 use crate::streams::{self, Stream};
 use crate::table::count;
 use pipework::atomic::{Burst, Item, Message, Reader};

@@ -6,7 +6,7 @@
 //! shell.
 
 use super::jobs::is_job;
-use super::process::{Process, is_scarcity};
+use super::process::Process;
 use super::service::{Service, Stop, TICK};
 use crate::failure::{Failure, at, words};
 use crate::records::Records;
@@ -70,7 +70,7 @@ fn start<'a>(
         let started = stdin.and_then(|stdin| Process::start(service, Stdio::from(stdin)));
         match started {
             Err(error)
-                if is_scarcity(&error)
+                if sys::is_startable_later(&error)
                     && !until.has_passed()
                     && service.why_stop(request, deadline).is_none() =>
             {

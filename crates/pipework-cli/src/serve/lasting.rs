@@ -7,10 +7,11 @@
 //! is an answer; see [`Input`].
 
 use super::conversation::{Input, Output, Record};
-use super::process::{Process, is_scarcity};
+use super::process::Process;
 use super::service::{Service, Stop, TICK};
 use crate::failure::{Failure, at, words};
 use crate::progress::say;
+use crate::sys;
 use pipework::Deadline;
 use pipework::reqrep::Request;
 use rustix::event::PollFlags;
@@ -52,7 +53,7 @@ pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
                 let why = format!("cannot run {}: {}", service.name(), words(&error));
                 say(format!("{why}; it is tried again"));
                 // Nobody is to wait for what cannot be run at all.
-                if !is_scarcity(&error) {
+                if !sys::is_startable_later(&error) {
                     let waiting = iter::from_fn(|| service.take().transpose());
                     for request in unread.take().map(Ok).into_iter().chain(waiting) {
                         service.fail(request?, why.as_bytes());

@@ -5,16 +5,15 @@
 
 use super::service::{Service, TICK};
 use crate::group::{Group, Start};
+use crate::stderr::Stderr;
 use crate::sys;
 use pipework::Deadline;
 use rustix::event::{PollFd, PollFlags};
-use std::io::{self, PipeReader, Read};
+use std::io::{self, PipeReader};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Bytes of an unfinished line that are kept until it ends.
-const LONGEST_LINE: usize = 64 << 10;
 /// Bytes of a line that can be a reason.
 const LONGEST_REASON: usize = 4096;
 
@@ -27,8 +26,7 @@ pub(super) struct Process<'a> {
     status: Option<ExitStatus>,
     ending: Ending,
     /// `None` at its end.
-    stderr: Option<PipeReader>,
-    unfinished: Vec<u8>,
+    stderr: Option<Stderr>,
     last_line: Vec<u8>,
 }
 
@@ -44,9 +42,8 @@ impl<'a> Process<'a> {
     /// Starts the command; returns the process with its standard output.
     pub(super) fn start(service: &'a Service<'a>, stdin: Stdio) -> io::Result<(Self, PipeReader)> {
         let (stdout, printing) = io::pipe()?;
-        let (stderr, complaining) = io::pipe()?;
+        let (stderr, complaining) = Stderr::pair()?;
         sys::never_wait(&stdout)?;
-        sys::never_wait(&stderr)?;
         let (name, arguments) = service.args.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(name);
         // Apart also on a terminal: Ctrl-C there is for the service, which lets them finish.
@@ -59,11 +56,8 @@ impl<'a> Process<'a> {
             // Nobody else waits for it.
             let _ = group.wait();
         })?;
-        let stderr = Some(stderr);
-        let (unfinished, last_line) = (Vec::new(), Vec::new());
-        let process =
-            Self { service, group, end, status: None, ending: Ending::No, stderr, unfinished, last_line };
-        Ok((process, stdout))
+        let (stderr, last_line) = (Some(stderr), Vec::new());
+        Ok((Self { service, group, end, status: None, ending: Ending::No, stderr, last_line }, stdout))
     }
 
     /// Waits until one of `others` is ready, the process has ended or said something, or until the
@@ -75,7 +69,7 @@ impl<'a> Process<'a> {
     ) -> io::Result<Vec<bool>> {
         let mut fds: Vec<_> =
             others.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        fds.extend(self.stderr.as_ref().map(|stderr| PollFd::new(stderr, PollFlags::IN)));
+        fds.extend(self.stderr.as_ref().map(Stderr::poll));
         let has_stderr = fds.len() > others.len();
         if self.status.is_none() {
             fds.push(PollFd::new(&self.end, PollFlags::IN));
@@ -157,51 +151,38 @@ impl<'a> Process<'a> {
     fn listen(&mut self) {
         /// All that a pipe holds, and not for ever.
         const READS: usize = 16;
+        let mut said = Vec::new();
         for _ in 0..READS {
-            let Some(stderr) = &mut self.stderr else { return };
-            let mut block = [0; 8192];
-            match stderr.read(&mut block) {
-                Ok(0) => {
-                    self.stderr = None;
-                    return self.end_line();
-                }
-                Ok(read) => self.unfinished.extend_from_slice(&block[..read]),
-                // There is nothing now.
-                Err(_) => return,
+            let Some(stderr) = &mut self.stderr else { break };
+            stderr.ready = true;
+            if !matches!(stderr.take(b"", &mut said), Ok(true)) {
+                self.stderr = None;
+            } else if !stderr.ready {
+                break;
             }
-            let whole = match self.unfinished.iter().rposition(|&byte| byte == b'\n') {
-                Some(at) => at + 1,
-                None if self.unfinished.len() >= LONGEST_LINE => self.unfinished.len(),
-                None => continue,
-            };
-            self.hand_over(whole);
         }
+        self.hand_over(&said);
     }
 
     /// Passes on a line that has not ended, with an end, so that nothing runs into it.
     fn end_line(&mut self) {
-        if !self.unfinished.is_empty() {
-            self.unfinished.push(b'\n');
-            self.hand_over(self.unfinished.len());
+        let mut said = Vec::new();
+        if let Some(stderr) = &mut self.stderr {
+            stderr.end(b"", &mut said);
         }
+        self.hand_over(&said);
     }
 
-    fn hand_over(&mut self, len: usize) {
-        let whole = &self.unfinished[..len];
-        self.service.pass_on(whole);
-        let mut lines = whole.split(|&byte| byte == b'\n').rev().map(<[u8]>::trim_ascii);
+    fn hand_over(&mut self, said: &[u8]) {
+        if said.is_empty() {
+            return;
+        }
+        self.service.pass_on(said);
+        let mut lines = said.split(|&byte| byte == b'\n').rev().map(<[u8]>::trim_ascii);
         if let Some(line) = lines.find(|line| !line.is_empty()) {
             self.last_line = line[..line.len().min(LONGEST_REASON)].to_vec();
         }
-        self.unfinished.drain(..len);
     }
-}
-
-/// Whether a process could not be started for want of what may be free soon: too many processes or
-/// descriptors, or no memory.
-pub(super) fn is_scarcity(error: &io::Error) -> bool {
-    let scarce = [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM];
-    error.raw_os_error().is_some_and(|number| scarce.contains(&number))
 }
 
 impl Drop for Process<'_> {

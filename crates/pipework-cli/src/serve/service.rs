@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How soon it is noticed that a caller has given up, or that work has to stop.
@@ -24,7 +24,7 @@ pub(super) struct Service<'a> {
     pub(super) server: Server,
     /// Readable while a request waits, for whichever worker is free.
     pub(super) doorbell: OwnedFd,
-    pub(super) signals: Signals,
+    pub(super) signals: Arc<Signals>,
     /// At its end when no more requests are to be taken.
     pub(super) stopping: PipeReader,
     /// The other end, until then.
@@ -52,7 +52,7 @@ pub(super) enum Stop {
 }
 
 impl<'a> Service<'a> {
-    pub(super) fn new(args: &'a ServeArgs, server: Server, signals: Signals) -> Result<Self, Failure> {
+    pub(super) fn new(args: &'a ServeArgs, server: Server, signals: Arc<Signals>) -> Result<Self, Failure> {
         let (stopping, taking) = io::pipe().map_err(at("pipe"))?;
         let doorbell = server.doorbell().map_err(during("waiting for requests"))?;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Standard error of one command, taken line by line. Its bytes are lines only: a message that is
+//! Standard error of a command, taken line by line. Its bytes are lines only: a message that is
 //! sent there by mistake is shown as it came.
 
 use crate::records::Records;
@@ -10,14 +10,14 @@ use std::mem;
 /// A line that is longer than this comes in pieces, each behind the tag and with an end.
 const LONGEST_LINE: usize = 1 << 20;
 /// What is said of such a line.
-pub(super) const CUT: &str = "a line on standard error longer than 1 MiB was cut into several";
+pub(crate) const CUT: &str = "a line on standard error longer than 1 MiB was cut into several";
 
 /// The reading end of a pipe.
-pub(super) struct Stderr {
+pub(crate) struct Stderr {
     pipe: PipeReader,
     records: Records,
     /// There may be something to read.
-    pub(super) ready: bool,
+    pub(crate) ready: bool,
     /// The piece before was not all of its line.
     is_inside: bool,
     has_cut: bool,
@@ -25,7 +25,7 @@ pub(super) struct Stderr {
 
 impl Stderr {
     /// With what is to be the command's standard error.
-    pub(super) fn pair() -> io::Result<(Self, PipeWriter)> {
+    pub(crate) fn pair() -> io::Result<(Self, PipeWriter)> {
         let (pipe, writer) = io::pipe()?;
         sys::never_wait(&pipe)?;
         Ok((
@@ -35,23 +35,23 @@ impl Stderr {
     }
 
     /// What to wait for before `take`.
-    pub(super) fn poll(&self) -> PollFd<'_> {
+    pub(crate) fn poll(&self) -> PollFd<'_> {
         PollFd::new(&self.pipe, PollFlags::IN)
     }
 
     /// Whether a line has come in pieces.
-    pub(super) fn has_cut(&self) -> bool {
+    pub(crate) fn has_cut(&self) -> bool {
         self.has_cut
     }
 
     /// Whether anybody may still write to it.
-    pub(super) fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         sys::has_writer(&self.pipe)
     }
 
     /// Reads once, and appends what lines there are, each behind `tag`; false at the end of the
     /// pipe.
-    pub(super) fn take(&mut self, tag: &[u8], out: &mut Vec<u8>) -> io::Result<bool> {
+    pub(crate) fn take(&mut self, tag: &[u8], out: &mut Vec<u8>) -> io::Result<bool> {
         match self.records.read(&mut self.pipe) {
             Ok(true) => {}
             Ok(false) => {
@@ -82,7 +82,7 @@ impl Stderr {
     }
 
     /// Appends a line that has not ended, with an end, so that nothing runs into it.
-    pub(super) fn end(&mut self, tag: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn end(&mut self, tag: &[u8], out: &mut Vec<u8>) {
         if self.records.len() > 0 {
             self.has_cut |= self.is_inside;
             out.extend_from_slice(tag);
