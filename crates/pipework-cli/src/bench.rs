@@ -1,8 +1,7 @@
 //! `pipework bench`: the rooms beside what the kernel has, on the machine at hand.
 //!
-//! This file has the lanes of each case run in turns, and shows the results as a table with
-//! bars. Figures that are quoted anywhere come from `bench/` of the project,
-//! which keeps records of them; these are for the one who reads them now.
+//! The two lanes of each case run in turns, and a table shows the results. Figures that a page
+//! quotes come from `bench/` of the project, which keeps records of them.
 
 mod args;
 mod cases;
@@ -25,8 +24,6 @@ pub(crate) use args::{BENCH_PEER, BenchArgs, BenchPeerArgs, HELP};
 const ROUNDS: usize = 9;
 const TIME: Duration = Duration::from_millis(200);
 const QUICK_TIME: Duration = Duration::from_millis(20);
-/// Characters of the longest bar.
-const BAR: f64 = 9.0;
 
 /// Runs `pipework bench`.
 pub(crate) fn bench(args: &BenchArgs, quiet: bool) -> Result<u8, Failure> {
@@ -42,17 +39,14 @@ pub(crate) fn bench(args: &BenchArgs, quiet: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The machine in a few lines: CPU, number of CPUs that this process may use, kernel, load.
+/// The kernel, the number of CPUs that this process may use, and a warning if other programs use
+/// them.
 fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok());
-    format!(
-        "machine: {}, Linux {}\n         CPUs: {}\n{}",
-        make(&read("/proc/cpuinfo")),
-        read("/proc/sys/kernel/osrelease").trim(),
-        thread::available_parallelism().map_or(1, usize::from),
-        load.map_or(String::new(), busy)
-    )
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!("machine: Linux {}, CPUs: {cpus}\n{}", kernel.trim(), load.map_or(String::new(), busy))
 }
 
 /// A warning if other programs disturb the measurement. `load` is the number of threads that wanted to
@@ -64,39 +58,19 @@ fn busy(load: f64) -> String {
     }
 }
 
-/// Name, family and model of the CPU, from the text of `/proc/cpuinfo`.
-fn make(about: &str) -> String {
-    let field = |name: &str| {
-        let value = |line: &str| line.strip_prefix(name)?.trim_start().strip_prefix(": ").map(str::to_owned);
-        about.lines().find_map(value)
-    };
-    let part = |name, word: &str| field(name).map(|value| format!("{word} {value}"));
-    let parts = [
-        field("model name"),
-        part("cpu family", "family"),
-        part("model\t", "model"),
-        part("CPU implementer", "implementer"),
-        part("CPU part", "part"),
-    ];
-    match parts.into_iter().flatten().collect::<Vec<_>>() {
-        parts if parts.is_empty() => std::env::consts::ARCH.into(),
-        parts => parts.join(", "),
-    }
-}
-
 /// Is the other process.
 pub(crate) fn peer(args: &BenchPeerArgs) -> Result<u8, Failure> {
     cases::peer(args)?;
     Ok(0)
 }
 
-/// Runs all lanes of a case, in turns.
+/// Runs both lanes of a case, in turns.
 fn measure(case: &Case, quick: bool) -> Result<Vec<Figures>, Failure> {
     let (rounds, time) = if quick { (1, QUICK_TIME) } else { (ROUNDS, TIME) };
     let mut samples: Vec<Vec<Sample>> = case.lanes.iter().map(|_| vec![]).collect();
     for _ in 0..rounds {
-        for (lane, samples) in case.lanes.iter().zip(&mut samples) {
-            samples.push((lane.run)(time)?);
+        for ((_, run), samples) in case.lanes.iter().zip(&mut samples) {
+            samples.push(run(time)?);
         }
     }
     Ok(samples.iter().map(|samples| Figures::of(samples)).collect())
@@ -104,20 +78,18 @@ fn measure(case: &Case, quick: bool) -> Result<Vec<Figures>, Failure> {
 
 /// The table of a case.
 fn rows(case: &Case, figures: &[Figures]) -> String {
-    let fastest = figures.iter().map(|figures| figures.seconds).fold(f64::INFINITY, f64::min);
-    let row = |(lane, found): (&cases::Lane, &Figures)| {
+    let row = |((name, _), found): (&cases::Lane, &Figures)| {
         let ratio = found.seconds / figures[0].seconds;
         [
-            format!("  {}", lane.name),
+            format!("  {name}"),
             time(found.seconds),
             format!("{:.0}", case.bytes as f64 / found.seconds / 1e6),
             time(found.cpu_seconds),
             format!("{:.0} %", found.spread * 100.0),
-            if lane.name == case.lanes[0].name { String::new() } else { times(ratio) },
-            "#".repeat((BAR * fastest / found.seconds).ceil() as usize),
+            if *name == case.lanes[0].0 { String::new() } else { times(ratio) },
         ]
     };
-    let rows: Vec<[String; 7]> = case.lanes.iter().zip(figures).map(row).collect();
+    let rows: Vec<[String; 6]> = case.lanes.iter().zip(figures).map(row).collect();
     let columns = [
         ("", Align::Left),
         ("each", Align::Right),
@@ -125,7 +97,6 @@ fn rows(case: &Case, figures: &[Figures]) -> String {
         ("CPU", Align::Right),
         ("spread", Align::Right),
         ("pipework is", Align::Right),
-        ("", Align::Left),
     ];
     table(columns, &rows)
 }
@@ -133,17 +104,6 @@ fn rows(case: &Case, figures: &[Figures]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_machine_is_named_by_make_and_load() {
-        let amd = "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n";
-        assert_eq!(make(amd), "AMD EPYC, family 26, model 2");
-        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
-        assert_eq!(make(arm), "implementer 0x41, part 0xd0c");
-        assert_eq!(make(""), std::env::consts::ARCH);
-        assert_eq!(busy(0.3), "");
-        assert!(busy(7.5).contains("load 7.5"));
-    }
 
     #[test]
     fn tables_fit_on_a_screen() {
@@ -155,7 +115,7 @@ mod tests {
                 .collect();
             let text = rows(case, &figures);
             assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-            assert!(text.ends_with("x 1.00  #########\n"), "{text}");
+            assert!(text.ends_with("x 1.00\n"), "{text}");
         }
     }
 }

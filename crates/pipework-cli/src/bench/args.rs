@@ -76,7 +76,7 @@ How to read it:
   \"each\" is the time for one call, message or block, from the median of nine
   rounds in which all take turns; \"CPU\" is what both sides take of processors
   for it, spinning included; \"spread\" is how much longer the slowest round took
-  than the fastest. Bars are speeds: a longer one is better.
+  than the fastest; \"pipework is\" says how many times as fast pipework is.
 
   Nothing is pinned to a CPU. The ratios change when other programs use the
   machine, and from one make of CPU to another. Compare figures of one run only.

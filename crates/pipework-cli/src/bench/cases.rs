@@ -1,5 +1,5 @@
-//! What is measured: a case for each room, with the room's own lane first and what the kernel has
-//! beside it. A lane is run for a time, and says what that was worth.
+//! What is measured: a case for each room, with its own lane first and then the kernel's. A lane is
+//! run for a time, and says what that was worth.
 
 use super::args::{BENCH_PEER, BenchPeerArgs, Role, Room};
 use crate::failure::{Failure, STDOUT, at, during, uninterrupted};
@@ -28,20 +28,18 @@ const TURNS: u64 = 16;
 /// The longest that the other process may take to come or to go.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Ways to do the same.
+/// A way to do something, and the kernel's.
 pub(super) struct Case {
     pub(super) room: Room,
     pub(super) title: &'static str,
     /// Bytes of one call, message, block or piece.
     pub(super) bytes: usize,
-    pub(super) lanes: &'static [Lane],
+    /// The room's own way first.
+    pub(super) lanes: [Lane; 2],
 }
 
-/// One of them.
-pub(super) struct Lane {
-    pub(super) name: &'static str,
-    pub(super) run: fn(Duration) -> Result<Sample, Failure>,
-}
+/// A name, and what runs it for a time.
+pub(super) type Lane = (&'static str, fn(Duration) -> Result<Sample, Failure>);
 
 /// What one run was worth.
 #[derive(Clone, Copy)]
@@ -57,47 +55,25 @@ pub(super) const CASES: [Case; 4] = [
         room: Room::Reqrep,
         title: "reqrep: a call of 12 bytes and its reply, two processes",
         bytes: CALL,
-        lanes: &[
-            Lane { name: "pipework", run: call },
-            Lane { name: "two pipes", run: |time| echo(time, pipes) },
-            Lane { name: "Unix sockets", run: |time| echo(time, unix_sockets) },
-            Lane { name: "TCP, loopback", run: |time| echo(time, tcp_sockets) },
-        ],
+        lanes: [("pipework", call), ("Unix sockets", echo)],
     },
     Case {
         room: Room::Atomic,
         title: "atomic: messages of 5000 bytes between text, two processes",
         bytes: MESSAGE,
-        lanes: &[
-            Lane { name: "pipework", run: messages },
-            Lane { name: "a pipe, bytes", run: |time| bytes(time, one_pipe) },
-            Lane { name: "Unix sockets, bytes", run: |time| bytes(time, one_socket) },
-        ],
+        lanes: [("pipework", messages), ("a pipe, bytes", bytes)],
     },
     Case {
         room: Room::Pipe,
         title: "pipe: blocks of 1 KiB, two threads",
         bytes: BLOCK,
-        lanes: &[
-            Lane { name: "pipework", run: our_pipe },
-            Lane { name: "a pipe", run: kernels_pipe },
-            Lane { name: "Unix sockets", run: sockets },
-        ],
+        lanes: [("pipework", our_pipe), ("a pipe", kernels_pipe)],
     },
     Case {
         room: Room::Fd,
         title: "fd: a file to a TCP connection, 64 KiB of it",
         bytes: PIECE,
-        lanes: &[
-            Lane { name: "pipework, copy_all", run: |time| to_socket(time, copy_all) },
-            Lane {
-                name: "std, io::copy",
-                run: |time| {
-                    to_socket(time, |mut file, mut socket| io::copy(&mut file, &mut socket).map(drop))
-                },
-            },
-            Lane { name: "read and write", run: |time| to_socket(time, read_and_write) },
-        ],
+        lanes: [("pipework, copy_all", copy_all), ("std, io::copy", io_copy)],
     },
 ];
 
@@ -156,46 +132,16 @@ fn call(time: Duration) -> Result<Sample, Failure> {
     })
 }
 
-/// Both ways between two sides: what each reads and writes.
-struct Ways {
-    near: (OwnedFd, OwnedFd),
-    far: (OwnedFd, OwnedFd),
-}
-
-fn pipes() -> io::Result<Ways> {
-    let (there, back) = (io::pipe()?, io::pipe()?);
-    Ok(Ways { near: (back.0.into(), there.1.into()), far: (there.0.into(), back.1.into()) })
-}
-
-fn unix_sockets() -> io::Result<Ways> {
-    let (near, far) = UnixStream::pair()?;
-    Ok(Ways { near: (near.try_clone()?.into(), near.into()), far: (far.try_clone()?.into(), far.into()) })
-}
-
-fn tcp_sockets() -> io::Result<Ways> {
-    let (near, far) = connection()?;
-    Ok(Ways { near: (near.try_clone()?.into(), near.into()), far: (far.try_clone()?.into(), far.into()) })
-}
-
-fn connection() -> io::Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let near = TcpStream::connect(listener.local_addr()?)?;
-    let (far, _) = listener.accept()?;
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
-    Ok((near, far))
-}
-
-fn echo(time: Duration, ways: fn() -> io::Result<Ways>) -> Result<Sample, Failure> {
-    let Ways { near, far } = ways().map_err(at("a connection"))?;
+fn echo(time: Duration) -> Result<Sample, Failure> {
+    let (mut near, far) = UnixStream::pair().map_err(at("a connection"))?;
+    let stdin = OwnedFd::from(far.try_clone().map_err(at("a connection"))?);
     sample(|| {
-        let other = other("echo", far.0.into(), far.1.into(), time)?;
-        let (mut reader, mut writer) = (File::from(near.0), File::from(near.1));
+        let other = other("echo", stdin.into(), OwnedFd::from(far).into(), time)?;
         let mut reply = [0; CALL];
         let done = repeat(time, || {
-            writer.write_all(&[7; CALL]).and_then(|()| reader.read_exact(&mut reply)).map_err(at("a call"))
+            near.write_all(&[7; CALL]).and_then(|()| near.read_exact(&mut reply)).map_err(at("a call"))
         })?;
-        drop((reader, writer));
+        drop(near);
         other.finish()?;
         Ok(done)
     })
@@ -235,21 +181,11 @@ fn messages(time: Duration) -> Result<Sample, Failure> {
     })
 }
 
-fn one_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (read, write) = io::pipe()?;
-    Ok((read.into(), write.into()))
-}
-
-fn one_socket() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (read, write) = UnixStream::pair()?;
-    Ok((read.into(), write.into()))
-}
-
-fn bytes(time: Duration, ways: fn() -> io::Result<(OwnedFd, OwnedFd)>) -> Result<Sample, Failure> {
-    let (read, write) = ways().map_err(at("a connection"))?;
+fn bytes(time: Duration) -> Result<Sample, Failure> {
+    let (read, write) = io::pipe().map_err(at("pipe"))?;
     sample(|| {
         let other = other("write", Stdio::null(), write.into(), time)?;
-        let (bytes, elapsed) = drain(File::from(read), PIECE).map_err(at("reading"))?;
+        let (bytes, elapsed) = drain(read, PIECE).map_err(at("reading"))?;
         other.finish()?;
         Ok((bytes / MESSAGE as u64, elapsed))
     })
@@ -280,11 +216,6 @@ fn kernels_pipe(time: Duration) -> Result<Sample, Failure> {
     threads(time, reader, writer)
 }
 
-fn sockets(time: Duration) -> Result<Sample, Failure> {
-    let (reader, writer) = UnixStream::pair().map_err(at("sockets"))?;
-    threads(time, reader, writer)
-}
-
 fn threads(time: Duration, reader: impl Read, mut writer: impl Write + Send) -> Result<Sample, Failure> {
     sample(|| {
         thread::scope(|scope| {
@@ -300,18 +231,20 @@ fn threads(time: Duration, reader: impl Read, mut writer: impl Write + Send) -> 
 
 // ---------------------------------------------------------------- a file to a socket
 
-fn copy_all(file: &File, socket: &TcpStream) -> io::Result<()> {
-    fd::copy_all(file, socket, u64::MAX, Deadline::NEVER).map(drop).map_err(io::Error::other)
+fn copy_all(time: Duration) -> Result<Sample, Failure> {
+    to_socket(time, |file, socket| {
+        fd::copy_all(file, socket, u64::MAX, Deadline::NEVER).map(drop).map_err(io::Error::other)
+    })
 }
 
-fn read_and_write(mut file: &File, mut socket: &TcpStream) -> io::Result<()> {
-    let mut piece = vec![0; PIECE];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(()),
-            len => socket.write_all(&piece[..len])?,
-        }
-    }
+fn io_copy(time: Duration) -> Result<Sample, Failure> {
+    to_socket(time, |mut file, mut socket| io::copy(&mut file, &mut socket).map(drop))
+}
+
+fn connection() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    Ok((near, listener.accept()?.0))
 }
 
 fn to_socket(time: Duration, copy: fn(&File, &TcpStream) -> io::Result<()>) -> Result<Sample, Failure> {
