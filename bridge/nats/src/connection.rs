@@ -1,4 +1,4 @@
-//! The connection to NATS: where it leads, who it is, and how it comes back.
+//! The connection to NATS: its servers, its credentials, and how it reconnects.
 //!
 //! Secrets come from files and the environment only, and no error shows one.
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the connection leads, and who it is.
+/// The servers and the credentials of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// The servers, by their URLs; of a cluster, one is enough.
@@ -32,7 +32,7 @@ pub struct Access {
     pub token: Option<Secret<String>>,
 }
 
-/// What is not shown.
+/// A value that `Debug` does not show.
 #[derive(Clone)]
 pub struct Secret<T>(pub T);
 
@@ -46,7 +46,7 @@ impl<T> std::fmt::Debug for Secret<T> {
 ///
 /// # Errors
 ///
-/// What is wrong, without the text: a password may stand in it.
+/// The reason, without the text: it may hold a password.
 pub fn servers(text: &str) -> Result<Vec<ServerAddr>, String> {
     let wrong = "a server is named like nats://host:4222, several with commas in between";
     text.split(',').map(|each| each.trim().parse().map_err(|_| wrong.to_owned())).collect()

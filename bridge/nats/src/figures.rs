@@ -1,4 +1,4 @@
-//! What the bridge has done, in numbers, and the page that Prometheus reads them from.
+//! Counters of the bridge's work, and the page from which Prometheus reads them.
 
 use crate::openmetrics::{self, Page};
 use std::cell::{Cell, RefCell};
@@ -73,7 +73,7 @@ pub struct ConnectionFigures {
     pub disconnects: AtomicU64,
     /// Times that a subscription was too slow, and a message lost.
     pub slow: AtomicU64,
-    /// Errors that the server has told.
+    /// Errors that the server reported.
     pub errors: AtomicU64,
 }
 
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_counted_and_told() {
+    fn figures_are_counted_and_written_as_openmetrics() {
         let figures = Rc::new(Figures::default());
         let counted = figures.in_flight(Side::Attach);
         figures.done(Side::Expose, "answered", Duration::from_micros(300));

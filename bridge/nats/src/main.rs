@@ -45,8 +45,8 @@ fn say(text: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Carries calls or messages until it is told to stop, and says how many messages were lost; none
-/// if something was cut short.
+/// Carries calls or messages until a signal stops it, and returns how many messages were lost; `None`
+/// if work was cut short.
 async fn carry(command: &Command, access: Access) -> Result<Option<u64>, Failure> {
     let args = command.common();
     let (stop, drain) = (stop()?, args.drain);

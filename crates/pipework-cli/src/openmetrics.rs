@@ -1,5 +1,5 @@
-//! Figures as OpenMetrics 1.0, and the reply to whoever asks for them over HTTP. The bridge uses
-//! this file too, by its path: it needs the standard library only.
+//! A page of figures as OpenMetrics 1.0, and the HTTP reply that carries it. The bridge uses this
+//! file too, by its path, so it needs the standard library only.
 
 use std::fmt::{Display, Write};
 
@@ -35,12 +35,12 @@ impl Page {
 /// Bytes of the longest request.
 pub(crate) const LONGEST: usize = 8192;
 
-/// Whether a request has come to its empty line. What is left unread resets the connection.
+/// Whether a request ends with its empty line. Closing a connection with unread bytes resets it.
 pub(crate) fn is_whole(request: &[u8]) -> bool {
     request.windows(4).any(|end| end == b"\r\n\r\n")
 }
 
-/// What is sent to a request, which need not be whole; `page` makes the page.
+/// The reply to a request, which need not be whole; `page` makes the page.
 pub(crate) fn reply(request: &[u8], page: impl FnOnce() -> String) -> Vec<u8> {
     let line = String::from_utf8_lossy(request.split(|byte| *byte == b'\r').next().unwrap_or_default());
     let words: Vec<_> = line.split(' ').collect();

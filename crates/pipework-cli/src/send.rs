@@ -110,7 +110,7 @@ fn content(path: &Path, longest: usize) -> Result<Vec<u8>, Failure> {
     Ok(content)
 }
 
-/// The way out of the process: a writer, and what has gone through it.
+/// The writer of the messages, and how many it has taken.
 struct Outgoing {
     writer: Writer,
     burst: bool,
@@ -209,7 +209,7 @@ impl Outgoing {
         }
     }
 
-    /// Says how far it came. What is still pending is given up, for nobody would take it.
+    /// Reports how far it got. Pending bytes are dropped, since nobody would take them.
     fn failure(&mut self, error: pipework::Error) -> Failure {
         self.writer.discard();
         let sent = self.sent();

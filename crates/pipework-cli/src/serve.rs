@@ -2,7 +2,7 @@
 //!
 //! Each worker is a thread that takes requests and waits for the processes that it has started, so
 //! that work on one never holds up another. This thread hears signals, and says when to stop: no
-//! more requests are taken then, and the threads end when what they have in hand is done.
+//! more requests are taken then, and each thread ends when its request is done.
 
 mod args;
 mod jobs;
@@ -51,12 +51,12 @@ pub(crate) fn serve(args: &ServeArgs, quiet: bool) -> Result<u8, Failure> {
 /// Opens the channel, or makes it; whether it was made here.
 fn open(args: &ServeArgs) -> Result<(Segment, bool), Failure> {
     let options = options(args);
-    // Somebody who makes and removes it all the time may win a few rounds.
+    // A process that makes and removes the channel all the time may win a few rounds.
     for _ in 0..16 {
         match Options::new().any_owner(args.making.any_owner).open(&args.channel) {
             Ok(segment) => return as_asked(args, segment).map(|segment| (segment, false)),
             Err(error) if error.errno() == Some(libc::ENOENT) => {}
-            // Whoever made it proves just now that nobody uses it, and removes it.
+            // Its owner is checking that nobody uses it, and is about to remove it.
             Err(error) if error.errno() == Some(libc::EAGAIN) => {
                 thread::sleep(LOOK);
                 continue;
@@ -135,12 +135,12 @@ fn remove(segment: Segment) -> Result<(), Failure> {
         return Ok(());
     }
     let file = sys::file_id(&segment).map_err(at(path.display()))?;
-    // Else it would itself be the one who has it open.
+    // Otherwise this process itself would have it open.
     drop(segment);
     for _ in 0..LOOKS {
         match channel::remove_unused(&path, file, 0) {
             Ok(Removal::InUse) => thread::sleep(LOOK),
-            // Of those who wait for a reply nobody is left, so these are jobs.
+            // No caller waits for a reply any more, so these are jobs.
             Ok(Removal::Waiting(jobs)) => {
                 let jobs = if jobs == 1 { "1 job waits".into() } else { format!("{jobs} jobs wait") };
                 say(format!("{}: it stays: {jobs} in it", path.display()));
@@ -215,8 +215,8 @@ fn worker(service: &Service<'_>, alive: Arc<PipeWriter>) -> Result<(), Failure> 
     outcome
 }
 
-/// Waits until all workers have ended, which they do after a signal. A second one cuts short what
-/// is in hand.
+/// Waits until all workers have ended, which they do after a signal. A second signal cuts their
+/// requests short.
 fn wait_for_signals(service: &Service<'_>, stop: &mut Stop, ended: &PipeReader) -> Result<(), Failure> {
     let mut drained = Deadline::NEVER;
     loop {

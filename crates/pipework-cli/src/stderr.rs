@@ -9,7 +9,7 @@ use std::mem;
 
 /// A line that is longer than this comes in pieces, each behind the tag and with an end.
 const LONGEST_LINE: usize = 1 << 20;
-/// What is said of such a line.
+/// The warning about such a line.
 pub(crate) const CUT: &str = "a line on standard error longer than 1 MiB was cut into several";
 
 /// The reading end of a pipe.
@@ -24,7 +24,7 @@ pub(crate) struct Stderr {
 }
 
 impl Stderr {
-    /// With what is to be the command's standard error.
+    /// Also returns the writing end, which becomes the command's standard error.
     pub(crate) fn pair() -> io::Result<(Self, PipeWriter)> {
         let (pipe, writer) = io::pipe()?;
         sys::never_wait(&pipe)?;

@@ -2,10 +2,10 @@
 //!
 //! To park and be woken costs about 20 microseconds, and the other side pays part of it. A wait
 //! that is over sooner is cheaper spent spinning; any other spin is wasted. It is worse than wasted
-//! where both sides run on one CPU: then it keeps the other side from running. So a spin in vain
-//! postpones the next one, and each further one in vain postpones it by twice as many waits. Only
-//! short waits count: long ones say nothing for spinning. Where only one CPU may be used, there is
-//! no spinning at all.
+//! where both sides run on one CPU: then it keeps the other side from running. So a spin that
+//! fails postpones the next one, and each further failure postpones it by twice as many waits. Only
+//! short waits count: long ones say nothing for spinning. Where only one CPU may be used, nothing
+//! spins.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ const LEAST: Duration = Duration::from_micros(2);
 /// How many short waits go by without a spin, at most.
 const LONGEST_REST: u32 = 64;
 
-/// The same for callers that hold what the other side may need: such a spin is always in vain where
-/// it does.
+/// The same for callers that hold what the other side may need: such a spin always fails where it
+/// does.
 const LONGEST_REST_OF_HOLDERS: u32 = 512;
 
 /// Where a look is a system call: the pause before the first look, doubled before each further one,
@@ -55,7 +55,7 @@ const LOOKS: u32 = 32;
 pub(crate) struct Spin {
     limit: Duration,
     /// `{ last rest: 32, rest: 32 }`, in short waits, each at most [`LONGEST_REST`]: how many waits
-    /// the last spin in vain has postponed the next one by, and how many of them are still to come.
+    /// the last failed spin has postponed the next one by, and how many of them are still to come.
     rests: Hint,
     looks: Looks,
 }
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(long[..5], [0, 2, 5, 10, 19]);
         assert!(long.windows(2).all(|spins| spins[1] - spins[0] <= 1 + LONGEST_REST_OF_HOLDERS as usize));
         while looks_of(3) < 3 {}
-        assert_eq!((looks_of(3), looks_of(3)), (3, 3), "one that was not in vain is followed by others");
+        assert_eq!((looks_of(3), looks_of(3)), (3, 3), "a spin that succeeds is followed by others");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The options and the help of `pipework bench`, and what its other process is told.
+//! The options and the help of `pipework bench`, and the options of its other process.
 
 use clap::{Args, Parser, ValueEnum};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(crate) enum Room {
 /// that it appears in no help, completion or page.
 pub(crate) const BENCH_PEER: &str = "bench-peer";
 
-/// What the other process is told.
+/// Options of the other process.
 #[derive(Parser)]
 pub(crate) struct BenchPeerArgs {
     #[arg(value_enum)]
@@ -45,12 +45,12 @@ pub(crate) struct BenchPeerArgs {
     pub(crate) segment: Option<PathBuf>,
 }
 
-/// What it does.
+/// The work of the other process.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Role {
-    /// Answers calls with what they bring.
+    /// Answers each call with its request.
     Serve,
-    /// Writes back what it reads.
+    /// Writes back the bytes that it reads.
     Echo,
     /// Sends messages.
     Send,

@@ -1,5 +1,5 @@
-//! What is measured: a case for each room, with its own lane first and then the kernel's. A lane is
-//! run for a time, and says what that was worth.
+//! The measurements: a case for each module, with our lane first and then the kernel's. A lane runs
+//! for a time, and returns how often it did its work.
 
 use super::args::{BENCH_PEER, BenchPeerArgs, Role, Room};
 use crate::failure::{Failure, STDOUT, at, during, uninterrupted};
@@ -41,7 +41,7 @@ pub(super) struct Case {
 /// A name, and what runs it for a time.
 pub(super) type Lane = (&'static str, fn(Duration) -> Result<Sample, Failure>);
 
-/// What one run was worth.
+/// The result of one run.
 #[derive(Clone, Copy)]
 pub(super) struct Sample {
     pub(super) count: u64,
@@ -77,7 +77,7 @@ pub(super) const CASES: [Case; 4] = [
     },
 ];
 
-/// Measures what also tells how often it was done, and in what time.
+/// Measures work that returns how often it was done, and in what time.
 fn sample(work: impl FnOnce() -> Result<(u64, Duration), Failure>) -> Result<Sample, Failure> {
     let (mut count, mut elapsed) = (0, Duration::ZERO);
     let cost = measure(|| {

@@ -1,9 +1,9 @@
-//! What came of a lane, and how it is written.
+//! The results of a lane, and how they are written.
 
 use super::cases::Sample;
 use std::time::Duration;
 
-/// What came of a lane, of which everything is for one call, message or block.
+/// The results of a lane, for one call, message or block.
 pub(super) struct Figures {
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_those_of_the_middle_round() {
+    fn figures_are_the_medians_of_the_rounds() {
         let sample = |millis, cpu| Sample {
             count: 1000,
             elapsed: Duration::from_millis(millis),

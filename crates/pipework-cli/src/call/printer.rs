@@ -1,4 +1,4 @@
-//! What is printed of calls: replies, or objects; and what is said of those that have none.
+//! Prints the outcome of calls: replies or objects, and a report of calls without a reply.
 
 use super::args::CallArgs;
 use super::caller::Outcome;
@@ -23,7 +23,7 @@ pub(super) struct Printer {
     /// There may be more than one call.
     many: bool,
     out: Vec<u8>,
-    /// What was printed last does not end a line.
+    /// The last output does not end a line.
     is_open: bool,
     /// The gravest so far.
     status: u8,
@@ -113,7 +113,7 @@ impl Printer {
         self.out.extend_from_slice(format!("{{\"index\":{index}").as_bytes());
     }
 
-    /// Writes what was appended.
+    /// Writes the appended output.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         let outcome = self.stdout.write_all(&self.out);
         self.out.clear();

@@ -20,7 +20,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to wait for what a process takes: descriptors, memory, a place among processes.
+/// How long to wait for the descriptors, the memory and the place that a process takes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Takes requests and answers them, one after the other, until no more are taken.
@@ -58,7 +58,8 @@ fn answer(service: &Service<'_>, request: Request<'_>) {
     }
 }
 
-/// Starts a process for a request. What is scarce now may be free soon, when others have ended.
+/// Starts a process for a request. Where descriptors, memory or processes have run out, it tries
+/// again for a while, since other processes end meanwhile.
 fn start<'a>(
     service: &'a Service<'a>,
     request: &Request<'_>,
@@ -89,7 +90,7 @@ struct Work<'a> {
     process: Process<'a>,
     /// `None` at its end.
     stdout: Option<PipeReader>,
-    /// What has come of it, and was not given to the caller.
+    /// Output that the caller has not got.
     output: Records,
     /// Since when the caller is waited for.
     slow: Option<Instant>,

@@ -1,7 +1,7 @@
-//! A process of the command: its end, and what it says on standard error.
+//! A process of the command: its end, and its standard error.
 //!
-//! Its standard input and output are in the hands of whoever has started it. Whoever waits for
-//! these waits here, so that standard error is always read, and its last line kept.
+//! The caller that starts it owns its standard input and output, and waits for these here too, so
+//! that standard error is always read. The last line of it may become the reason of a failed call.
 
 use super::service::{Service, TICK};
 use crate::group::{Group, Start};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Bytes of a line that can be a reason.
 const LONGEST_REASON: usize = 4096;
 
-/// A process, and what it has started. When this is dropped, it is ended by force.
+/// A process and its descendants. Dropping this kills them.
 pub(super) struct Process<'a> {
     service: &'a Service<'a>,
     group: Group,
@@ -30,7 +30,7 @@ pub(super) struct Process<'a> {
     last_line: Vec<u8>,
 }
 
-/// How far it is with being stopped.
+/// How it is being stopped.
 enum Ending {
     No,
     /// SIGKILL comes next, at this time.
@@ -91,8 +91,7 @@ impl<'a> Process<'a> {
         self.status
     }
 
-    /// Asks it to end, and forces it when it has had its time for that. To be called again and
-    /// again.
+    /// Sends SIGTERM, and SIGKILL once `--grace` has passed. To be called again and again.
     pub(super) fn stop(&mut self) {
         match self.ending {
             Ending::No => {
@@ -107,7 +106,7 @@ impl<'a> Process<'a> {
         }
     }
 
-    /// It has been ended by force, with all that it has started: nothing else is waited for.
+    /// Whether it was killed, with its descendants: nothing else is to be waited for.
     pub(super) fn is_forced(&self) -> bool {
         matches!(self.ending, Ending::Forced)
     }
@@ -125,8 +124,8 @@ impl<'a> Process<'a> {
         Ok(())
     }
 
-    /// How it has ended, by itself or because it was of no more use: the command's name, and its
-    /// status or what it has done.
+    /// How it has ended: the command's name, and its exit status, or that it closed its input or
+    /// output.
     pub(super) fn how(&self) -> String {
         let how = match (self.status, &self.ending) {
             (Some(status), Ending::No) => status.to_string(),
@@ -135,21 +134,22 @@ impl<'a> Process<'a> {
         format!("{}: {how}", self.service.name())
     }
 
-    /// Why a call has failed: what it has said last, or else how it has ended.
+    /// Why a call has failed: the last line of standard error, or else how the process ended.
     pub(super) fn reason(&mut self) -> Vec<u8> {
         self.listen();
         self.end_line();
         if self.last_line.is_empty() { self.how().into_bytes() } else { self.last_line.clone() }
     }
 
-    /// What it has said so far is not about what comes now, for that went well.
+    /// Forgets the last line of standard error: the request that it was about went well.
     pub(super) fn forget(&mut self) {
         self.last_line.clear();
     }
 
-    /// Passes on what it has said, in whole lines.
+    /// Passes on its standard error, in whole lines.
     fn listen(&mut self) {
-        /// All that a pipe holds, and not for ever.
+        /// Enough for all that a pipe holds. A process that never stops writing must not hold this
+        /// thread.
         const READS: usize = 16;
         let mut said = Vec::new();
         for _ in 0..READS {
@@ -164,7 +164,7 @@ impl<'a> Process<'a> {
         self.hand_over(&said);
     }
 
-    /// Passes on a line that has not ended, with an end, so that nothing runs into it.
+    /// Passes on a line without an end, and adds the end, so that no other line runs into it.
     fn end_line(&mut self) {
         let mut said = Vec::new();
         if let Some(stderr) = &mut self.stderr {
@@ -192,7 +192,7 @@ impl Drop for Process<'_> {
         if self.status.is_none() {
             self.group.signal(libc::SIGKILL);
         }
-        // It has ended, or is about to.
+        // It has ended, or is about to end.
         let _ = self.group.wait();
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Service<'a> {
     pub(super) stopping: PipeReader,
     /// The other end, until then.
     taking: Mutex<Option<PipeWriter>>,
-    /// The time for what is in hand is over, too.
+    /// Requests in hand are to be cut short.
     hurry: AtomicBool,
     /// Requests that were cut short because of that.
     cut_short: AtomicU64,
@@ -95,7 +95,7 @@ impl<'a> Service<'a> {
                 (Err(error), _) => {
                     return match (error.kind(), error.errno()) {
                         (ErrorKind::Closed, _) => Ok(None),
-                        // Its caller has been told.
+                        // Its caller has got the error.
                         (_, Some(libc::ENOMEM)) => {
                             say("no memory for a request, which has failed");
                             Ok(None)
@@ -144,7 +144,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// From now on, what is in hand is cut short.
+    /// From now on, requests in hand are cut short.
     pub(super) fn hurry(&self) {
         self.hurry.store(true, Ordering::Relaxed);
     }
@@ -177,7 +177,7 @@ impl<'a> Service<'a> {
         if is_job(request) {
             return Ok(true);
         }
-        // What is longer than a slot goes in several steps, which are not to be broken off.
+        // A part longer than a slot goes in several steps, which must not be broken off.
         let is_short = part.len() <= self.server.segment().geometry().reply_bytes as usize;
         match request.part(part, if is_short { TICK.min(limit) } else { limit }) {
             Ok(true) => {
@@ -250,7 +250,7 @@ impl<'a> Service<'a> {
         self.args.timeout.unwrap_or_default().as_secs_f64()
     }
 
-    /// Passes on what a command has said on standard error.
+    /// Passes on standard error of a command.
     pub(super) fn pass_on(&self, text: &[u8]) {
         words::pass_on(text);
     }

@@ -3,8 +3,7 @@
 //! Of HTTP a page needs a few lines: a header and a body to any GET of one path. Nothing is kept
 //! between requests. Each connection has a second to ask and a second to take the page; those that
 //! do nothing keep nobody waiting, and the oldest goes when there are too many.
-//! Only the loopback interface is listened on: who may see the page is who may run programs on this
-//! machine.
+//! It listens on the loopback interface only, so only users of this machine can read the page.
 
 use super::metrics;
 use super::watch::Watch;
@@ -62,7 +61,7 @@ pub(super) fn serve(
         if signals.next().map_err(at("signals"))?.is_some() {
             return Ok(0);
         }
-        // Whoever has gone meanwhile, and whatever goes wrong with one of them, concerns no other.
+        // A client that has left, or an error of one connection, does not concern the others.
         let mut ready_visits = ready[2..].iter();
         visits.retain_mut(|visit| {
             let is_ready = ready_visits.next() == Some(&true);
