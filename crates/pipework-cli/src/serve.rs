@@ -104,23 +104,19 @@ fn as_asked(args: &ServeArgs, segment: Segment) -> Result<Segment, Failure> {
 
 fn options(args: &ServeArgs) -> Options {
     let making = &args.making;
-    let mut options = Options::new().any_owner(making.any_owner);
-    if let Some(slots) = making.slots {
-        options = options.slots(slots);
-    }
-    if let Some(bytes) = making.request_bytes {
-        options = options.request_bytes(bytes);
-    }
-    if let Some(bytes) = making.reply_bytes {
-        options = options.reply_bytes(bytes);
-    }
-    if let Some(members) = making.members {
-        options = options.members(members);
-    }
-    if let Some(mode) = making.mode {
-        options = options.mode(mode);
-    }
-    options
+    type Set = fn(Options, u32) -> Options;
+    let asked: [(Option<u32>, Set); 5] = [
+        (making.slots, Options::slots),
+        (making.request_bytes, Options::request_bytes),
+        (making.reply_bytes, Options::reply_bytes),
+        (making.members, Options::members),
+        (making.mode, Options::mode),
+    ];
+    let options = Options::new().any_owner(making.any_owner);
+    asked.into_iter().fold(options, |options, (value, set)| match value {
+        Some(value) => set(options, value),
+        None => options,
+    })
 }
 
 /// Removes a channel that was made here, if nobody else uses it. Whoever opens it at the last
