@@ -3,7 +3,7 @@
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 
-use pipework::reqrep::{CallError, Calling, Client, ClientOptions, Message, Reply, Ticket};
+use pipework::reqrep::{CallError, Client, ClientOptions, Message, Reply, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -67,14 +67,14 @@ impl Calls {
         request: Request<'_>,
         timeout: Option<Seconds>,
     ) -> PyResult<Received> {
-        let mut calling = Calling::call(message(request));
-        let ended = match self.call_at_once(py, request.0.len(), &mut calling)? {
+        let mut ticket = None;
+        let ended = match self.call_at_once(py, request, &mut ticket)? {
             Some(ended) => ended.map(Received::Reply),
             None => {
-                let called =
-                    self.make(py, calling, Seconds::from_now(timeout), |client, calling, deadline| {
-                        end(py, client, deadline, || client.start_on(calling, deadline))
-                    })?;
+                let deadline = Seconds::from_now(timeout);
+                let called = self.make(py, ticket, |client, ticket| {
+                    end(py, client, deadline, || start(client, ticket, request, deadline))
+                })?;
                 // What came at the last moment counts.
                 called.or_else(|given_up| given_up.last?.map(Received::Reply).ok_or(given_up.error))
             }
@@ -85,18 +85,19 @@ impl Calls {
     /// Makes a short call that is answered at once, without giving the interpreter lock away: a
     /// thread that computes would keep it for 5 ms. Nothing reads the clock either, unless it
     /// spins. None if there was no slot or no answer yet, or an error, which comes again; and
-    /// where holding the lock has been in vain, since a thread that answers needs it as well.
+    /// where holding the lock has failed of late, since a thread that answers needs it as well. A
+    /// call that was started leaves its ticket.
     fn call_at_once(
         &self,
         py: Python<'_>,
-        len: usize,
-        calling: &mut Calling<'_>,
+        request: Request<'_>,
+        started: &mut Option<Ticket>,
     ) -> PyResult<Option<Answer<Reply>>> {
-        let client = self.get(py)?;
-        if len > SMALL || !client.is_to_spin() {
+        let (client, len) = (self.get(py)?, request.0.len());
+        if len > SMALL || len > self.largest_request() || !client.is_to_spin() {
             return Ok(None);
         }
-        let Ok(ticket) = client.start_on(calling, PAST) else { return Ok(None) };
+        let Ok(ticket) = start(&client, started, request, PAST) else { return Ok(None) };
         let is_there = client.spin_for(ticket).unwrap_or(false) && client.reply_len(ticket) <= SMALL;
         let ended = is_there.then(|| client.recv(ticket, PAST));
         // A reply of several parts may not be whole.
@@ -104,7 +105,9 @@ impl Calls {
     }
 
     pub(super) fn send(&self, py: Python<'_>, request: Request<'_>, deadline: Deadline) -> PyResult<u64> {
-        let sent = self.make(py, Calling::send(message(request)), deadline, start(py))?;
+        let sent = self.make(py, None, |client, ticket| {
+            Ok(*ticket.insert(py.detach(|| client.send(message(request), deadline))?))
+        })?;
         let sent = sent.map_err(|given_up| self.for_request(request.0.len(), given_up.error));
         sent.or_raise(py).map(Ticket::to_bits)
     }
@@ -116,22 +119,15 @@ impl Calls {
         requests: &[Request<'_>],
         deadline: Deadline,
     ) -> PyResult<Vec<u64>> {
-        let is_short = |request: &Request<'_>| request.0.len() <= self.largest_request();
         let mut tickets = Vec::new();
         while let Some(next) = requests.get(tickets.len()) {
-            let rest = &requests[tickets.len()..];
-            let short = &rest[..rest.iter().take_while(|request| is_short(request)).count()];
-            let sent = if short.is_empty() {
-                let sent = self.make(py, Calling::send(message(*next)), deadline, start(py));
-                sent.map(|sent| sent.map(|ticket| tickets.push(ticket)).map_err(|given_up| given_up.error))
-            } else {
-                // Those that were sent before a signal handler raised are known, too.
-                wait(py, &self.client.used(), || {
-                    let (client, messages) = (self.get(py)?, short.iter().map(|request| message(*request)));
-                    let sent = py.detach(|| client.send_many(messages, deadline));
-                    Ok(sent.map(|more| tickets.extend(more)).map_err(CallError::from))
-                })
-            };
+            // Those that were sent before a signal handler raised are known, too.
+            let sent = wait(py, &self.client.used(), || {
+                let rest = requests[tickets.len()..].iter().map(|request| message(*request));
+                let (client, sent) = (self.get(py)?, rest);
+                let sent = py.detach(|| client.send_many(sent, deadline));
+                Ok(sent.map(|more| tickets.extend(more)).map_err(CallError::from))
+            });
             match sent {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) if tickets.is_empty() => {
@@ -204,9 +200,9 @@ impl Calls {
         space: &mut Space<'_>,
         deadline: Deadline,
     ) -> PyResult<usize> {
-        let (calling, mut reply_len) = (Calling::call(message(request)), 0);
-        let called = self.make(py, calling, deadline, |client, calling, deadline| {
-            let ticket = py.detach(|| client.start_on(calling, deadline))?;
+        let mut reply_len = 0;
+        let called = self.make(py, None, |client, ticket| {
+            let ticket = py.detach(|| start(client, ticket, request, deadline))?;
             recv_in_place(py, client, ticket, space, deadline, &mut reply_len)
         })?;
         let called = called.map_err(|given_up| match reply_len {
@@ -216,28 +212,27 @@ impl Calls {
         received(py, CALL, called).map(|(len, _flags)| len)
     }
 
-    /// Makes a call. If that comes to nothing, the call is given up: how it had
-    /// ended at the last moment, if it had, comes beside the error. `step` gives the interpreter
-    /// lock away by itself.
-    pub(super) fn make<'m, T>(
+    /// Waits in `step`, which leaves the ticket of what it starts. If that comes to nothing, the
+    /// call is cancelled: how it had ended at the last moment, if it had, comes beside the error.
+    /// `step` gives the interpreter lock away by itself.
+    fn make<T>(
         &self,
         py: Python<'_>,
-        mut calling: Calling<'m>,
-        deadline: Deadline,
-        mut step: impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Answer<T>,
+        mut ticket: Option<Ticket>,
+        mut step: impl FnMut(&Client, &mut Option<Ticket>) -> Answer<T>,
     ) -> PyResult<std::result::Result<T, GivenUp>> {
         let mut client = None;
         let done = wait(py, &self.client.used(), || {
             // Refused once it is closed; the clone from before is still good to give the call up
             // with.
             let client = &*client.insert(self.get(py)?);
-            Ok(step(client, &mut calling, deadline))
+            Ok(step(client, &mut ticket))
         });
         if let Ok(Ok(done)) = done {
             return Ok(Ok(done));
         }
-        // Nobody else has the ticket, so the call must not stay behind.
-        let last = client.map(|client| client.cancel_calling(&calling));
+        // Python gets no ticket, so the call must not stay behind.
+        let last = client.zip(ticket).map(|(client, ticket)| client.cancel(ticket));
         // What a signal handler has raised counts more than a reply at the last moment.
         Ok(done?.map_err(|error| GivenUp { error, last: last.unwrap_or(Ok(None)) }))
     }
@@ -353,9 +348,18 @@ pub(super) struct GivenUp {
     last: Answer<Option<Reply>>,
 }
 
-/// The step that hands a request out.
-pub(super) fn start<'m>(py: Python<'_>) -> impl FnMut(&Client, &mut Calling<'m>, Deadline) -> Answer<Ticket> {
-    move |client, calling, deadline| Ok(py.detach(|| client.start_on(calling, deadline))?)
+/// Starts a call, unless that was done before: then `ticket` is there.
+fn start(
+    client: &Client,
+    ticket: &mut Option<Ticket>,
+    request: Request<'_>,
+    deadline: Deadline,
+) -> Result<Ticket> {
+    let started = match *ticket {
+        Some(started) => started,
+        None => client.start_call(message(request), deadline)?,
+    };
+    Ok(*ticket.insert(started))
 }
 
 /// The option that limits a request, and its value.

@@ -445,8 +445,7 @@ impl Client {
         let ticket = Arc::new(OnceLock::new());
         let told = Arc::clone(&ticket);
         let call = move |client: reqrep::Client| async move {
-            let sent = |ticket| told.set(ticket).expect("a request is sent once");
-            client.call_async_telling(message((&data, flags)), sent).await
+            client.call_async_with(message((&data, flags)), &told).await
         };
         self.0.start(py, len, ticket, call, give, (CALL, timeout))
     }

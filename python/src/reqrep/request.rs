@@ -234,25 +234,28 @@ request!(Request, {
         timeout: Option<Timeout>,
         flags: Flags,
     ) -> PyResult<bool> {
-        let (deadline, part, mut giving) = (until(timeout), message((&data, flags.0)), None);
-        let at_once = {
-            let mut request = self.open.borrow(py)?;
-            unless_small(py, data.len(), || request.part_on(&mut giving, &part, PAST))
+        let (deadline, part) = (until(timeout), message((&data, flags.0)));
+        let mut request = self.open.borrow(py)?;
+        let mut giving = match request.begin_part(&part) {
+            Ok(giving) => giving,
+            Err(error) => return self.sent(py, data.len(), Err(error)),
         };
+        let at_once = unless_small(py, data.len(), || request.give_until(&mut giving, PAST));
+        drop(request);
         let given = match at_once {
             Err(error) if error.kind() == ErrorKind::TimedOut && deadline != PAST => {
                 let give = |request: &mut reqrep::Request<'static>, deadline| {
-                    request.part_on(&mut giving, &part, deadline)
+                    request.give_until(&mut giving, deadline)
                 };
                 self.open.wait_for(py, deadline, give)
             }
             given => Ok(given),
         };
         let given = given.and_then(|given| self.sent(py, data.len(), given));
-        if let (Err(_), Some(giving)) = (&given, &giving)
+        if given.is_err()
             && let Ok(mut request) = self.open.borrow(py)
         {
-            request.stop_giving(giving);
+            request.stop_giving(&giving);
         }
         given
     }

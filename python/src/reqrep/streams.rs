@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use pipework::reqrep::{self, CallError, Calling, Client, Completion, Reply, Ticket};
+use pipework::reqrep::{self, CallError, Client, Completion, Reply, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::calls::{CLIENT, Calls, Give, RECV, Request, message, received, start};
+use super::calls::{CLIENT, Calls, Give, RECV, Request, message, received};
 use super::segment::MODULE;
 use super::shared::{Shared, closed};
 use crate::buffer::Held;
@@ -21,7 +21,7 @@ use crate::handle::{Handle, drop_detached};
 use crate::imports::Import;
 use crate::locked::Locked;
 use crate::task::Task;
-use crate::wait::Seconds;
+use crate::wait::{Seconds, wait};
 
 const STREAM: &str = "reqrep stream";
 const TASKS: &str = "pipework._asyncio_tasks";
@@ -68,11 +68,14 @@ impl Calls {
         each: Option<Duration>,
         give: Give,
     ) -> PyResult<Stream> {
-        let calling = Calling::call(message(request));
-        let client = self.get(py)?;
-        let sent = self.make(py, calling, deadline(each), start(py))?;
-        let sent = sent.map_err(|given_up| self.for_request(request.0.len(), given_up.error));
-        let parts = Handle::new("stream", client.stream_of(sent.or_raise(py)?));
+        let deadline = deadline(each);
+        // Dropped because a signal handler has raised, it cancels the call.
+        let stream = wait(py, &self.shared().used(), || {
+            let client = self.get(py)?;
+            Ok(py.detach(|| client.stream_by(message(request), deadline)))
+        })?;
+        let stream = stream.map_err(|error| self.for_request(request.0.len(), error.into()));
+        let parts = Handle::new("stream", stream.or_raise(py)?);
         Ok(Stream { parts, client: self.shared().clone(), each, give })
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Kept, Request, Server, ServerOptions, Ticket};
+use pipework::reqrep::{KeptRequest, Request, Server, ServerOptions, Ticket};
 
 use super::client::message;
 use super::segment::pwk_segment;
@@ -97,7 +97,7 @@ pub extern "C" fn pwk_server_recv(
     run("pwk_server_recv", error, |name| {
         let (server, request) = (&name.given(server)?.server, name.given(request)?);
         let mut data = name.given(data)?.lend(name)?;
-        let Kept { ticket, flags, redeliveries } = server.recv_to(&mut data, at(deadline))?;
+        let KeptRequest { ticket, flags, redeliveries } = server.recv_to(&mut data, at(deadline))?;
         let (ticket, redeliveries) = (ticket.to_bits(), redeliveries.into());
         let (offset, len, has_more) = (0, data.len(), Truth::of(false));
         put(Some(request), pwk_request { ticket, offset, len, flags, redeliveries, has_more })

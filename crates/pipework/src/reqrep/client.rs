@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::arrivals::Arrivals;
 use super::place::{Sender, Terms};
-use super::reply::{Answer, CallError, Reply};
+use super::reply::{Answer, Reply};
 use super::segment::Segment;
 use super::shm::call::Standing;
 use super::shm::mapping::{Role, Shared};
@@ -192,8 +192,7 @@ impl Client {
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
-        let ticket = self.start(&request.into(), Some(&|| *deadline), false, CALL)?;
-        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
+        let ticket = self.start_by(&request.into(), &|| *deadline, false, CALL)?;
         match self.wait_until(ticket, &|| *deadline, CALL, || self.poll(ticket, CALL)) {
             Ok(done) if done.is_answered_at_once() => Ok(self.take_reply(ticket, done, CALL)?),
             waited => self.end_call(ticket, waited, *deadline, CALL),
@@ -214,8 +213,7 @@ impl Client {
     ) -> Answer<u32> {
         let deadline = LazyCell::new(|| deadline.into());
         into.clear();
-        let ticket = self.start(&request.into(), Some(&|| *deadline), false, CALL)?;
-        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, CALL))?;
+        let ticket = self.start_by(&request.into(), &|| *deadline, false, CALL)?;
         self.receive_into(ticket, into, &|| *deadline, CALL).or_else(|error| {
             into.clear();
             Ok(self.end_for(ticket, CALL)?.ok_or(error)?.move_to(into))
@@ -363,13 +361,14 @@ impl Client {
     fn end_after(&self, ticket: Ticket, cancelled: Result<bool>, op: &'static str) -> Answer<Option<Reply>> {
         // A call that is over, or is not this client's any more, cannot be cancelled either.
         let Ok(false) = cancelled else { return Ok(None) };
-        let ended = match self.look(ticket, op) {
-            // Another thread was quicker.
-            Err(error) if error.kind() == ErrorKind::Stale => Ok(None),
-            ended => ended,
-        };
-        self.looked(ticket, ended.as_ref().is_err_and(is_open_after));
-        ended
+        self.noted(
+            ticket,
+            match self.look(ticket, op) {
+                // Another thread was quicker.
+                Err(error) if error.kind() == ErrorKind::Stale => Ok(None),
+                ended => ended,
+            },
+        )
     }
 
     /// How many calls of this client are in progress: sent, and their replies not received.
@@ -478,6 +477,12 @@ impl Client {
         }
     }
 
+    /// As [`looked`](Client::looked), with what was received; returns that.
+    pub(super) fn noted<T>(&self, ticket: Ticket, received: Answer<T>) -> Answer<T> {
+        self.looked(ticket, received.as_ref().is_err_and(|error| may_be_open(error.kind())));
+        received
+    }
+
     /// As [`looked`](Client::looked), for a call that this client has ended: no server wakes the
     /// tasks that wait for it.
     fn ended(&self, ticket: Ticket) {
@@ -500,13 +505,9 @@ impl Client {
     }
 }
 
-/// Whether the call may still be in progress after this error. If it is over, it is found to be so.
-pub(super) fn may_be_open(error: &Error) -> bool {
+/// Whether the call may still be in progress after an error of this kind. If it is over, the next
+/// look finds that.
+pub(super) fn may_be_open(kind: ErrorKind) -> bool {
     use ErrorKind::{Failed, NoServer, PeerDied, Stale};
-    !matches!(error.kind(), PeerDied | Failed | NoServer | Stale)
-}
-
-/// As [`may_be_open`], for the error of a call.
-pub(super) fn is_open_after(error: &CallError) -> bool {
-    may_be_open(&error.error())
+    !matches!(kind, PeerDied | Failed | NoServer | Stale)
 }

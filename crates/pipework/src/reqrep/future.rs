@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::client::{Client, is_open_after};
+use super::client::Client;
 use super::gathering::make_steps;
 use super::place::Sending;
 use super::reply::{Answer, Reply};
@@ -43,21 +43,13 @@ impl Client {
     /// As [`call`](Client::call), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
     pub async fn call_async<'a>(&self, request: impl Into<Message<'a>>) -> Answer {
-        self.call_async_telling(request, |_| ()).await
+        let ticket = self.start_async(&request.into(), false, CALL).await?;
+        self.finish_async(ticket).await
     }
 
-    /// As [`call_async`](Client::call_async). `sent` gets the ticket once the request is sent, to
-    /// ask for [the size of the reply](Client::reply_len). The ticket is not to be received.
-    #[doc(hidden)]
-    pub async fn call_async_telling<'a>(
-        &self,
-        request: impl Into<Message<'a>>,
-        sent: impl FnOnce(Ticket),
-    ) -> Answer {
-        let ticket = self.start_async(&request.into(), false, CALL).await?;
-        // From here on: `sent` may panic.
-        let _given_up_if_dropped = Unheard { client: self, ticket };
-        sent(ticket);
+    /// Waits for the reply of a call whose ticket no other task has.
+    pub(super) async fn finish_async(&self, ticket: Ticket) -> Answer {
+        let _cancelled_if_dropped = Unheard { client: self, ticket };
         self.look_async(ticket, CALL).await
     }
 
@@ -85,8 +77,7 @@ impl Client {
     /// started.
     pub async fn recv_async(&self, ticket: Ticket) -> Answer {
         let received = self.look_async(ticket, RECV).await;
-        self.looked(ticket, received.as_ref().is_err_and(is_open_after));
-        received
+        self.noted(ticket, received)
     }
 
     /// As [`stream`](Client::stream), for a task: [`Stream::next_part_async`] gives the parts.
@@ -100,7 +91,12 @@ impl Client {
     }
 
     /// Places a request and hands out what follows its first part.
-    async fn start_async(&self, request: &Message<'_>, has_ticket: bool, op: &'static str) -> Result<Ticket> {
+    pub(super) async fn start_async(
+        &self,
+        request: &Message<'_>,
+        has_ticket: bool,
+        op: &'static str,
+    ) -> Result<Ticket> {
         let sending = Sending::new(self.terms(), has_ticket);
         if self.shared().fits(Direction::Request, request) {
             return self.place_async(request, sending, op).await;

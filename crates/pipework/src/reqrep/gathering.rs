@@ -8,6 +8,7 @@ use super::client::{Client, may_be_open};
 use super::reply::{Answer, Reply};
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
+use super::shm::mapping::Shared;
 use super::shm::parts::Taken;
 use super::shm::slot::{SlotWord, State};
 use super::shm::ticket::Ticket;
@@ -112,7 +113,7 @@ impl Client {
                 self.take_part(ticket, word, &mut bytes, op).map(|_| Continue(()))
             }
             Ok(Some(done)) => Ok(Break(self.take_last(ticket, done, &mut bytes, op))),
-            Err(error) if may_be_open(&error) => return Err(error),
+            Err(error) if may_be_open(error.kind()) => return Err(error),
             Err(error) => Err(error),
         };
         if !matches!(taken, Ok(Continue(()))) {
@@ -149,9 +150,11 @@ impl Client {
             return self.take_out(ticket, done, done, op);
         }
         let admitted = self.admit(ticket, bytes.len(), op);
-        let flags = admitted.and_then(|()| self.shared().append(ticket.idx(), Direction::Reply, bytes, op));
-        self.free(ticket, done, op)?;
-        let flags = flags?.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        let append = |shared: &Shared| {
+            admitted?;
+            shared.append(ticket.idx(), Direction::Reply, bytes, op)
+        };
+        let flags = self.copy_and_free(ticket, done, append, op)?;
         Ok(Reply::from_vec(std::mem::take(bytes), flags))
     }
 

@@ -59,7 +59,7 @@ mod serving;
 mod request;
 mod server;
 mod future;
-mod slices;
+mod bindings;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(all(any(test, fuzzing), not(loom)))]
@@ -73,6 +73,8 @@ mod waking;
 #[cfg(all(test, not(loom)))]
 mod beside;
 
+#[doc(hidden)]
+pub use bindings::KeptRequest;
 pub use client::{Client, ClientOptions};
 pub use options::Options;
 pub use reply::{CallError, Completion, Reply};
@@ -80,8 +82,6 @@ pub use reply::{CallError, Completion, Reply};
 pub use request::Giving;
 pub use request::Request;
 pub use segment::{Audit, Call, Member, Segment, Stage, Stats};
-#[doc(hidden)]
-pub use sending::Calling;
 pub use server::{Requests, Server};
 pub use serving::ServerOptions;
 pub use shm::layout::{Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
@@ -89,6 +89,4 @@ pub use shm::mapping::Role;
 pub use shm::payload::{Message, Space};
 pub use shm::ticket::Ticket;
 pub use shm::word::MAX_REDELIVERIES;
-#[doc(hidden)]
-pub use slices::Kept;
 pub use stream::Stream;

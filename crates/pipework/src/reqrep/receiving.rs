@@ -4,10 +4,11 @@ use std::cell::{Cell, LazyCell};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use super::client::{Client, is_open_after, may_be_open};
+use super::client::{Client, may_be_open};
 use super::reply::{Answer, CallError, Completion, Reply};
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
+use super::shm::mapping::Shared;
 use super::shm::slot::{Mark, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::watch::NoneDone;
@@ -44,19 +45,14 @@ impl Client {
         match self.wait_until(ticket, &|| *deadline, RECV, || self.poll(ticket, RECV)) {
             Ok(done) if done.is_answered_at_once() => self.collect_reply(ticket, done),
             Ok(_) => self.recv_other(ticket, *deadline),
-            Err(error) => {
-                self.looked(ticket, may_be_open(&error));
-                Err(error.into())
-            }
+            Err(error) => self.noted(ticket, Err(error.into())),
         }
     }
 
     /// Receives a reply in parts, or the reason why there is none.
     #[cold]
     fn recv_other(&self, ticket: Ticket, deadline: Deadline) -> Answer {
-        let received = self.receive(ticket, deadline);
-        self.looked(ticket, received.as_ref().is_err_and(is_open_after));
-        received
+        self.noted(ticket, self.receive(ticket, deadline))
     }
 
     /// The reply of a call; `None` if it has not come. It does not block.
@@ -70,13 +66,11 @@ impl Client {
             Ok(Some(done)) if done.is_answered_at_once() => self.collect_reply(ticket, done).map(Some),
             Ok(_) => {
                 let found = self.poll_only(ticket, RECV, || self.look(ticket, RECV));
-                self.looked(ticket, found.as_ref().map_or_else(is_open_after, Option::is_none));
+                let is_open = |error: &CallError| may_be_open(error.kind());
+                self.looked(ticket, found.as_ref().map_or_else(is_open, Option::is_none));
                 found
             }
-            Err(error) => {
-                self.looked(ticket, may_be_open(&error));
-                Err(error.into())
-            }
+            Err(error) => self.noted(ticket, Err(error.into())),
         }
     }
 
@@ -99,9 +93,7 @@ impl Client {
         into: &mut [u8],
         deadline: impl Into<Deadline>,
     ) -> Answer<(usize, u32)> {
-        let received = self.receive_in_place(ticket, into, deadline.into());
-        self.looked(ticket, received.as_ref().is_err_and(is_open_after));
-        received
+        self.noted(ticket, self.receive_in_place(ticket, into, deadline.into()))
     }
 
     /// Waits for the call of this client that ends next, and returns its ticket with its reply, or
@@ -158,7 +150,7 @@ impl Client {
                     }
                     // Another thread was quicker.
                     Err(error) if error.kind() == ErrorKind::Stale => continue,
-                    Err(error) if is_open_after(&error) && self.goes_on(ticket, me, OP)? => {
+                    Err(error) if may_be_open(error.kind()) && self.goes_on(ticket, me, OP)? => {
                         match error.kind() {
                             // Its server has given it up at the last moment: the next look finds
                             // that.
@@ -396,26 +388,18 @@ impl Client {
     #[inline]
     fn collect_reply(&self, ticket: Ticket, done: SlotWord) -> Answer {
         let reply = self.hold(ticket, done, RECV).and_then(|held| self.take_reply(ticket, held, RECV));
-        self.looked(ticket, reply.as_ref().is_err_and(may_be_open));
-        Ok(reply?)
-    }
-
-    /// The same, with its bytes appended to `into`.
-    pub(super) fn append_reply(&self, ticket: Ticket, done: SlotWord, into: &mut Vec<u8>) -> Result<u32> {
-        let held = self.hold(ticket, done, RECV)?;
-        let copied = self.shared().append(ticket.idx(), Direction::Reply, into, RECV);
-        self.free(ticket, held, RECV).inspect_err(|_| into.clear())?;
-        copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV))
+        self.noted(ticket, reply.map_err(CallError::from))
     }
 
     /// Another thread may receive the same call. The thread that comes second must not copy: the
     /// slot may be another call's by then, whose reply a server of this very process is writing.
     #[inline]
-    fn hold(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<SlotWord> {
+    pub(super) fn hold(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<SlotWord> {
         self.slot(ticket, op)?.hold(done).ok_or(Error::new(ErrorKind::Stale, op))
     }
 
-    /// The same for a call whose ticket no other thread has, or that was held for this one.
+    /// As [`collect`](Client::collect), for a call whose ticket no other thread has, or that was held
+    /// for this one.
     pub(super) fn take_out(
         &self,
         ticket: Ticket,
@@ -425,16 +409,13 @@ impl Client {
     ) -> Answer {
         match done.state() {
             Some(State::Answered) => Ok(self.take_reply(ticket, held, op)?),
-            Some(State::Failed) => {
-                let mut reason = Reply::empty();
-                let copied = self.copy_reason(ticket, &mut reason, op);
-                self.free(ticket, held, op)?;
-                copied?;
-                Err(CallError::failed(reason, op))
+            Some(State::Failed) if self.slot(ticket, op)?.is_marked(Mark::Reason) => {
+                Err(CallError::failed(self.take_reply(ticket, held, op)?, op))
             }
-            _ => {
+            state => {
                 self.free(ticket, held, op)?;
-                Err(Error::new(ErrorKind::PeerDied, op).into())
+                let has_failed = state == Some(State::Failed);
+                Err(Error::new(if has_failed { ErrorKind::Failed } else { ErrorKind::PeerDied }, op).into())
             }
         }
     }
@@ -443,33 +424,46 @@ impl Client {
     #[inline]
     pub(super) fn take_reply(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<Reply> {
         let mut reply = Reply::empty();
-        let copied = self.copy_out(ticket.idx(), &mut reply, op);
+        let read = |shared: &Shared| shared.read(ticket.idx(), Direction::Reply, &mut reply.payload, op);
+        reply.flags = self.copy_and_free(ticket, held, read, op)?;
+        Ok(reply)
+    }
+
+    /// The same, with its bytes appended to `into`, which is empty after an error; returns the flags.
+    pub(super) fn append_reply(
+        &self,
+        ticket: Ticket,
+        held: SlotWord,
+        into: &mut Vec<u8>,
+        op: &'static str,
+    ) -> Result<u32> {
+        let append = |shared: &Shared| shared.append(ticket.idx(), Direction::Reply, into, op);
+        self.copy_and_free(ticket, held, append, op).inspect_err(|_| into.clear())
+    }
+
+    /// Copies what lies in the slot of a call that is done, and frees the slot, also where `copy`
+    /// fails. `copy` finds `None` where no server of ours wrote it.
+    #[inline]
+    pub(super) fn copy_and_free<T>(
+        &self,
+        ticket: Ticket,
+        held: SlotWord,
+        copy: impl FnOnce(&Shared) -> Result<Option<T>>,
+        op: &'static str,
+    ) -> Result<T> {
+        let copied = copy(self.shared());
         self.free(ticket, held, op)?;
-        copied.map(|()| reply)
+        copied?.ok_or(Error::new(ErrorKind::Corrupt, op))
     }
 
     /// Step 8.
     #[inline]
-    pub(super) fn free(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<()> {
+    fn free(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<()> {
         if !self.slot(ticket, op)?.step(held, held.freed()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
         self.sender().gave_back(ticket.idx());
         Ok(())
-    }
-
-    #[inline]
-    fn copy_out(&self, idx: u32, reply: &mut Reply, op: &'static str) -> Result<()> {
-        let flags = self.shared().read(idx, Direction::Reply, &mut reply.payload, op)?;
-        reply.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn copy_reason(&self, ticket: Ticket, reply: &mut Reply, op: &'static str) -> Result<()> {
-        let has_reason = self.slot(ticket, op)?.is_marked(Mark::Reason);
-        if has_reason { self.copy_out(ticket.idx(), reply, op) } else { Ok(()) }
     }
 
     fn receive_in_place(&self, ticket: Ticket, into: &mut [u8], deadline: Deadline) -> Answer<(usize, u32)> {
@@ -484,9 +478,8 @@ impl Client {
             return Err(Error::new(ErrorKind::TooLong, RECV).into());
         }
         let held = self.hold(ticket, done, RECV)?;
-        let copied = self.shared().read_into(ticket.idx(), Direction::Reply, into, RECV);
-        self.free(ticket, held, RECV)?;
-        Ok(copied?.ok_or(Error::new(ErrorKind::Corrupt, RECV))?)
+        let read = |shared: &Shared| shared.read_into(ticket.idx(), Direction::Reply, into, RECV);
+        Ok(self.copy_and_free(ticket, held, read, RECV)?)
     }
 
     /// Receives the reply of a call whose ticket no other thread has into a vector.
@@ -500,9 +493,7 @@ impl Client {
         into.clear();
         let done = self.wait_until(ticket, deadline, op, || self.poll(ticket, op))?;
         if !done.has_begun() && done.state() == Some(State::Answered) {
-            let copied = self.shared().append(ticket.idx(), Direction::Reply, into, op);
-            self.free(ticket, done, op).inspect_err(|_| into.clear())?;
-            return Ok(copied?.ok_or(Error::new(ErrorKind::Corrupt, op))?);
+            return Ok(self.append_reply(ticket, done, into, op)?);
         }
         let reply = if done.has_begun() {
             std::mem::swap(into, &mut self.arrival(ticket).lock().unwrap_or_else(PoisonError::into_inner));

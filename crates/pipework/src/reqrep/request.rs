@@ -585,9 +585,10 @@ pub struct Giving<'m> {
     has_begun: bool,
 }
 
-/// The steps of [`part`](Request::part), for threads and tasks.
+/// The steps of [`part`](Request::part), for threads, tasks and bindings.
 impl Request<'_> {
-    pub(super) fn begin_part<'m>(&self, part: &Message<'m>) -> Result<Giving<'m>> {
+    #[doc(hidden)]
+    pub fn begin_part<'m>(&self, part: &Message<'m>) -> Result<Giving<'m>> {
         self.check(PART)?;
         self.admit(part, PART)?;
         if self.follows {
@@ -596,7 +597,10 @@ impl Request<'_> {
         Ok(Giving { rest: *part, has_begun: false })
     }
 
-    pub(super) fn give_until(&mut self, giving: &mut Giving<'_>, deadline: Deadline) -> Result<bool> {
+    /// After `TimedOut` and `Interrupted` it can be called again. After any other error, and when the
+    /// caller gives up, the rest must not follow: [`stop_giving`](Request::stop_giving).
+    #[doc(hidden)]
+    pub fn give_until(&mut self, giving: &mut Giving<'_>, deadline: Deadline) -> Result<bool> {
         loop {
             let holding = self.server.wait_for_turn(self.claimed, deadline, PART)?;
             if let Some(wanted) = self.give(giving, holding)? {

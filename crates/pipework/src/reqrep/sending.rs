@@ -6,7 +6,6 @@ use std::ops::ControlFlow::{Break, Continue};
 use super::client::Client;
 use super::gathering::Step;
 use super::place::Sending;
-use super::reply::{Answer, Reply};
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::payload::{Message, Space};
@@ -15,7 +14,6 @@ use super::shm::ticket::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 
-const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
 
 /// Sending.
@@ -37,8 +35,7 @@ impl Client {
     #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
         let deadline = LazyCell::new(|| deadline.into());
-        let ticket = self.start(&request.into(), Some(&|| *deadline), true, SEND)?;
-        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
+        let ticket = self.start_by(&request.into(), &|| *deadline, true, SEND)?;
         self.sent(ticket);
         Ok(ticket)
     }
@@ -133,8 +130,7 @@ impl Client {
                 None => {
                     // Before this waits: what it waits for may need them.
                     many.announce();
-                    let ticket = self.start(&request, Some(&|| deadline), true, SEND)?;
-                    ticket.ok_or(Error::new(ErrorKind::TimedOut, SEND))?
+                    self.start_by(&request, &|| deadline, true, SEND)?
                 }
             };
             self.sent(ticket);
@@ -172,10 +168,22 @@ impl Drop for Many<'_> {
 
 /// Placing a request.
 impl Client {
-    /// Places a request and hands out what follows its first part; without a deadline, only if it
-    /// has one.
+    /// Places a request and hands out what follows its first part.
     #[inline]
-    pub(super) fn start(
+    pub(super) fn start_by(
+        &self,
+        request: &Message<'_>,
+        deadline: Later<'_>,
+        has_ticket: bool,
+        op: &'static str,
+    ) -> Result<Ticket> {
+        let started = self.start(request, Some(deadline), has_ticket, op)?;
+        started.ok_or(Error::new(ErrorKind::TimedOut, op))
+    }
+
+    /// The same; without a deadline only a request of one part, and `None` if no slot is free.
+    #[inline]
+    fn start(
         &self,
         request: &Message<'_>,
         deadline: Option<Later<'_>>,
@@ -252,89 +260,15 @@ impl Client {
         op: &'static str,
     ) -> Result<Option<Ticket>> {
         let deadline = deadline.ok_or(Error::new(ErrorKind::TooLong, op))?();
-        let mut calling = Calling { rest: Some(*request), ticket: None, has_ticket };
-        let started = self.hand_over(&mut calling, deadline, op);
-        if let (Err(_), Some(ticket)) = (&started, calling.ticket) {
-            // Nobody else has the ticket, so the call must not stay behind.
-            drop(self.end_own(ticket, op));
-        }
-        started
-    }
-
-    /// Hands the request out, as [`send`](Client::send) does; after `TimedOut` and `Interrupted`, the
-    /// rest of it.
-    #[doc(hidden)]
-    pub fn start_on(&self, calling: &mut Calling<'_>, deadline: Deadline) -> Result<Ticket> {
-        let op = if calling.has_ticket { SEND } else { CALL };
-        let ticket = self.hand_over(calling, deadline, op)?;
-        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, op))?;
-        if calling.has_ticket {
-            self.sent(ticket);
-        }
-        Ok(ticket)
-    }
-
-    /// As [`cancel`](Client::cancel), for a call of which something may be still to be handed out,
-    /// by the thread that would do so.
-    #[doc(hidden)]
-    pub fn cancel_calling(&self, calling: &Calling<'_>) -> Answer<Option<Reply>> {
-        calling.ticket.map_or(Ok(None), |ticket| self.end_own(ticket, "reqrep cancel"))
-    }
-
-    /// Places the first part and hands the others out; `None` if there was no slot in time.
-    fn hand_over(
-        &self,
-        calling: &mut Calling<'_>,
-        deadline: Deadline,
-        op: &'static str,
-    ) -> Result<Option<Ticket>> {
-        let Some(rest) = &mut calling.rest else { return Ok(calling.ticket) };
-        let ticket = match calling.ticket {
-            Some(ticket) => ticket,
-            None => {
-                let (first, later) = self.divide(rest, op)?;
-                let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
-                let follows = !later.payload.is_empty();
-                // The ticket is the caller's when all is handed out.
-                let sending = Sending::new(self.terms(), calling.has_ticket && !follows);
-                let sending = Sending { follows, ..sending };
-                let placed = self.sender().place(write, sending, Some(&|| deadline), None, op)?;
-                let Some(ticket) = placed else { return Ok(None) };
-                (calling.ticket, calling.rest) = (Some(ticket), follows.then_some(later));
-                ticket
-            }
-        };
-        let has_ticket = calling.has_ticket;
-        if let Some(rest) = &mut calling.rest {
-            self.wait_for_steps(ticket, deadline, op, || self.hand_out(ticket, rest, has_ticket, op))?;
-            calling.rest = None;
-        }
-        Ok(Some(ticket))
-    }
-}
-
-/// A call that is being made.
-#[derive(Debug)]
-pub struct Calling<'m> {
-    /// What no server has yet.
-    rest: Option<Message<'m>>,
-    ticket: Option<Ticket>,
-    has_ticket: bool,
-}
-
-impl<'m> Calling<'m> {
-    /// One whose reply only the caller waits for.
-    pub fn call(request: Message<'m>) -> Calling<'m> {
-        Calling { rest: Some(request), ticket: None, has_ticket: false }
-    }
-
-    /// One whose ticket is given away.
-    pub fn send(request: Message<'m>) -> Calling<'m> {
-        Calling { has_ticket: true, ..Calling::call(request) }
-    }
-
-    /// Its ticket, once it has a slot. To give the call up, [cancel](Client::cancel_calling) it.
-    pub fn ticket(&self) -> Option<Ticket> {
-        self.ticket
+        let (first, mut rest) = self.divide(request, op)?;
+        let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
+        // The ticket is the caller's when all is handed out.
+        let sending = Sending { follows: true, ..Sending::new(self.terms(), false) };
+        let placed = self.sender().place(write, sending, Some(&|| deadline), None, op)?;
+        let Some(ticket) = placed else { return Ok(None) };
+        let step = || self.hand_out(ticket, &mut rest, has_ticket, op);
+        // No other thread has the ticket, so a call that fails here must not stay behind.
+        let handed_out = self.wait_for_steps(ticket, deadline, op, step);
+        handed_out.inspect_err(|_| drop(self.end_own(ticket, op))).map(|()| Some(ticket))
     }
 }

@@ -10,7 +10,7 @@ use super::shm::payload::Message;
 use super::shm::slot::State;
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 pub(super) const STREAM: &str = "reqrep stream";
 
@@ -86,8 +86,7 @@ impl Client {
     /// As [`stream`](Client::stream), with a deadline for sending, and for none of the parts.
     #[doc(hidden)]
     pub fn stream_by<'a>(&self, request: impl Into<Message<'a>>, deadline: Deadline) -> Result<Stream> {
-        let ticket = self.start(&request.into(), Some(&|| deadline), false, STREAM)?;
-        let ticket = ticket.ok_or(Error::new(ErrorKind::TimedOut, STREAM))?;
+        let ticket = self.start_by(&request.into(), &|| deadline, false, STREAM)?;
         Ok(Stream::new(self.clone(), ticket, Duration::MAX))
     }
 }
@@ -146,7 +145,7 @@ impl Progress {
     pub(super) fn advance(&mut self, client: &Client) -> Result<Step<Answer<Option<Reply>>>> {
         let Some(ticket) = self.ticket else { return Ok(Some(Break(Ok(None)))) };
         let advanced = self.advance_in(client, ticket);
-        if advanced.as_ref().is_err_and(|error| !may_be_open(error)) {
+        if advanced.as_ref().is_err_and(|error| !may_be_open(error.kind())) {
             self.ticket = None;
         }
         advanced

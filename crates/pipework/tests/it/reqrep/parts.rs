@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pipework::reqrep::{
     Audit, CallError, Client, ClientOptions, Options, Reply, Request, Segment, Server, ServerOptions, Ticket,
 };
-use pipework::{Deadline, Error, ErrorKind, Result};
+use pipework::{Error, ErrorKind, Result};
 
 use crate::harness::{PATIENCE, Random};
 

@@ -1,8 +1,6 @@
 //! Victims that are clients of calls in parts, or of calls that they forget.
 
-use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Waker};
 use std::thread;
 use std::time::Instant;
 
@@ -14,7 +12,7 @@ use super::fate::Fate;
 use super::serving::what_comes_of;
 use super::{LONG, PART, SOON, assert_whole, small};
 use crate::harness::tracee::{mark, others_sleep};
-use crate::harness::{PATIENCE, asleep};
+use crate::harness::{PATIENCE, asleep, poll_once};
 
 /// The server sleeps until it can give the next.
 pub(super) fn take_a_part(fate: &Fate) {
@@ -118,7 +116,7 @@ pub(super) fn cancel_half_sent(fate: &Fate) {
         let client = segment.client().unwrap();
         {
             let mut sending = pin!(client.send_async(LONG));
-            assert!(sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(poll_once(sending.as_mut()).is_pending());
             others_sleep();
             mark();
         }

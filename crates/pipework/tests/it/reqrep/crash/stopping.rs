@@ -1,16 +1,18 @@
 //! Victims that stop in the middle of a call in parts, and live on. The other side ends by its
 //! deadline and says so; then the victim goes on, finds out, and nothing is left.
 
+use std::pin::pin;
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use pipework::reqrep::{CallError, Calling, Client, Message, Reply, Request, Segment, ServerOptions, Ticket};
+use pipework::reqrep::{CallError, Client, Reply, Request, Segment, ServerOptions, Ticket};
 use pipework::{Deadline, Error, ErrorKind};
 
 use super::fate::{Fate, Stopped, Victim};
 use super::{LONG, PART, assert_whole, small};
-use crate::harness::PATIENCE;
-use crate::harness::tracee::mark;
+use crate::harness::tracee::{mark, others_sleep};
+use crate::harness::{PATIENCE, poll_once};
 
 /// For how long those wait who are not stopped.
 const SHORT: Duration = Duration::from_millis(10);
@@ -56,8 +58,6 @@ pub(super) fn reply_in_parts(fate: &Fate) {
 pub(super) fn ask(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
-    let mut calling = Calling::call(Message::new(LONG));
-    assert!(is_timed_out(client.start_on(&mut calling, Deadline::now())));
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
         mark();
@@ -70,10 +70,21 @@ pub(super) fn ask(fate: &Fate) {
         }
         mark();
     });
-    let stopped = victim.stop_but_first(|| _ = client.start_on(&mut calling, Deadline::now()));
-    let sent = client.start_on(&mut calling, Deadline::after(SHORT));
-    assert!(sent.is_ok() || is_timed_out(sent), "{sent:?}");
-    cancel_calling(&client, &calling);
+    let mut sent = Poll::Pending;
+    let stopped = {
+        // Dropping it cancels the call, if it is pending.
+        let mut sending = pin!(client.send_async(LONG));
+        assert!(poll_once(sending.as_mut()).is_pending());
+        others_sleep();
+        let stopped = victim.stop_but_first(|| sent = poll_once(sending.as_mut()));
+        if sent.is_pending() {
+            sent = poll_once(sending);
+        }
+        stopped
+    };
+    if let Poll::Ready(sent) = sent {
+        assert!(is_over(client.cancel(sent.unwrap())));
+    }
     end(fate, &segment, stopped);
 }
 
@@ -158,8 +169,7 @@ pub(super) fn send_long(fate: &Fate) {
 pub(super) fn cancel(fate: &Fate) {
     let segment = small(1);
     let victim = fate.caller(&segment, |client, ticket| {
-        let last = client.cancel(ticket).map_err(|error| error.kind());
-        assert!(matches!(last, Ok(None) | Err(ErrorKind::Failed)), "{last:?}");
+        assert!(is_over(client.cancel(ticket)));
     });
     gives_the_next(fate, &segment, victim);
 }
@@ -176,14 +186,16 @@ pub(super) fn cancel_half_sent(fate: &Fate) {
     let server = segment.server().unwrap();
     let victim = fate.victim(&segment, || {
         let client = segment.client().unwrap();
-        let mut calling = Calling::call(Message::new(LONG));
-        assert!(is_timed_out(client.start_on(&mut calling, Deadline::now())));
-        mark();
-        cancel_calling(&client, &calling);
+        {
+            let mut sending = pin!(client.send_async(LONG));
+            assert!(poll_once(sending.as_mut()).is_pending());
+            others_sleep();
+            mark();
+        }
         mark();
     });
     let mut request = server.claim(PATIENCE).unwrap();
-    let stopped = victim.stop();
+    let stopped = victim.on_foot().stop();
     let ended = request.next_part(SHORT).map_err(|error| error.kind());
     assert!([Err(ErrorKind::TimedOut), Err(ErrorKind::Closed)].contains(&ended), "{ended:?}");
     drop(request);
@@ -230,10 +242,9 @@ fn received(client: &Client, ticket: Ticket) -> Option<Vec<u8>> {
     }
 }
 
-/// Gives a call up that nobody answers, and that its server may have failed.
-fn cancel_calling(client: &Client, calling: &Calling<'_>) {
-    let last = client.cancel_calling(calling).map_err(|error| error.kind());
-    assert!(matches!(last, Ok(None) | Err(ErrorKind::Failed)), "{last:?}");
+/// Whether this came of cancelling a call that nobody answers, and that its server may have failed.
+fn is_over(cancelled: Result<Option<Reply>, CallError>) -> bool {
+    matches!(cancelled.map_err(|error| error.kind()), Ok(None) | Err(ErrorKind::Failed))
 }
 
 fn is_timed_out<T, E: Into<Error>>(outcome: Result<T, E>) -> bool {

@@ -1,11 +1,9 @@
 //! How servers stop, and the same for tasks.
 
-use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Waker};
 
 use super::*;
-use crate::harness::{alone, awaited, block_on, fork, shared};
+use crate::harness::{alone, awaited, block_on, fork, poll_once, shared};
 
 #[test]
 fn a_server_that_is_stopped_lets_go_of_all_who_wait() {
@@ -88,8 +86,7 @@ fn a_half_sent_request_goes_with_its_future_and_with_its_server() {
     let long = vec![1; 5 * PART];
     {
         let mut sending = pin!(client.send_async(&long));
-        let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(polled.is_pending());
+        assert!(poll_once(sending.as_mut()).is_pending());
         // Its first part was taken; a thread waits for the next.
         assert!(server.try_recv().unwrap().is_none());
     }
@@ -99,7 +96,7 @@ fn a_half_sent_request_goes_with_its_future_and_with_its_server() {
         thread::sleep(Duration::from_millis(1));
     }
     let mut sending = pin!(client.send_async(&long));
-    assert!(sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(poll_once(sending.as_mut()).is_pending());
     assert!(server.try_recv().unwrap().is_none());
     drop(server);
     // The server is in no other hands than that thread's, which notices it.
@@ -122,7 +119,7 @@ fn a_server_goes_on_however_many_requests_are_cancelled_half_sent() {
         for _ in 0..3 * segment.geometry().slots {
             let began = Instant::now();
             let mut sending = pin!(client.send_async(&long));
-            assert!(sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(poll_once(sending.as_mut()).is_pending());
             while segment.audit().unwrap().waiting > 0 {
                 assert!(began.elapsed() < PATIENCE && !serving.is_finished(), "nobody asks for the rest");
                 thread::sleep(Duration::from_micros(100));
@@ -174,7 +171,7 @@ fn a_client_that_does_not_go_on_keeps_no_server_from_others() {
     let (client, server) = ends(&segment);
     let long = vec![1; 5 * PART];
     let mut slow = pin!(client.send_async(&long));
-    assert!(slow.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(poll_once(slow.as_mut()).is_pending());
     thread::scope(|scope| {
         scope.spawn(|| server.recv(PATIENCE).unwrap().reply("quick"));
         let began = Instant::now();

@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use pipework::reqrep::{Calling, Message};
+use std::pin::pin;
+use std::task::Poll;
 
 use super::*;
-use crate::harness::{alone, fork};
+use crate::harness::{alone, fork, poll_once};
 
 #[test]
 fn whichever_call_ends_next_is_received_with_its_ticket() {
@@ -237,10 +237,9 @@ fn a_claimed_request_goes_on_with_its_parts_where_it_was_kept() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long: Vec<u8> = (0..3 * PART as u32).map(|n| n as u8).collect();
-    let mut calling = Calling::call(Message::new(&long));
-    // The client makes a step only when it is told to.
-    let step = |calling: &mut Calling<'_>| client.start_on(calling, Deadline::after(SHORT));
-    assert_eq!(kind(step(&mut calling)), Some(ErrorKind::TimedOut));
+    // The client makes a step only when this thread polls.
+    let mut sending = pin!(client.send_async(&long));
+    assert!(poll_once(sending.as_mut()).is_pending());
     let ticket = server.claim(PATIENCE).unwrap().keep();
     let with = |act: &mut dyn FnMut(&mut Request<'_>)| {
         let mut request = server.kept(ticket).unwrap().unwrap();
@@ -256,7 +255,8 @@ fn a_claimed_request_goes_on_with_its_parts_where_it_was_kept() {
             assert_eq!(kind(request.next_part(SHORT)), Some(ErrorKind::TimedOut));
         };
         (0..2).for_each(|_| with(&mut { not_yet }));
-        assert_eq!(step(&mut calling).is_ok(), part == 2);
+        let sent = poll_once(sending.as_mut()).map(Result::unwrap);
+        assert_eq!(sent, if part == 2 { Poll::Ready(ticket) } else { Poll::Pending });
         with(&mut |request| {
             assert_eq!(request.next_part(SHORT), Ok(true));
             received.extend_from_slice(request.read().unwrap());
@@ -265,7 +265,6 @@ fn a_claimed_request_goes_on_with_its_parts_where_it_was_kept() {
     assert_eq!(received, long);
     with(&mut |request| assert_eq!(request.next_part(SHORT), Ok(false)));
     assert_eq!(server.kept(ticket).unwrap().unwrap().reply("whole"), Ok(true));
-    let ticket = client.start_on(&mut calling, Deadline::now()).unwrap();
     assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"whole");
     assert_all_free(&segment);
 }

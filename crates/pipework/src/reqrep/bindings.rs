@@ -1,34 +1,49 @@
-//! What only bindings for other languages need: calls in two steps, between which a lock of the
-//! language's is given away; parts of a reply that are given again after a signal; and requests that
-//! are their tickets, with payloads in memory that is there.
+//! For bindings to other languages only: calls in two steps, between which the binding releases a
+//! lock of its language; and requests that are their tickets, with payloads in memory that exists
+//! already.
 
-use std::time::Duration;
+use std::sync::OnceLock;
 
-use super::client::{Client, is_open_after, may_be_open};
+use super::client::{Client, may_be_open};
 use super::reply::{Answer, CallError};
-use super::request::{Giving, Request};
+use super::request::Request;
 use super::server::Server;
 use super::shm::layout::{Direction, SMALL};
 use super::shm::payload::Message;
 use super::shm::slot::{Slot, State};
 use super::shm::ticket::Ticket;
-use super::stream::Stream;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 
+const CALL: &str = "reqrep call";
 const RECV: &str = "reqrep recv";
 const REPLY: &str = "reqrep reply";
 
 /// Calls in two steps.
 impl Client {
-    /// The parts of the reply of a [call](super::Calling::call) that was handed out.
+    /// As [`send`](Client::send), but the call is only the caller's:
+    /// [`recv_any`](Client::recv_any), [`doorbell`](Client::doorbell) and
+    /// [`forget_all`](Client::forget_all) leave it out.
     #[doc(hidden)]
-    pub fn stream_of(&self, ticket: Ticket) -> Stream {
-        Stream::new(self.clone(), ticket, Duration::MAX)
+    pub fn start_call<'a>(&self, request: impl Into<Message<'a>>, deadline: Deadline) -> Result<Ticket> {
+        self.start_by(&request.into(), &|| deadline, false, CALL)
     }
 
-    /// Looks for something to receive for as long as a wait would spin, and says whether there is.
-    /// For callers who hold what others need: a wait that parks gives it away first.
+    /// As [`call_async`](Client::call_async). Sets `sent` to the ticket once the request is sent, to
+    /// ask for [the size of the reply](Client::reply_len). The ticket is not to be received.
+    #[doc(hidden)]
+    pub async fn call_async_with<'a>(
+        &self,
+        request: impl Into<Message<'a>>,
+        sent: &OnceLock<Ticket>,
+    ) -> Answer {
+        let ticket = self.start_async(&request.into(), false, CALL).await?;
+        sent.get_or_init(|| ticket);
+        self.finish_async(ticket).await
+    }
+
+    /// Looks for something to receive for as long as a wait would spin; whether it has found any.
+    /// For callers that hold a lock which others need, and release it before a wait that parks.
     #[doc(hidden)]
     pub fn spin_for(&self, ticket: Ticket) -> Result<bool> {
         if self.poll(ticket, RECV)?.is_some() {
@@ -37,9 +52,9 @@ impl Client {
         Ok(self.sender().held_spin().briefly(|| self.poll(ticket, RECV))?.is_some())
     }
 
-    /// Whether [`spin_for`](Client::spin_for) would spin. Who has spun in vain, because the other
-    /// side needs the same, gives it away before it sends: otherwise the other side is woken to
-    /// wait.
+    /// Whether [`spin_for`](Client::spin_for) would spin. If recent spins failed, because the other
+    /// side needs the same lock, release it before sending; otherwise the server wakes only to block
+    /// on it.
     #[doc(hidden)]
     pub fn is_to_spin(&self) -> bool {
         self.sender().held_spin().is_due()
@@ -49,7 +64,7 @@ impl Client {
     #[doc(hidden)]
     pub fn wait_for(&self, ticket: Ticket, deadline: Deadline) -> Result<()> {
         let waited = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV));
-        waited.map(drop).inspect_err(|error| self.looked(ticket, may_be_open(error)))
+        waited.map(drop).inspect_err(|error| self.looked(ticket, may_be_open(error.kind())))
     }
 
     /// Cancels a call. False if it is done: then its outcome is for [`recv`](Client::recv).
@@ -84,19 +99,19 @@ impl Client {
         into.clear();
         let flags = match self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV)) {
             Ok(done) if done.is_answered_at_once() => {
-                self.append_reply(ticket, done, into).map_err(CallError::from)
+                let held = self.hold(ticket, done, RECV);
+                held.and_then(|held| self.append_reply(ticket, held, into, RECV)).map_err(CallError::from)
             }
             Ok(_) => self.receive(ticket, deadline).map(|reply| reply.move_to(into)),
             Err(error) => Err(error.into()),
         };
-        self.looked(ticket, flags.as_ref().is_err_and(is_open_after));
-        flags
+        self.noted(ticket, flags)
     }
 }
 
 /// A request that was left with its server.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct KeptRequest {
     /// What takes it [back](Server::kept).
     pub ticket: Ticket,
     /// As [`Request::flags`].
@@ -130,14 +145,14 @@ impl Server {
     /// As [`recv`](Server::recv), and [keeps](Request::keep) the request, whose bytes replace what
     /// `into` holds.
     #[doc(hidden)]
-    pub fn recv_to(&self, into: &mut Vec<u8>, deadline: Deadline) -> Result<Kept> {
+    pub fn recv_to(&self, into: &mut Vec<u8>, deadline: Deadline) -> Result<KeptRequest> {
         into.clear();
         let mut request = self.recv_with(&|| deadline, |request| request.copy_to(into))?;
         if request.is_read() {
             *into = request.take_payload();
         }
         let (flags, redeliveries) = (request.flags(), request.redeliveries());
-        Ok(Kept { ticket: request.keep(), flags, redeliveries })
+        Ok(KeptRequest { ticket: request.keep(), flags, redeliveries })
     }
 
     /// As [`Request::try_reply`] of a request that was kept, which stays kept if it is open; `None`
@@ -190,22 +205,6 @@ impl Request<'_> {
                 return Ok(wanted);
             }
         }
-    }
-
-    /// As [`part`](Request::part). After any error but `TimedOut` and `Interrupted`, and when it is
-    /// given up, the rest is not to follow: [`stop_giving`](Request::stop_giving).
-    #[doc(hidden)]
-    pub fn part_on<'m>(
-        &mut self,
-        giving: &mut Option<Giving<'m>>,
-        part: &Message<'m>,
-        deadline: Deadline,
-    ) -> Result<bool> {
-        let giving = match giving {
-            Some(giving) => giving,
-            none => none.insert(self.begin_part(part)?),
-        };
-        self.give_until(giving, deadline)
     }
 
     /// As [`reply`](Request::reply), if it need not wait for the client; else `None`, and nothing was
