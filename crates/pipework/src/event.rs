@@ -14,7 +14,7 @@ use crate::defaults::SLICE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interrupt::{self, Verdict};
 use crate::spin::Spin;
-use crate::sync::{EVERYONE, Hint, Ordering, Reach, Word, fence, fence_after_swap};
+use crate::sync::{EVERYONE, Flag, Hint, Ordering, Reach, Word, fence, fence_after_swap};
 use crate::sys::Errno;
 
 /// Lowest bit of an event's word: a thread may be parked.
@@ -174,9 +174,9 @@ pub(crate) struct Tick {
     began: Instant,
     /// Nanoseconds since `began`; 0 before the first check.
     last_ns: Hint,
-    /// 1 if the last check has left work, so that the next one is due [`SOON`].
-    has_more: Hint,
-    /// 1 where a test has stopped it.
+    /// Whether the last check has left work, so that the next one is due [`SOON`].
+    has_more: Flag,
+    /// 1 where a test has stopped it, 2 where it has stopped the slices only.
     #[cfg(test)]
     stopped: Hint,
 }
@@ -187,7 +187,7 @@ impl Tick {
         Tick {
             began: Instant::now(),
             last_ns: Hint::new(0),
-            has_more: Hint::new(0),
+            has_more: Flag::new(),
             #[cfg(test)]
             stopped: Hint::new(0),
         }
@@ -223,12 +223,12 @@ impl Tick {
 
     /// Whether a check has left work. To be called in the check.
     pub(crate) fn has_more(&self, yes: bool) {
-        self.has_more.set(u64::from(yes));
+        self.has_more.set(yes);
     }
 
     /// The time from one check to the next.
     fn interval(&self) -> Duration {
-        if self.has_more.get() == 0 { FIRST_SLICE } else { SOON }
+        if self.has_more.is_set() { SOON } else { FIRST_SLICE }
     }
 
     /// Whether it is due. If so, the caller must do the check for all that share the tick, and
@@ -256,7 +256,7 @@ impl Tick {
         if self.is_stopped() {
             return Duration::MAX;
         }
-        let slice = if self.has_more.get() == 0 { slice } else { SOON };
+        let slice = if self.has_more.is_set() { SOON } else { slice };
         let passed_ns = self.now_ns().saturating_sub(self.last_ns.get());
         slice.saturating_sub(Duration::from_nanos(passed_ns))
     }

@@ -222,6 +222,29 @@ impl Hint {
     }
 }
 
+/// A mark that may be stale and guides only, or that stays once it is set. It begins unset.
+///
+/// Relaxed throughout: it orders nothing, and a thread may read it late.
+#[derive(Debug)]
+pub(crate) struct Flag(process::AtomicBool);
+
+impl Flag {
+    pub(crate) const fn new() -> Flag {
+        Flag(process::AtomicBool::new(false))
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(process::Ordering::Relaxed)
+    }
+
+    /// Stores only what is new, as [`Hint::set`].
+    pub(crate) fn set(&self, yes: bool) {
+        if self.is_set() != yes {
+            self.0.store(yes, process::Ordering::Relaxed);
+        }
+    }
+}
+
 /// A set of small numbers that only grows. It is made empty, and takes a bit for each number that
 /// can be in it.
 ///
@@ -256,32 +279,6 @@ impl Numbers {
             })
         });
         numbers.skip_while(move |number| *number < first)
-    }
-}
-
-/// A fact that, once learnt, stays true for the process.
-///
-/// Relaxed throughout: it orders nothing, and a thread may read it late.
-#[derive(Debug)]
-pub(crate) struct Fact(process::AtomicBool);
-
-impl Fact {
-    pub(crate) const fn unknown() -> Fact {
-        Fact(process::AtomicBool::new(false))
-    }
-
-    pub(crate) fn learn(&self) {
-        self.0.store(true, process::Ordering::Relaxed);
-    }
-
-    /// A test that made it up takes it back.
-    #[cfg(test)]
-    pub(crate) fn forget(&self) {
-        self.0.store(false, process::Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_known(&self) -> bool {
-        self.0.load(process::Ordering::Relaxed)
     }
 }
 
@@ -346,9 +343,9 @@ struct Listed {
     file: KnownFile,
     /// Which [`Kept`] it is.
     id: u64,
-    /// Learnt when another one is given the number. A thread that reads it late has just met a
+    /// Set when another one is given the number. A thread that reads it late has just met a
     /// program that closes descriptors while they are used; the kernel is asked as well.
-    lost: Arc<Fact>,
+    lost: Arc<Flag>,
     /// An open file of a child keeps the locks of its parent alive: this one is closed there.
     unshared: bool,
 }
@@ -362,7 +359,7 @@ thread_local! {
 fn watch_forks() {
     static REGISTER: Once = Once::new();
     /// Whether the kernel wipes the page: not before Linux 4.14.
-    static WIPED: Fact = Fact::unknown();
+    static WIPED: Flag = Flag::new();
     extern "C" fn before() {
         FORKING.set(Some(ManuallyDrop::new(NoForks::hold())));
     }
@@ -370,7 +367,7 @@ fn watch_forks() {
         drop(FORKING.take().map(ManuallyDrop::into_inner));
     }
     extern "C" fn in_child() {
-        if !WIPED.is_known() {
+        if !WIPED.is_set() {
             PROCESS.0.store(0, process::Ordering::Relaxed);
         }
         generation();
@@ -379,7 +376,7 @@ fn watch_forks() {
     if !REGISTER.is_completed() {
         REGISTER.call_once(|| {
             if memory::wipe_in_children(&PROCESS).is_ok() {
-                WIPED.learn();
+                WIPED.set(true);
             }
             sys::at_fork(before, in_parent, in_child);
         });
@@ -420,9 +417,9 @@ impl NoForks {
         // Whose number the kernel gives out again was closed by the program.
         for mut before in self.kept.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
             before.file.forget();
-            before.lost.learn();
+            before.lost.set(true);
         }
-        let lost = Arc::new(Fact::unknown());
+        let lost = Arc::new(Flag::new());
         self.kept.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
         Kept { fd, identity, id, lost }
     }
@@ -436,7 +433,7 @@ pub(crate) struct Kept {
     fd: RawFd,
     identity: (u64, u64),
     id: u64,
-    lost: Arc<Fact>,
+    lost: Arc<Flag>,
 }
 
 impl Kept {
@@ -452,7 +449,7 @@ impl Kept {
     /// Whether the program has left it open, as far as the kernel can tell: it gives all eventfds
     /// one inode, for instance.
     pub(crate) fn is_intact(&self) -> bool {
-        !self.lost.is_known() && memory::is_of(self.as_fd(), self.identity)
+        !self.lost.is_set() && memory::is_of(self.as_fd(), self.identity)
     }
 }
 

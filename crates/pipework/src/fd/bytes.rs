@@ -51,7 +51,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
     let mut done = 0;
     let mut is_refused = false;
     // Most often one call does all of it, whatever the descriptor is.
-    if interrupt::kernel_may_wait(deadline) && !bytes.is_empty() && !NOSIGNAL_REFUSED.is_known() {
+    if interrupt::kernel_may_wait(deadline) && !bytes.is_empty() && !NOSIGNAL_REFUSED.is_set() {
         match sys::write_nosignal(fd, bytes, Blocking::Native).and_then(progress) {
             Ok(len) if len == bytes.len() => return Ok(()),
             Ok(len) => done = len,
@@ -68,7 +68,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
         Kind::Other => false,
     };
     if is_refused && by_the_kernel {
-        NOSIGNAL_REFUSED.learn();
+        NOSIGNAL_REFUSED.set(true);
     }
     let all = || {
         while done < bytes.len() {

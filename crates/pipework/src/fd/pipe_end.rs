@@ -16,7 +16,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::interrupt;
 use crate::spin::Spin;
-use crate::sync::Fact;
+use crate::sync::Flag;
 use crate::sys::net::{self, Take};
 use crate::sys::timed_fd::Pauses;
 use crate::sys::{self, Access, Blocking, Carrier, Errno, For};
@@ -532,7 +532,7 @@ fn refusal(carrier: Carrier, wanted: Access) -> Explanation {
 }
 
 /// Known once the kernel has refused to write without SIGPIPE what it then wrote.
-pub(crate) static NOSIGNAL_REFUSED: Fact = Fact::unknown();
+pub(crate) static NOSIGNAL_REFUSED: Flag = Flag::new();
 
 /// Reads from a socket. The other side may leave before it has read what was sent to it: the kernel
 /// calls that a reset, once, behind all that has come from there. It is the end.
@@ -553,7 +553,7 @@ fn write(
     if guarded {
         return sys::write(fd, buf, blocking);
     }
-    if !NOSIGNAL_REFUSED.is_known() {
+    if !NOSIGNAL_REFUSED.is_set() {
         match sys::write_nosignal(fd, buf, blocking) {
             Err(Errno::OPNOTSUPP) => {}
             done => return done,
@@ -563,7 +563,7 @@ fn write(
     // flag tells which.
     let done = sys::without_sigpipe(|| sys::write(fd, buf, blocking), sys::met_closed_end);
     if done != Err(Errno::OPNOTSUPP) {
-        NOSIGNAL_REFUSED.learn();
+        NOSIGNAL_REFUSED.set(true);
     }
     done
 }

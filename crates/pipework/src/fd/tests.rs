@@ -339,13 +339,13 @@ fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
         (eventfd.as_fd(), false),
         (name.as_fd(), false),
     ] {
-        NOSIGNAL_REFUSED.forget();
+        NOSIGNAL_REFUSED.set(false);
         order("nosignal", 0, Fault::Errno(libc::EOPNOTSUPP));
         write_all(fd, &number, Deadline::NEVER).unwrap();
         assert!(all_met() || !is_known_here);
-        assert!(NOSIGNAL_REFUSED.is_known() == is_the_kernel || !is_known_here, "{fd:?}");
+        assert!(NOSIGNAL_REFUSED.is_set() == is_the_kernel || !is_known_here, "{fd:?}");
     }
-    NOSIGNAL_REFUSED.forget();
+    NOSIGNAL_REFUSED.set(false);
     let mut written = Vec::new();
     file.rewind().unwrap();
     file.read_to_end(&mut written).unwrap();

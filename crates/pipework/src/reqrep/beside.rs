@@ -19,7 +19,7 @@ use super::tests::block_on;
 use super::{Audit, Client, Options, Request, Segment, Server, Stream, Ticket};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{AtomicU64, Fact, Ordering::SeqCst};
+use crate::sync::{AtomicU64, Flag, Ordering::SeqCst};
 use crate::sys;
 
 /// After this time a wait counts as forgotten.
@@ -401,9 +401,9 @@ fn every_method_of_a_client_beside_every_other_from_two_threads() {
 struct Round {
     /// Bursts that were sent and answered.
     number: AtomicU64,
-    is_over: Fact,
+    is_over: Flag,
     /// The server was stopped.
-    is_stopped: Fact,
+    is_stopped: Flag,
 }
 
 struct Answerer<'a> {
@@ -424,7 +424,7 @@ impl Answerer<'_> {
     fn one(&self, received: Result<Request<'_>>) -> Step {
         let round = self.round.number.load(SeqCst);
         self.answer(received)?;
-        while self.round.number.load(SeqCst) == round && !self.round.is_over.is_known() {
+        while self.round.number.load(SeqCst) == round && !self.round.is_over.is_set() {
             thread::yield_now();
         }
         Ok(())
@@ -451,7 +451,7 @@ impl Answerer<'_> {
     /// What a call that takes nothing is for.
     fn nothing<T>(&self, _: T) -> Step {
         thread::yield_now();
-        if self.round.is_over.is_known() { Err(Over) } else { Ok(()) }
+        if self.round.is_over.is_set() { Err(Over) } else { Ok(()) }
     }
 
     /// A kept request, if one comes soon.
@@ -506,7 +506,7 @@ const SERVER_CALLS: [ServerCall; 15] = [
             request.ticket().to_bits().to_ne_bytes().into_iter().chain(complement).collect();
         let round = answerer.round.number.load(SeqCst);
         request.reply(&answer).unwrap();
-        while answerer.round.number.load(SeqCst) == round && !answerer.round.is_over.is_known() {
+        while answerer.round.number.load(SeqCst) == round && !answerer.round.is_over.is_set() {
             thread::yield_now();
         }
         Ok(())
@@ -533,7 +533,7 @@ const SERVER_CALLS: [ServerCall; 15] = [
     }),
     ("stop", |answerer| {
         if answerer.nth == 200 {
-            answerer.round.is_stopped.learn();
+            answerer.round.is_stopped.set(true);
             answerer.server.stop();
         }
         answerer.nothing(())
@@ -575,7 +575,7 @@ const SERVER_CALLS: [ServerCall; 15] = [
 fn two_answerers(what: &str, calls: [ServerCall; 2]) {
     let segment = small(4);
     let (client, server) = (client(&segment), server(&segment));
-    let round = Round { number: AtomicU64::new(0), is_over: Fact::unknown(), is_stopped: Fact::unknown() };
+    let round = Round { number: AtomicU64::new(0), is_over: Flag::new(), is_stopped: Flag::new() };
     let may_fail = calls.iter().any(|(name, _)| ["clear", "stop"].contains(name));
     // Nobody takes the rest of a request whose server was stopped.
     let step = if calls.iter().any(|(name, _)| *name == "stop") { 3 } else { 1 };
@@ -607,7 +607,7 @@ fn two_answerers(what: &str, calls: [ServerCall; 2]) {
                 for (number, ticket) in numbers.zip(sent) {
                     let mut received = client.recv(ticket, Duration::from_millis(5));
                     while received.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut)
-                        && !round.is_stopped.is_known()
+                        && !round.is_stopped.is_set()
                     {
                         received = client.recv(ticket, Duration::from_millis(5));
                     }
@@ -618,12 +618,12 @@ fn two_answerers(what: &str, calls: [ServerCall; 2]) {
                     }
                 }
                 round.number.fetch_add(1, SeqCst);
-                if round.is_stopped.is_known() {
+                if round.is_stopped.is_set() {
                     break;
                 }
             }
         });
-        round.is_over.learn();
+        round.is_over.set(true);
         server.stop();
     });
     let last = segment.server().unwrap();

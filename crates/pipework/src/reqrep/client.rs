@@ -18,7 +18,7 @@ use super::watch::{Call, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Hint, Ordering, Reach};
+use crate::sync::{Flag, Hint, Ordering, Reach};
 
 /// Sends requests and gets their replies.
 ///
@@ -48,8 +48,8 @@ pub(super) struct Inner {
     pub(super) arrivals: Arrivals,
     /// Where to look first for a call that has ended, so that each gets its turn.
     pub(super) next_received: Hint,
-    /// 1 once a ticket was given out.
-    has_sent: Hint,
+    /// Whether a ticket was given out.
+    has_sent: Flag,
     segment: Segment,
     terms: Terms,
     /// Bytes of the longest message in parts.
@@ -154,7 +154,7 @@ impl Client {
             sender: Sender::new(membership, segment.spin(), options.max_in_flight, SEND)?,
             arrivals: Arrivals::new(),
             next_received: Hint::new(0),
-            has_sent: Hint::new(0),
+            has_sent: Flag::new(),
             segment: segment.clone(),
             terms: options.terms,
             max_message: options.max_message,
@@ -452,9 +452,7 @@ impl Client {
 
     #[inline]
     pub(super) fn sent(&self, ticket: Ticket) {
-        if !self.has_sent() {
-            self.inner.has_sent.set(1);
-        }
+        self.inner.has_sent.set(true);
         if let Some(watcher) = self.inner.replies.asked_for() {
             watcher.expect(self.as_awaited(ticket));
         }
@@ -464,7 +462,7 @@ impl Client {
     /// threads wait for.
     #[inline]
     pub(super) fn has_sent(&self) -> bool {
-        self.inner.has_sent.get() != 0
+        self.inner.has_sent.is_set()
     }
 
     #[inline]

@@ -6,15 +6,15 @@ use std::sync::{Mutex, PoisonError};
 
 use super::shm::payload::Payload;
 use super::shm::slot::SlotWord;
-use crate::sync::{self, AtomicU64, Hint, Ordering};
+use crate::sync::{self, AtomicU64, Flag, Ordering};
 
 /// Shared by the clones of a server and its watch thread.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    /// 1 if there is anything, so that a look that finds nothing pays for one load.
-    news: Hint,
-    /// 1 once the server is to stop.
-    stopped: Hint,
+    /// Whether there is anything, so that a look that finds nothing pays for one load.
+    news: Flag,
+    /// Whether the server is to stop.
+    stopped: Flag,
     /// How many threads put requests together.
     gathering: AtomicU64,
     gathered: Mutex<Long>,
@@ -49,7 +49,7 @@ pub(super) struct Gathered {
 
 impl Default for Inbox {
     fn default() -> Inbox {
-        let (news, stopped, gathering) = (Hint::new(0), Hint::new(0), AtomicU64::new(0));
+        let (news, stopped, gathering) = (Flag::new(), Flag::new(), AtomicU64::new(0));
         Inbox { news, stopped, gathering, gathered: Mutex::default() }
     }
 }
@@ -57,16 +57,16 @@ impl Default for Inbox {
 impl Inbox {
     #[inline]
     pub(super) fn has_news(&self) -> bool {
-        self.news.get() != 0
+        self.news.is_set()
     }
 
     pub(super) fn stop(&self) {
-        // Under the lock, or a thread that is just leaving it would take the news back.
-        self.with(|_| self.stopped.set(1));
+        // Under the lock; otherwise a thread that is leaving `with` could clear `news`.
+        self.with(|_| self.stopped.set(true));
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.stopped.get() != 0
+        self.stopped.is_set()
     }
 
     /// Counts a thread that begins (1) or ends (-1).
@@ -124,7 +124,7 @@ impl Inbox {
             (long.generation, long.bytes) = (sync::generation(), whole);
         }
         let done = act(&mut long);
-        self.news.set(u64::from(!long.whole.is_empty() || self.is_stopped()));
+        self.news.set(!long.whole.is_empty() || self.is_stopped());
         done
     }
 }

@@ -14,7 +14,7 @@ use super::shm::recovery::Looked;
 use crate::clock;
 use crate::error::Result;
 use crate::event::{FIRST_SLICE, Tick};
-use crate::sync::{Hint, Ordering};
+use crate::sync::{Flag, Hint, Ordering};
 
 /// What one end knows of the members that it depends on. Its clones share it, and so do the watch
 /// threads.
@@ -28,12 +28,12 @@ pub(super) struct Liveness {
     lacks_slot: Hint,
     /// For how many ticks more dead clients matter to a server: a thread has waited for one.
     awaits_client: Hint,
-    /// 1 if there was no server at the last tick.
-    is_forsaken: Hint,
+    /// Whether there was no server at the last tick.
+    has_no_server: Flag,
     /// Nanoseconds of the clock until which the server that was seen last is believed to be there.
     has_server_until_ns: Hint,
-    /// 1 if the last check has failed.
-    has_failed: Hint,
+    /// Whether the last check has failed.
+    has_failed: Flag,
     /// How many checks have failed that came with a tick.
     failures: Hint,
 }
@@ -50,9 +50,9 @@ impl Liveness {
             tick: Tick::new(),
             lacks_slot: no(),
             awaits_client: no(),
-            is_forsaken: no(),
+            has_no_server: Flag::new(),
             has_server_until_ns: no(),
-            has_failed: no(),
+            has_failed: Flag::new(),
             failures: no(),
         }
     }
@@ -78,8 +78,8 @@ impl Liveness {
     }
 
     /// Whether there was no server at the last tick.
-    pub(super) fn is_forsaken(&self) -> bool {
-        self.is_forsaken.get() == 1
+    pub(super) fn has_no_server(&self) -> bool {
+        self.has_no_server.is_set()
     }
 
     /// Whether a server is attached and alive, or was when that was last asked, for as long as from
@@ -87,7 +87,7 @@ impl Liveness {
     /// meanwhile is missed by the wait for the reply.
     pub(super) fn sees_server(&self, shared: &Shared, op: &'static str) -> Result<bool> {
         let now_ns = clock::monotonic_ns() as u64;
-        if now_ns < self.has_server_until_ns.get() && !self.is_forsaken() {
+        if now_ns < self.has_server_until_ns.get() && !self.has_no_server() {
             return Ok(true);
         }
         let sees_one = shared.has_server(op)?;
@@ -100,7 +100,7 @@ impl Liveness {
 
     /// There is a server after all.
     pub(super) fn has_server(&self) {
-        self.is_forsaken.set(0);
+        self.has_no_server.set(false);
     }
 
     /// To be called after a poll in vain: does the check, if it is due. Returns whether it was due.
@@ -128,7 +128,7 @@ impl Liveness {
     /// does.
     #[inline]
     pub(super) fn meet_failure(&self, op: &'static str) -> Result<()> {
-        if self.has_failed.get() == 0 { Ok(()) } else { self.check_all(None, op) }
+        if self.has_failed.is_set() { self.check_all(None, op) } else { Ok(()) }
     }
 
     /// How many ticks have failed. Watch threads report a change of it.
@@ -166,7 +166,7 @@ impl Liveness {
         };
         // Where its handle is being dropped, no call waits.
         let checked = look().or_else(|error| if membership.has_left() { Ok(()) } else { Err(error) });
-        self.has_failed.set(u64::from(checked.is_err()));
+        self.has_failed.set(checked.is_err());
         checked
     }
 
@@ -177,7 +177,7 @@ impl Liveness {
         self.lacks_slot.set(self.lacks_slot.get().saturating_sub(1));
         let Looked { has_server, is_done } =
             shared.recover_dead(|role| lacks_slot || role == Role::Server, op)?;
-        self.is_forsaken.set(u64::from(!has_server));
+        self.has_no_server.set(!has_server);
         Ok(is_done)
     }
 

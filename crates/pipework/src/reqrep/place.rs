@@ -18,7 +18,7 @@ use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
-use crate::sync::{Hint, Ordering, Reach};
+use crate::sync::{Flag, Hint, Ordering, Reach};
 
 /// A slot that was acquired, and its word.
 type Acquired = (u32, SlotWord);
@@ -78,9 +78,9 @@ pub(super) struct Sender {
     full: Hint,
     /// How many slots had [come free](Waiters::freed) here then.
     full_after: Hint,
-    /// 1 if a request that does not wait has found the ring full: the next one looks before it
+    /// Whether a request that does not wait has found the ring full: the next one looks before it
     /// acquires a slot.
-    ring_was_full: Hint,
+    ring_was_full: Flag,
 }
 
 /// From this many slots on, looking at all of them costs too much to spin.
@@ -109,7 +109,7 @@ impl Sender {
             likely: Hint::new(likely),
             full: Hint::new(0),
             full_after: Hint::new(0),
-            ring_was_full: Hint::new(0),
+            ring_was_full: Flag::new(),
         })
     }
 
@@ -167,7 +167,7 @@ impl Sender {
     /// Fails with `NoServer` where one is needed and none was there at the last tick, nor is now.
     pub(super) fn refuse_without_server(&self, terms: Terms, op: &'static str) -> Result<()> {
         let liveness = &self.liveness;
-        if !terms.needs_server || !liveness.is_forsaken() {
+        if !terms.needs_server || !liveness.has_no_server() {
             return Ok(());
         }
         if !self.shared.has_server(op)? {
@@ -245,7 +245,7 @@ impl Sender {
         if queued == Ok(true) {
             return Ok(Some(ticket));
         }
-        self.ring_was_full.set(1);
+        self.ring_was_full.set(true);
         self.found_no_slot();
         match slot.take_back(sent) {
             // An older entry of the slot has led a server to it: it is sent.
@@ -269,13 +269,13 @@ impl Sender {
     /// give it back, which notifies those that wait for one.
     #[inline]
     fn finds_ring_full(&self) -> bool {
-        self.ring_was_full.get() != 0 && self.is_ring_full()
+        self.ring_was_full.is_set() && self.is_ring_full()
     }
 
     #[cold]
     fn is_ring_full(&self) -> bool {
         let is_full = self.shared.is_ring_full();
-        self.ring_was_full.set(u64::from(is_full));
+        self.ring_was_full.set(is_full);
         is_full
     }
 

@@ -225,7 +225,7 @@ impl Client {
         let standing = self.shared().standing(ticket, me);
         match standing {
             Standing::Done(_) | Standing::Turn(_) => {}
-            Standing::Sent if self.terms().needs_server && self.sender().liveness().is_forsaken() => {
+            Standing::Sent if self.terms().needs_server && self.sender().liveness().has_no_server() => {
                 self.give_up_without_server(ticket, op)?;
             }
             Standing::Sent | Standing::Taken => self.sender().liveness().meet_failure(op)?,

@@ -15,7 +15,7 @@ use super::shm::slot::{Caller, State};
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
-use crate::sync::{Fact, Ordering};
+use crate::sync::{Flag, Ordering};
 use crate::sys::Errno;
 use crate::sys::fault::{Before, Fault, all_met, fork_once, order};
 
@@ -461,16 +461,16 @@ fn one_death_is_counted_once() {
 
 #[test]
 fn a_segment_that_is_being_recovered_stops_no_other_segment_and_no_fork() {
-    static STANDS_STILL: Fact = Fact::unknown();
-    static GOES_ON: Fact = Fact::unknown();
-    fn until(fact: &Fact) {
+    static STANDS_STILL: Flag = Flag::new();
+    static GOES_ON: Flag = Flag::new();
+    fn until(flag: &Flag) {
         let limit = Deadline::after(SOON);
-        while !fact.is_known() && !limit.has_passed() {
+        while !flag.is_set() && !limit.has_passed() {
             thread::sleep(Duration::from_millis(1));
         }
     }
     fn stop() {
-        STANDS_STILL.learn();
+        STANDS_STILL.set(true);
         until(&GOES_ON);
     }
     let segment = small();
@@ -491,7 +491,7 @@ fn a_segment_that_is_being_recovered_stops_no_other_segment_and_no_fork() {
         assert_eq!(*client.recv(ticket, SOON).unwrap(), *b"b");
         fork_once();
         assert!(!joining.is_finished(), "the recovery stands still");
-        GOES_ON.learn();
+        GOES_ON.set(true);
         assert_eq!(joining.join().unwrap(), Ok(()));
     });
     assert_eq!(segment.stats().dead_members, 1);

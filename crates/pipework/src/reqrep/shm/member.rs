@@ -7,7 +7,7 @@ use super::mapping::{EPOCH, Member, ROLE, Role, Shared, count, refused, role};
 use super::recovery::{Gone, Proof};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
-use crate::sync::{self, Hint, Ordering, Unshared};
+use crate::sync::{self, Flag, Hint, Ordering, Unshared};
 use crate::sys::{self, Errno, memory};
 
 /// A place among the members of a segment, which is left when this is dropped, whoever else refers
@@ -27,12 +27,12 @@ pub(crate) struct Membership {
     word: Hint,
     /// The number alone, for the watch threads.
     latest: Hint,
-    /// 1 if it has found the ring full when it recovered its number: requests that were sent again
+    /// Whether it has found the ring full when it recovered its number: requests that were sent again
     /// may have no entry.
-    owes_pushes: Hint,
-    /// 1 once its handle is gone: a thread that checks it at the same time must not join again. Set
+    owes_pushes: Flag,
+    /// Whether its handle is gone: a thread that checks it at the same time must not join again. Set
     /// under the lock.
-    left: Hint,
+    left: Flag,
     /// Locked where no process forks, or a child could inherit a lock that no thread of it can
     /// release.
     joined: Mutex<Option<Joined>>,
@@ -47,7 +47,8 @@ struct Joined {
 
 impl Attached {
     pub(crate) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Attached> {
-        let [known, word, latest, owes_pushes, left] = [const { Hint::new(0) }; 5];
+        let [known, word, latest] = [const { Hint::new(0) }; 3];
+        let (owes_pushes, left) = (Flag::new(), Flag::new());
         let joined = Mutex::new(None);
         let membership = Membership { shared, role, known, word, latest, owes_pushes, left, joined };
         // Made first: where it cannot join, there is nothing to leave.
@@ -158,8 +159,8 @@ impl Membership {
 
     /// For every tick: pushes what recovery had no space for.
     pub(crate) fn push_what_is_owed(&self, op: &'static str) -> Result<()> {
-        if self.owes_pushes.get() != 0 && self.shared.enqueue_again(op)? {
-            self.owes_pushes.set(0);
+        if self.owes_pushes.is_set() && self.shared.enqueue_again(op)? {
+            self.owes_pushes.set(false);
         }
         Ok(())
     }
@@ -181,7 +182,7 @@ impl Membership {
 
     /// Whether its handle is gone.
     pub(crate) fn has_left(&self) -> bool {
-        self.left.get() != 0
+        self.left.is_set()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Joined>> {
@@ -276,7 +277,7 @@ impl Membership {
             return Ok(Some(number));
         }
         let Some(lock) = lock.take_if(|lock| lock.is_here()) else { return Ok(None) };
-        self.owes_pushes.set(u64::from(!is_recovered));
+        self.owes_pushes.set(!is_recovered);
         self.set_role(&mut joined, number, lock);
         Ok(Some(number))
     }
@@ -329,7 +330,7 @@ impl Membership {
         let joined = {
             let _forks_wait = sync::no_forks();
             let mut joined = self.lock();
-            self.left.set(1);
+            self.left.set(true);
             joined.take()
         };
         let Some(joined) = joined.filter(|joined| self.is_held(joined)) else { return };

@@ -9,14 +9,14 @@ use super::{Topic, WatcherState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reqrep::liveness::Liveness;
 use crate::reqrep::shm::mapping::Shared;
-use crate::sync::{self, Hint};
+use crate::sync::{self, Flag};
 use crate::sys;
 
 /// A handle's watch thread. It starts when it is first asked for; in a forked child, once more.
 #[derive(Debug)]
 pub(in crate::reqrep) struct Watcher {
-    /// 1 once it was asked for, so that a handle that never asks pays for one load.
-    asked: Hint,
+    /// Whether it was asked for, so that a handle that never asks pays for one load.
+    asked: Flag,
     first: Place,
 }
 
@@ -34,13 +34,13 @@ struct Running {
 
 impl Watcher {
     pub(in crate::reqrep) fn new() -> Watcher {
-        Watcher { asked: Hint::new(0), first: Place::new() }
+        Watcher { asked: Flag::new(), first: Place::new() }
     }
 
     /// The thread's state, if this process has asked for it.
     #[inline]
     pub(in crate::reqrep) fn asked_for(&self) -> Option<&WatcherState> {
-        if self.asked.get() == 0 { None } else { self.here() }
+        if self.asked.is_set() { self.here() } else { None }
     }
 
     #[cold]
@@ -85,7 +85,7 @@ impl Watcher {
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
         let running = Running { state: Arc::clone(&state), thread, child: Place::new() };
         place.set(Box::new(running)).expect("there was none");
-        self.asked.set(1);
+        self.asked.set(true);
         Ok(state)
     }
 }

@@ -188,7 +188,7 @@ impl WatcherState {
 
     /// Rings it once when the last server has gone, if an interest behind it needs a server.
     pub(super) fn ring_without_server(&self, interests: &mut Interests) -> bool {
-        let is_due = interests.needs_server && self.liveness.is_forsaken();
+        let is_due = interests.needs_server && self.liveness.has_no_server();
         let is_news = is_due && !interests.is_told_of_no_server && interests.armed;
         interests.is_told_of_no_server = is_due && (is_news || interests.is_told_of_no_server);
         if is_news {

@@ -124,7 +124,7 @@ impl WatcherState {
             return !self.shared.is_clients_turn(call.ticket);
         }
         match self.standing(call) {
-            Standing::Sent => call.needs_server && self.liveness.is_forsaken(),
+            Standing::Sent => call.needs_server && self.liveness.has_no_server(),
             standing => matches!(standing, Standing::Done(_) | Standing::Turn(_)),
         }
     }

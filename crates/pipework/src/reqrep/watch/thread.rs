@@ -175,7 +175,7 @@ impl WatcherState {
 
     /// The tasks in the line for slots that need a server, if there is none now.
     fn told_of_no_server(&self) -> Vec<Waker> {
-        let waiters = self.topic.line().filter(|_| self.liveness.is_forsaken());
+        let waiters = self.topic.line().filter(|_| self.liveness.has_no_server());
         waiters.map_or_else(Vec::new, |waiters| waiters.tell_of_no_server())
     }
 
