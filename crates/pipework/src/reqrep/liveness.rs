@@ -93,14 +93,9 @@ impl Liveness {
         let sees_one = shared.has_server(op)?;
         if sees_one {
             self.has_server_until_ns.set(now_ns + FIRST_SLICE.as_nanos() as u64);
-            self.has_server();
+            self.has_no_server.set(false);
         }
         Ok(sees_one)
-    }
-
-    /// There is a server after all.
-    pub(super) fn has_server(&self) {
-        self.has_no_server.set(false);
     }
 
     /// To be called after a poll in vain: does the check, if it is due. Returns whether it was due.

@@ -167,13 +167,9 @@ impl Sender {
     /// Fails with `NoServer` where one is needed and none was there at the last tick, nor is now.
     pub(super) fn refuse_without_server(&self, terms: Terms, op: &'static str) -> Result<()> {
         let liveness = &self.liveness;
-        if !terms.needs_server || !liveness.has_no_server() {
-            return Ok(());
-        }
-        if !self.shared.has_server(op)? {
+        if terms.needs_server && liveness.has_no_server() && !liveness.sees_server(&self.shared, op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
-        liveness.has_server();
         Ok(())
     }
 

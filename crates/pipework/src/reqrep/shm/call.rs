@@ -84,12 +84,6 @@ impl Shared {
         self.queue().is_full(|idx| self.is_sent(idx))
     }
 
-    /// Whether more than `more` requests could be sent: there are free slots, and the ring is not
-    /// full.
-    pub(crate) fn has_space(&self, more: usize) -> bool {
-        !self.is_ring_full() && self.has_free(more)
-    }
-
     pub(crate) fn is_sent(&self, idx: u32) -> bool {
         self.slot(idx).is_some_and(|slot| slot.load().state() == Some(State::Sent))
     }

@@ -33,7 +33,6 @@ struct Survey {
     gone: Gone,
     /// The member that was checked last.
     last: u16,
-    /// A server lives, or time was up before all members were checked.
     has_server: bool,
 }
 
@@ -83,7 +82,9 @@ impl Shared {
         let members = self.geometry().members as u16;
         let (first, limit) = (self.looked_at.get() as u16 % members, Deadline::after(LOOK));
         let round = (first..members).chain(0..first).map(|idx| idx + 1);
-        let Survey { gone, last, has_server } = self.survey(round, matters, limit, op)?;
+        let Survey { gone, last, has_server } = self.survey(round, matters, |_| limit.has_passed(), op)?;
+        // Some members may not have been checked.
+        let has_server = has_server || limit.has_passed();
         let (dead, cleared) = (gone.len(), self.recover_gone(gone, Deadline::after(LOOK), op)?);
         self.looked_at.set(u64::from(last));
         Ok(Looked { has_server, is_done: dead == 0 || cleared.is_some() })
@@ -122,17 +123,24 @@ impl Shared {
     /// Recovers all, however long it takes; returns how many had died.
     pub(crate) fn recover_all(&self, op: &'static str) -> Result<usize> {
         self.check_whole(op)?;
-        let all = 1..=self.geometry().members as u16;
-        let survey = self.survey(all, |_| true, Deadline::NEVER, op)?;
+        let all = self.members().map(|(number, _)| number);
+        let survey = self.survey(all, |_| true, |_| false, op)?;
         Ok(self.recover_gone(survey.gone, Deadline::NEVER, op)?.unwrap_or(0))
     }
 
-    /// The members of `numbers` that died without leaving.
+    /// Whether a server is attached and alive.
+    pub(crate) fn has_server(&self, op: &'static str) -> Result<bool> {
+        let all = self.members().map(|(number, _)| number);
+        Ok(self.survey(all, |role| role == Role::Server, |found| found.has_server, op)?.has_server)
+    }
+
+    /// The members of `numbers` that died without leaving, and whether a server lives, until
+    /// `is_enough`.
     fn survey(
         &self,
         numbers: impl IntoIterator<Item = u16>,
         matters: impl Fn(Role) -> bool,
-        limit: Deadline,
+        is_enough: impl Fn(&Survey) -> bool,
         op: &'static str,
     ) -> Result<Survey> {
         let mut survey = Survey { gone: Gone::new(), last: 0, has_server: false };
@@ -148,8 +156,7 @@ impl Shared {
             } else {
                 survey.has_server |= role == Role::Server;
             }
-            if limit.has_passed() {
-                survey.has_server = true;
+            if is_enough(&survey) {
                 break;
             }
         }
@@ -176,16 +183,6 @@ impl Shared {
             }
         }
         Ok(Some(found))
-    }
-
-    /// Whether a server is attached and alive.
-    pub(crate) fn has_server(&self, op: &'static str) -> Result<bool> {
-        for (number, member) in self.members() {
-            if role(member.word.load(Ordering::Acquire)) == Some(Role::Server) && !self.is_gone(number, op)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Recovers all slots that name the members `gone`, in one pass; false if that is not all done:

@@ -75,7 +75,9 @@ impl WatcherState {
     pub(super) fn is_there(&self, more: usize) -> bool {
         match &self.topic {
             Topic::Requests(inbox) => self.shared.has_request() || inbox.has_gathered(),
-            Topic::Space(_) => self.lets_in(more) && self.shared.has_space(more),
+            Topic::Space(_) => {
+                self.lets_in(more) && !self.shared.is_ring_full() && self.shared.has_free(more)
+            }
             Topic::Replies | Topic::Turns => false,
         }
     }

@@ -116,10 +116,9 @@ impl WatcherState {
         {
             view = waiters.leave_to_chosen();
         }
-        let has_slot = || self.lets_in(view.chosen) && self.shared.has_space(view.chosen);
         let from_line = match view.has_task {
             true if everybody => usize::MAX,
-            true => usize::from(!view.is_thread_first && has_slot()),
+            true => usize::from(!view.is_thread_first && self.is_there(view.chosen)),
             false => 0,
         };
         let in_line = view.waiting + view.chosen;
