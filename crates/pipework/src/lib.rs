@@ -69,13 +69,13 @@ mod pages {
     #[doc = include_str!("../../../docs/objects.md")]
     struct Objects;
     #[doc = include_str!("../../../docs/start/rust.md")]
-    struct Start;
+    struct StartPage;
     #[doc = include_str!("../../../docs/recipes/job-runner.md")]
     struct JobRunner;
     #[doc = include_str!("../../../docs/recipes/web-workers.md")]
     struct WebWorkers;
     #[doc = include_str!("../../../docs/recipes/queue.md")]
-    struct Queue;
+    struct QueueRecipe;
     #[doc = include_str!("../../../docs/recipes/monitoring.md")]
     struct Monitoring;
 }

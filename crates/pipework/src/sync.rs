@@ -341,7 +341,7 @@ static KEPT: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
 
 struct Listed {
     file: KnownFile,
-    /// Which [`Kept`] it is.
+    /// Which [`KeptFd`] it is.
     id: u64,
     /// Set when another one is given the number. A thread that reads it late has just met a
     /// program that closes descriptors while they are used; the kernel is asked as well.
@@ -412,7 +412,7 @@ impl NoForks {
         self.kept.retain(|listed| listed.id != unshared.kept.id);
     }
 
-    fn keep(&mut self, file: KnownFile, unshared: bool) -> Kept {
+    fn keep(&mut self, file: KnownFile, unshared: bool) -> KeptFd {
         let (fd, identity, id) = (file.as_fd().as_raw_fd(), file.identity(), new_id());
         // Whose number the kernel gives out again was closed by the program.
         for mut before in self.kept.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
@@ -421,23 +421,23 @@ impl NoForks {
         }
         let lost = Arc::new(Flag::new());
         self.kept.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
-        Kept { fd, identity, id, lost }
+        KeptFd { fd, identity, id, lost }
     }
 }
 
 /// A descriptor that is closed when this is dropped, if it still is this one's. A program that has
-/// closed it may have opened something else under its number: another `Kept` always, and anything
+/// closed it may have opened something else under its number: another `KeptFd` always, and anything
 /// else if its device and inode are others.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptFd {
     fd: RawFd,
     identity: (u64, u64),
     id: u64,
     lost: Arc<Flag>,
 }
 
-impl Kept {
-    pub(crate) fn new(file: KnownFile) -> Kept {
+impl KeptFd {
+    pub(crate) fn new(file: KnownFile) -> KeptFd {
         no_forks().keep(file, false)
     }
 
@@ -453,13 +453,13 @@ impl Kept {
     }
 }
 
-impl AsFd for Kept {
+impl AsFd for KeptFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         memory::borrow(self.fd, self)
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptFd {
     fn drop(&mut self) {
         // Closed under the lock: a child that is forked meanwhile would close somebody else's
         // number.
@@ -471,7 +471,7 @@ impl Drop for Kept {
 /// first looks where no handler runs; and here when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unshared {
-    kept: Kept,
+    kept: KeptFd,
     generation: u32,
 }
 

@@ -3,11 +3,11 @@
 //! Invariant: no byte is asked for that may lie behind the last item wanted, unless nothing less
 //! tells where that item ends.
 
-use super::frame::{Header, Mode};
+use super::frame::{Mode, PartHeader};
 use super::mixed::{self, LineState, Rest, Rules, Start};
 
 /// What stands at the beginning of the bytes that are looked at.
-pub(super) enum Place {
+pub(super) enum Beginning {
     /// A part, which is no longer than `pipe_buf` bytes.
     Plain { pipe_buf: usize },
     /// So many bytes of text in the line, and then anything. A line of more than `max_line` bytes
@@ -17,11 +17,11 @@ pub(super) enum Place {
 
 /// How many bytes, `bytes` first and what comes behind them then, can be read without reading past
 /// the next `items` items. Reports of lost messages do not count.
-pub(super) fn certain(bytes: &[u8], place: Place, items: u64) -> usize {
+pub(super) fn certain(bytes: &[u8], place: Beginning, items: u64) -> usize {
     let mut look = Look { bytes, at: 0, left: items };
     match place {
-        Place::Plain { pipe_buf } => look.parts(pipe_buf),
-        Place::Mixed { text, line, max_line, rules } => look.anything(text, line, max_line, rules),
+        Beginning::Plain { pipe_buf } => look.parts(pipe_buf),
+        Beginning::Mixed { text, line, max_line, rules } => look.anything(text, line, max_line, rules),
     }
     look.at
 }
@@ -38,14 +38,15 @@ impl Look<'_> {
     fn parts(&mut self, pipe_buf: usize) {
         let max_part = pipe_buf - Mode::Plain.part_overhead();
         while self.left > 0 && self.at <= self.bytes.len() {
-            match Header::from_bytes(&self.bytes[self.at..]).filter(|header| header.is_possible(max_part)) {
+            match PartHeader::from_bytes(&self.bytes[self.at..]).filter(|header| header.is_possible(max_part))
+            {
                 Some(header) => self.part(header, Mode::Plain),
-                None => return self.at += Header::LEN,
+                None => return self.at += PartHeader::LEN,
             }
         }
     }
 
-    fn part(&mut self, header: Header, mode: Mode) {
+    fn part(&mut self, header: PartHeader, mode: Mode) {
         self.at += mode.part_overhead() + header.len as usize;
         self.left -= u64::from(header.following() == 0);
     }

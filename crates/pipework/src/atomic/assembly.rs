@@ -9,7 +9,7 @@ use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::check::Sums;
-use super::frame::{Header, PartKind};
+use super::frame::{PartHeader, PartKind};
 use super::item::{Limit, Torn, Unfit, WriterKey};
 
 /// What an unfinished message costs beside its data: its entry in the map, rounded up. It bounds
@@ -30,7 +30,7 @@ const MAX_GIVEN_UP: usize = 65_536;
 /// differed by 7 % among themselves. A message whose parts lie in a row is not hashed at all.
 #[derive(Debug)]
 pub(super) struct Assembly {
-    unfinished: HashMap<WriterKey, Unfinished, RandomState>,
+    unfinished: HashMap<WriterKey, PartialMessage, RandomState>,
     /// Writers whose message was given up: the rest of it is passed over.
     given_up: HashMap<WriterKey, GivenUp, RandomState>,
     /// Where in the stream each unfinished message begins.
@@ -46,9 +46,9 @@ pub(super) struct Assembly {
 }
 
 #[derive(Debug)]
-struct Unfinished {
+struct PartialMessage {
     /// Of its latest part. The next one has the same key, and an id that is less by one.
-    header: Header,
+    header: PartHeader,
     parts: u32,
     data: Vec<u8>,
     sums: Sums,
@@ -61,13 +61,13 @@ struct Unfinished {
 /// The header of the latest part that came, or should have, and when that was.
 #[derive(Debug)]
 struct GivenUp {
-    header: Header,
+    header: PartHeader,
     stamp: u64,
 }
 
 /// What a part led to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PartOutcome {
     /// The message is not finished.
     Nothing,
     /// The part is the whole message.
@@ -129,19 +129,19 @@ impl Assembly {
     pub(super) fn push(
         &mut self,
         pos: u64,
-        header: Header,
+        header: PartHeader,
         part: &[u8],
         max_message: usize,
         max_unfinished: usize,
-    ) -> Step {
+    ) -> PartOutcome {
         match self.belongs(header) {
             Belongs::Here => self.begin(pos, header, part, max_message, max_unfinished),
             Belongs::ToUnfinished => self.go_on(header, part, max_message, max_unfinished),
-            Belongs::ToGivenUp => Step::Nothing,
+            Belongs::ToGivenUp => PartOutcome::Nothing,
             Belongs::ToUnknown => {
                 self.reports.push_back(Torn::incomplete(Some(header.writer()), 1, part.len()));
                 self.pass_over_after(header);
-                Step::Nothing
+                PartOutcome::Nothing
             }
         }
     }
@@ -149,7 +149,7 @@ impl Assembly {
     /// Whether a message may begin with `first`, and none of its writer has begun. If all of such a
     /// message has come and [`Assembly::would_keep`] it, then it needs no assembly: put together part
     /// by part, it would come out whole and break no sequence.
-    pub(super) fn begins_unknown(&self, first: Header) -> bool {
+    pub(super) fn begins_unknown(&self, first: PartHeader) -> bool {
         first.kind() != PartKind::Later && !self.knows(first.writer())
     }
 
@@ -160,7 +160,7 @@ impl Assembly {
 
     /// Reports the message of a part of which only `len` bytes of data came, and passes over the
     /// rest of it.
-    pub(super) fn cut_off(&mut self, header: Header, len: usize) {
+    pub(super) fn cut_off(&mut self, header: PartHeader, len: usize) {
         let writer = header.writer();
         let torn = match self.belongs(header) {
             Belongs::ToGivenUp => return,
@@ -187,7 +187,7 @@ impl Assembly {
 
     /// Finds out where a part belongs, and reports the message whose sequence it breaks: its writer
     /// gave that up, or died, or somebody on the way has lost a part.
-    fn belongs(&mut self, header: Header) -> Belongs {
+    fn belongs(&mut self, header: PartHeader) -> Belongs {
         if self.unfinished.is_empty() && self.given_up.is_empty() {
             return Belongs::alone(header);
         }
@@ -214,32 +214,38 @@ impl Assembly {
     fn begin(
         &mut self,
         pos: u64,
-        header: Header,
+        header: PartHeader,
         part: &[u8],
         max_message: usize,
         max_unfinished: usize,
-    ) -> Step {
+    ) -> PartOutcome {
         let (sums, stamp) = (Sums::new(), self.clock);
-        let mut message = Unfinished { header, parts: 0, data: Vec::new(), sums, began: pos, stamp };
+        let mut message = PartialMessage { header, parts: 0, data: Vec::new(), sums, began: pos, stamp };
         if part.len() > max_message {
             self.give_up(header, message, part.len(), Limit::MaxMessage);
-            return Step::Nothing;
+            return PartOutcome::Nothing;
         }
         if header.following() == 0 {
-            return Step::Single;
+            return PartOutcome::Single;
         }
         // What a first part says of their number is not believed beyond this. It may be shorter
         // than the others.
         let expected = (header.following() as usize).saturating_mul(4096).saturating_add(part.len());
         if !message.add(header, part, expected.min(BELIEVED).min(max_message)) {
             self.give_up(header, message, part.len(), Limit::Memory);
-            return Step::Nothing;
+            return PartOutcome::Nothing;
         }
         self.keep(header.writer(), message, max_unfinished);
-        Step::Nothing
+        PartOutcome::Nothing
     }
 
-    fn go_on(&mut self, header: Header, part: &[u8], max_message: usize, max_unfinished: usize) -> Step {
+    fn go_on(
+        &mut self,
+        header: PartHeader,
+        part: &[u8],
+        max_message: usize,
+        max_unfinished: usize,
+    ) -> PartOutcome {
         let writer = header.writer();
         let Entry::Occupied(mut entry) = self.unfinished.entry(writer) else {
             unreachable!("the caller has seen it")
@@ -258,7 +264,7 @@ impl Assembly {
             let message = entry.remove();
             self.begun.remove(&message.began);
             self.give_up(header, message, part.len(), limit);
-            return Step::Nothing;
+            return PartOutcome::Nothing;
         }
         if header.following() > 0 {
             self.clock += 1;
@@ -266,18 +272,18 @@ impl Assembly {
             self.held += message.cost();
             self.buffered += len;
             self.keep_within(max_unfinished);
-            return Step::Nothing;
+            return PartOutcome::Nothing;
         }
         let message = entry.remove();
         self.begun.remove(&message.began);
         if header.check().is_some_and(|check| check != message.sums.check(&message.data)) {
             self.reports.push_back(message.torn(writer).unfit(Unfit::Corrupt));
-            return Step::Nothing;
+            return PartOutcome::Nothing;
         }
-        Step::Whole { data: message.data, parts: message.parts }
+        PartOutcome::Whole { data: message.data, parts: message.parts }
     }
 
-    fn keep(&mut self, writer: WriterKey, mut message: Unfinished, max_unfinished: usize) {
+    fn keep(&mut self, writer: WriterKey, mut message: PartialMessage, max_unfinished: usize) {
         self.clock += 1;
         message.stamp = self.clock;
         self.held += message.cost();
@@ -311,7 +317,7 @@ impl Assembly {
         by_age.into_iter().map(|(_, writer)| writer).collect()
     }
 
-    fn remove(&mut self, writer: WriterKey) -> Unfinished {
+    fn remove(&mut self, writer: WriterKey) -> PartialMessage {
         let message = self.unfinished.remove(&writer).expect("the caller has seen it");
         self.held -= message.cost();
         self.buffered -= message.data.len();
@@ -321,13 +327,13 @@ impl Assembly {
 
     /// Reports a message that passes a limit with a part of `len` bytes, and passes over the rest
     /// of it.
-    fn give_up(&mut self, header: Header, message: Unfinished, len: usize, limit: Limit) {
+    fn give_up(&mut self, header: PartHeader, message: PartialMessage, len: usize, limit: Limit) {
         let torn = message.torn(header.writer()).and_part(len);
         self.reports.push_back(torn.unfit(Unfit::TooLong(limit)));
         self.pass_over_after(header);
     }
 
-    fn pass_over_after(&mut self, header: Header) {
+    fn pass_over_after(&mut self, header: PartHeader) {
         if header.following() == 0 {
             return;
         }
@@ -343,7 +349,7 @@ impl Assembly {
 
     /// Whether the part belongs to a message that was given up. Where first parts are marked, some
     /// of the rest may be missing.
-    fn passes_over(&mut self, header: Header, writer: WriterKey) -> bool {
+    fn passes_over(&mut self, header: PartHeader, writer: WriterKey) -> bool {
         if self.given_up.is_empty() {
             return false;
         }
@@ -366,7 +372,7 @@ impl Assembly {
     /// What the fuzzer checks after every step.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check(&self, max_message: usize, max_unfinished: usize) {
-        let held: usize = self.unfinished.values().map(Unfinished::cost).sum();
+        let held: usize = self.unfinished.values().map(PartialMessage::cost).sum();
         assert_eq!(held, self.held, "the sum is kept");
         let buffered: usize = self.unfinished.values().map(|message| message.data.len()).sum();
         assert_eq!(buffered, self.buffered, "the sum is kept");
@@ -383,18 +389,18 @@ impl Assembly {
 
 impl Belongs {
     /// Where a part belongs if nothing is known of its writer.
-    fn alone(header: Header) -> Belongs {
+    fn alone(header: PartHeader) -> Belongs {
         if header.kind() == PartKind::Later { Belongs::ToUnknown } else { Belongs::Here }
     }
 }
 
-impl Unfinished {
+impl PartialMessage {
     fn cost(&self) -> usize {
         OVERHEAD + self.data.len().max(self.data.capacity().min(BELIEVED))
     }
 
     /// Adds a part, in memory for `wanted` bytes, or as many as it needs; false if there is none.
-    fn add(&mut self, header: Header, part: &[u8], wanted: usize) -> bool {
+    fn add(&mut self, header: PartHeader, part: &[u8], wanted: usize) -> bool {
         let len = self.data.len();
         if self.data.capacity() - len < part.len() {
             let (wanted, needed) = (wanted.max(len + part.len()) - len, part.len());
@@ -424,16 +430,16 @@ mod tests {
 
     const NO_LIMIT: usize = usize::MAX;
 
-    fn part(writer: i32, id: u32, data: &[u8]) -> (Header, Vec<u8>) {
-        (Header { pid: writer, tid: 1, id, len: data.len() as u32 }, data.to_vec())
+    fn part(writer: i32, id: u32, data: &[u8]) -> (PartHeader, Vec<u8>) {
+        (PartHeader { pid: writer, tid: 1, id, len: data.len() as u32 }, data.to_vec())
     }
 
     fn push(
         assembly: &mut Assembly,
-        (header, data): (Header, Vec<u8>),
+        (header, data): (PartHeader, Vec<u8>),
         max_message: usize,
         max_unfinished: usize,
-    ) -> Step {
+    ) -> PartOutcome {
         // No two parts stand at the same place.
         let pos = assembly.begun.last().map_or(0, |last| last + 1);
         let step = assembly.push(pos, header, &data, max_message, max_unfinished);
@@ -444,16 +450,16 @@ mod tests {
     #[test]
     fn writers_do_not_mix() {
         let mut assembly = Assembly::new();
-        assert_eq!(push(&mut assembly, part(1, 1, b"a"), NO_LIMIT, NO_LIMIT), Step::Nothing);
-        assert_eq!(push(&mut assembly, part(2, 1, b"x"), NO_LIMIT, NO_LIMIT), Step::Nothing);
-        assert_eq!(push(&mut assembly, part(3, 0, b"."), NO_LIMIT, NO_LIMIT), Step::Single);
+        assert_eq!(push(&mut assembly, part(1, 1, b"a"), NO_LIMIT, NO_LIMIT), PartOutcome::Nothing);
+        assert_eq!(push(&mut assembly, part(2, 1, b"x"), NO_LIMIT, NO_LIMIT), PartOutcome::Nothing);
+        assert_eq!(push(&mut assembly, part(3, 0, b"."), NO_LIMIT, NO_LIMIT), PartOutcome::Single);
         assert_eq!(
             push(&mut assembly, part(1, 0, b"b"), NO_LIMIT, NO_LIMIT),
-            Step::Whole { data: b"ab".to_vec(), parts: 2 }
+            PartOutcome::Whole { data: b"ab".to_vec(), parts: 2 }
         );
         assert_eq!(
             push(&mut assembly, part(2, 0, b"y"), NO_LIMIT, NO_LIMIT),
-            Step::Whole { data: b"xy".to_vec(), parts: 2 }
+            PartOutcome::Whole { data: b"xy".to_vec(), parts: 2 }
         );
         assert!(assembly.is_empty());
     }
@@ -462,12 +468,12 @@ mod tests {
     fn a_broken_sequence_is_reported_and_never_spliced() {
         let mut assembly = Assembly::new();
         push(&mut assembly, part(1, 5, b"dead"), NO_LIMIT, NO_LIMIT);
-        assert_eq!(push(&mut assembly, part(1, 1, b"new"), NO_LIMIT, NO_LIMIT), Step::Nothing);
+        assert_eq!(push(&mut assembly, part(1, 1, b"new"), NO_LIMIT, NO_LIMIT), PartOutcome::Nothing);
         let torn = assembly.report().expect("a report");
         assert_eq!((torn.parts, torn.bytes, torn.kind), (1, 4, ErrorKind::Torn));
         assert_eq!(
             push(&mut assembly, part(1, 0, b"er"), NO_LIMIT, NO_LIMIT),
-            Step::Whole { data: b"newer".to_vec(), parts: 2 }
+            PartOutcome::Whole { data: b"newer".to_vec(), parts: 2 }
         );
     }
 
@@ -475,12 +481,12 @@ mod tests {
     fn a_message_over_its_limit_is_reported_once_and_the_next_one_arrives() {
         let mut assembly = Assembly::new();
         for id in (0..6).rev() {
-            assert_eq!(push(&mut assembly, part(1, id, b"1234"), 10, NO_LIMIT), Step::Nothing);
+            assert_eq!(push(&mut assembly, part(1, id, b"1234"), 10, NO_LIMIT), PartOutcome::Nothing);
         }
         let torn = assembly.report().expect("a report");
         assert_eq!((torn.parts, torn.bytes, torn.kind), (3, 12, ErrorKind::TooLong));
         assert_eq!(assembly.report(), None);
-        assert_eq!(push(&mut assembly, part(1, 0, b"next"), 10, NO_LIMIT), Step::Single);
+        assert_eq!(push(&mut assembly, part(1, 0, b"next"), 10, NO_LIMIT), PartOutcome::Single);
     }
 
     #[test]
@@ -500,23 +506,23 @@ mod tests {
         for writer in writers {
             assert_eq!(
                 push(&mut assembly, part(writer, 1, b"late"), 300, limit),
-                Step::Nothing,
+                PartOutcome::Nothing,
                 "its rest is passed over"
             );
-            assert_eq!(push(&mut assembly, part(writer, 0, b"late"), 300, limit), Step::Nothing);
-            assert_eq!(push(&mut assembly, part(writer, 0, b"new"), 300, limit), Step::Single);
+            assert_eq!(push(&mut assembly, part(writer, 0, b"late"), 300, limit), PartOutcome::Nothing);
+            assert_eq!(push(&mut assembly, part(writer, 0, b"new"), 300, limit), PartOutcome::Single);
         }
-        assert_eq!(push(&mut assembly, part(4, 1, b"x"), 300, limit), Step::Nothing);
+        assert_eq!(push(&mut assembly, part(4, 1, b"x"), 300, limit), PartOutcome::Nothing);
         assert!(
-            matches!(push(&mut assembly, part(4, 0, b"y"), 300, limit), Step::Whole { parts: 3, .. }),
+            matches!(push(&mut assembly, part(4, 0, b"y"), 300, limit), PartOutcome::Whole { parts: 3, .. }),
             "the others go on"
         );
         assert_eq!(assembly.report(), None);
     }
 
     /// A writer of this library says which part is the first.
-    fn marked(id: u32, data: &[u8]) -> (Header, Vec<u8>) {
-        (Header { pid: 1, tid: 70_001, id, len: data.len() as u32 }, data.to_vec())
+    fn marked(id: u32, data: &[u8]) -> (PartHeader, Vec<u8>) {
+        (PartHeader { pid: 1, tid: 70_001, id, len: data.len() as u32 }, data.to_vec())
     }
 
     const FIRST: u32 = 1 << 31;
@@ -526,25 +532,25 @@ mod tests {
         let mut assembly = Assembly::new();
         let mut push = |part| (push(&mut assembly, part, NO_LIMIT, NO_LIMIT), assembly.report());
         let torn = |parts, bytes| Torn::incomplete(Some(WriterKey { pid: 1, tid: 70_000 }), parts, bytes);
-        assert_eq!(push(marked(5, b"tail")), (Step::Nothing, Some(torn(1, 4))));
+        assert_eq!(push(marked(5, b"tail")), (PartOutcome::Nothing, Some(torn(1, 4))));
         for id in [4, 2, 0] {
-            assert_eq!(push(marked(id, b"tail")), (Step::Nothing, None), "it is known to be lost");
+            assert_eq!(push(marked(id, b"tail")), (PartOutcome::Nothing, None), "it is known to be lost");
         }
-        assert_eq!(push(marked(0, b"of another")), (Step::Nothing, Some(torn(1, 10))));
-        assert_eq!(push(marked(FIRST | 1, b"wh")), (Step::Nothing, None));
-        assert_eq!(push(marked(0, b"ole")), (Step::Whole { data: b"whole".to_vec(), parts: 2 }, None));
+        assert_eq!(push(marked(0, b"of another")), (PartOutcome::Nothing, Some(torn(1, 10))));
+        assert_eq!(push(marked(FIRST | 1, b"wh")), (PartOutcome::Nothing, None));
+        assert_eq!(push(marked(0, b"ole")), (PartOutcome::Whole { data: b"whole".to_vec(), parts: 2 }, None));
         // One is missing in the middle; the last, of one message, and the first, of the next.
-        assert_eq!(push(marked(FIRST | 3, b"one")), (Step::Nothing, None));
-        assert_eq!(push(marked(1, b"two")), (Step::Nothing, Some(torn(1, 3))));
-        assert_eq!(push(marked(2, b"another's")), (Step::Nothing, Some(torn(1, 9))));
+        assert_eq!(push(marked(FIRST | 3, b"one")), (PartOutcome::Nothing, None));
+        assert_eq!(push(marked(1, b"two")), (PartOutcome::Nothing, Some(torn(1, 3))));
+        assert_eq!(push(marked(2, b"another's")), (PartOutcome::Nothing, Some(torn(1, 9))));
         // A part that comes twice breaks the message, a first part as well; then it is begun anew.
-        assert_eq!(push(marked(FIRST | 1, b"wh")), (Step::Nothing, None));
-        assert_eq!(push(marked(FIRST | 1, b"wh")), (Step::Nothing, Some(torn(1, 2))));
-        assert_eq!(push(marked(0, b"ole")), (Step::Whole { data: b"whole".to_vec(), parts: 2 }, None));
+        assert_eq!(push(marked(FIRST | 1, b"wh")), (PartOutcome::Nothing, None));
+        assert_eq!(push(marked(FIRST | 1, b"wh")), (PartOutcome::Nothing, Some(torn(1, 2))));
+        assert_eq!(push(marked(0, b"ole")), (PartOutcome::Whole { data: b"whole".to_vec(), parts: 2 }, None));
         // Who goes on to a message of one part has given up the one before.
-        assert_eq!(push(marked(FIRST | 1, b"wh")), (Step::Nothing, None));
-        let only = Header { tid: 70_000, ..marked(0, b"").0 };
-        assert_eq!(push((only, vec![])), (Step::Single, Some(torn(1, 2))));
+        assert_eq!(push(marked(FIRST | 1, b"wh")), (PartOutcome::Nothing, None));
+        let only = PartHeader { tid: 70_000, ..marked(0, b"").0 };
+        assert_eq!(push((only, vec![])), (PartOutcome::Single, Some(torn(1, 2))));
     }
 
     #[test]
@@ -553,11 +559,11 @@ mod tests {
         let (part, limit) = (vec![7; 4000], 8_000_000);
         for nth in (1..1999).rev() {
             let id = if nth == 1998 { FIRST | nth } else { nth };
-            assert_eq!(push(&mut assembly, marked(id, &part), limit, limit + OVERHEAD), Step::Nothing);
+            assert_eq!(push(&mut assembly, marked(id, &part), limit, limit + OVERHEAD), PartOutcome::Nothing);
         }
         assert!(matches!(
             push(&mut assembly, marked(0, &part), limit, limit + OVERHEAD),
-            Step::Whole { parts: 1999, .. }
+            PartOutcome::Whole { parts: 1999, .. }
         ));
     }
 

@@ -9,9 +9,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::ahead::{self, Place};
-use super::assembly::{Assembly, Step};
-use super::frame::{self, Header, Mode};
+use super::ahead::{self, Beginning};
+use super::assembly::{Assembly, PartOutcome};
+use super::frame::{self, Mode, PartHeader};
 use super::item::{Burst, Item, Line, Message, Torn, Unfit, WriterKey};
 use super::mixed::{self, LineAt, Lines, Rest, Rules};
 use super::unpacker::Unpacker;
@@ -42,7 +42,7 @@ pub(super) enum Tail {
 
 /// An item as it came, as places in the decoder's memory that stay good until it is fed again.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum RawItem {
     Line(Data),
     Burst(Data),
     Message { data: Data, writer: WriterKey, parts: u32 },
@@ -57,7 +57,7 @@ pub(super) enum Data {
     Own(Vec<u8>),
 }
 
-impl Found {
+impl RawItem {
     #[inline(always)]
     fn lend(self, buf: &[u8]) -> Item<'_> {
         let cow = |data| match data {
@@ -65,12 +65,12 @@ impl Found {
             Data::Own(data) => Cow::Owned(data),
         };
         match self {
-            Found::Line(data) => Item::Line(Line { data: cow(data) }),
-            Found::Burst(data) => Item::Burst(Burst { data: cow(data), compressed: None }),
-            Found::Message { data, writer, parts } => {
+            RawItem::Line(data) => Item::Line(Line { data: cow(data) }),
+            RawItem::Burst(data) => Item::Burst(Burst { data: cow(data), compressed: None }),
+            RawItem::Message { data, writer, parts } => {
                 Item::Message(Message { data: cow(data), writer, parts, compressed: None })
             }
-            Found::Torn(torn) => Item::Torn(torn),
+            RawItem::Torn(torn) => Item::Torn(torn),
         }
     }
 }
@@ -94,7 +94,7 @@ pub(super) struct Decoder {
     line_began: u64,
     unpacker: Unpacker,
     /// An item that waits behind a report, and where in the stream it begins.
-    next: Option<(Found, u64)>,
+    next: Option<(RawItem, u64)>,
     /// Why nothing more can be made of the stream.
     lost: Option<Error>,
 }
@@ -168,8 +168,8 @@ impl Decoder {
     /// `peeked` of them lie in [`Decoder::space`] already: at least 1.
     pub(super) fn certain(&self, peeked: usize, items: u64) -> usize {
         let place = match self.mode {
-            Mode::Plain => Place::Plain { pipe_buf: self.limits.pipe_buf },
-            Mode::Mixed => Place::Mixed {
+            Mode::Plain => Beginning::Plain { pipe_buf: self.limits.pipe_buf },
+            Mode::Mixed => Beginning::Mixed {
                 text: self.text,
                 line: self.lines.state(),
                 max_line: self.limits.max_message,
@@ -193,8 +193,10 @@ impl Decoder {
     /// Bytes that it has been fed and that no item has given out.
     pub(super) fn buffered(&self) -> usize {
         let next = self.next.as_ref().map_or(0, |(found, _)| match found {
-            Found::Line(data) | Found::Burst(data) | Found::Message { data, .. } => self.bytes(data).len(),
-            Found::Torn(_) => 0,
+            RawItem::Line(data) | RawItem::Burst(data) | RawItem::Message { data, .. } => {
+                self.bytes(data).len()
+            }
+            RawItem::Torn(_) => 0,
         });
         self.end - self.start + next + self.lines.begun().len() + self.assembly.buffered()
     }
@@ -267,36 +269,36 @@ impl Decoder {
     /// # Errors
     /// `Corrupt`, or `Incompatible` where it was sent in mixed mode, for good, if the stream makes
     /// no sense.
-    pub(super) fn next(&mut self, tail: Tail) -> Result<Option<Found>> {
+    pub(super) fn next(&mut self, tail: Tail) -> Result<Option<RawItem>> {
         if let Some(error) = self.lost {
             return Err(error);
         }
         loop {
             if let Some(torn) = self.assembly.report() {
-                return Ok(Some(Found::Torn(torn)));
+                return Ok(Some(RawItem::Torn(torn)));
             }
             if let Some((found, _)) = self.next.take() {
                 return Ok(Some(found));
             }
             let step = match self.mode {
-                _ if self.start == self.end => Progress::Stuck,
+                _ if self.start == self.end => DecodeStep::Stuck,
                 Mode::Plain => self.plain(tail)?,
                 Mode::Mixed => self.mixed(tail)?,
             };
             match step {
-                Progress::Found(found) => return Ok(Some(found)),
-                Progress::Parsed => {}
-                Progress::Stuck if tail == Tail::Ended => return Ok(self.end_of_pipe()),
-                Progress::Stuck => return Ok(None),
+                DecodeStep::Found(found) => return Ok(Some(found)),
+                DecodeStep::Parsed => {}
+                DecodeStep::Stuck if tail == Tail::Ended => return Ok(self.end_of_pipe()),
+                DecodeStep::Stuck => return Ok(None),
             }
         }
     }
 
-    fn plain(&mut self, tail: Tail) -> Result<Progress> {
+    fn plain(&mut self, tail: Tail) -> Result<DecodeStep> {
         let bytes = &self.buf[self.start..self.end];
-        let header = Header::from_bytes(bytes);
+        let header = PartHeader::from_bytes(bytes);
         if let Some(header) = header {
-            if !header.is_possible(self.limits.pipe_buf - Header::LEN) {
+            if !header.is_possible(self.limits.pipe_buf - PartHeader::LEN) {
                 let is_mixed = frame::shows_mixed(bytes, self.limits.pipe_buf);
                 let (kind, explanation) = if is_mixed {
                     (ErrorKind::Incompatible, Explanation::SentMixed)
@@ -305,24 +307,24 @@ impl Decoder {
                 };
                 return Err(self.lose(Error::with_explanation(kind, OP, explanation)));
             }
-            if bytes.len() >= Header::LEN + header.len as usize {
-                return Ok(self.part(header, Header::LEN, Header::LEN + header.len as usize));
+            if bytes.len() >= PartHeader::LEN + header.len as usize {
+                return Ok(self.part(header, PartHeader::LEN, PartHeader::LEN + header.len as usize));
             }
         }
         if tail != Tail::Ended {
-            return Ok(Progress::Stuck);
+            return Ok(DecodeStep::Stuck);
         }
         // A part is written in one piece: what ends inside one was not written by a writer of ours.
         let len = bytes.len();
         self.start = self.end;
         let Some(header) = header else {
-            return Ok(Progress::Found(Found::Torn(Torn::incomplete(None, 0, len))));
+            return Ok(DecodeStep::Found(RawItem::Torn(Torn::incomplete(None, 0, len))));
         };
-        self.assembly.cut_off(header, len - Header::LEN);
-        Ok(Progress::Parsed)
+        self.assembly.cut_off(header, len - PartHeader::LEN);
+        Ok(DecodeStep::Parsed)
     }
 
-    fn mixed(&mut self, tail: Tail) -> Result<Progress> {
+    fn mixed(&mut self, tail: Tail) -> Result<DecodeStep> {
         if self.text > 0 {
             return Ok(self.line());
         }
@@ -343,15 +345,15 @@ impl Decoder {
                     self.assembly.cut_off(header, came);
                 }
                 self.text = len;
-                Ok(Progress::Parsed)
+                Ok(DecodeStep::Parsed)
             }
             mixed::Start::Part { header, data, len } => Ok(self.part(header, data.start, len)),
             mixed::Start::Burst { data, len } => {
                 let data = Data::Buffer(self.start + data.start..self.start + data.end);
                 self.start += len;
-                Ok(Progress::Found(Found::Burst(data)))
+                Ok(DecodeStep::Found(RawItem::Burst(data)))
             }
-            mixed::Start::Undecided => Ok(Progress::Stuck),
+            mixed::Start::Undecided => Ok(DecodeStep::Stuck),
             mixed::Start::NoFrame => Err(self.lose(Error::new(ErrorKind::Corrupt, OP))),
         }
     }
@@ -366,7 +368,7 @@ impl Decoder {
     }
 
     /// Takes a line, or the beginning of one, out of the text at `start`.
-    fn line(&mut self) -> Progress {
+    fn line(&mut self) -> DecodeStep {
         let text = &self.buf[self.start..self.start + self.text];
         if self.lines.begun().is_empty() {
             self.line_began = self.fed - (self.end - self.start) as u64;
@@ -376,14 +378,14 @@ impl Decoder {
         self.start += len;
         self.text -= len;
         match line {
-            Some(LineAt::Start(len)) => Progress::Found(Found::Line(Data::Buffer(at..at + len))),
-            Some(LineAt::Own(line)) => Progress::Found(Found::Line(Data::Own(line))),
-            None => Progress::Parsed,
+            Some(LineAt::Start(len)) => DecodeStep::Found(RawItem::Line(Data::Buffer(at..at + len))),
+            Some(LineAt::Own(line)) => DecodeStep::Found(RawItem::Line(Data::Own(line))),
+            None => DecodeStep::Parsed,
         }
     }
 
     /// Takes the part at `start`, `len` bytes in all, whose data begins at `data` in it.
-    fn part(&mut self, header: Header, data: usize, len: usize) -> Progress {
+    fn part(&mut self, header: PartHeader, data: usize, len: usize) -> DecodeStep {
         let pos = self.position();
         let data = self.start + data..self.start + data + header.len as usize;
         self.start += len;
@@ -393,9 +395,11 @@ impl Decoder {
                 let Limits { max_message, max_unfinished, .. } = self.limits;
                 let part = &self.buf[data.clone()];
                 match self.assembly.push(pos, header, part, max_message, max_unfinished) {
-                    Step::Nothing => return Progress::Parsed,
-                    Step::Single => (data, 1),
-                    Step::Whole { data, parts } => return self.whole(pos, Data::Own(data), header, parts),
+                    PartOutcome::Nothing => return DecodeStep::Parsed,
+                    PartOutcome::Single => (data, 1),
+                    PartOutcome::Whole { data, parts } => {
+                        return self.whole(pos, Data::Own(data), header, parts);
+                    }
                 }
             }
         };
@@ -403,8 +407,8 @@ impl Decoder {
         let is_checked = self.mode == Mode::Mixed && parts == 1;
         if !is_checked && !header.vouches_for(&self.buf[data.clone()]) {
             let torn = Torn::incomplete(Some(header.writer()), parts, data.len());
-            self.next = Some((Found::Torn(torn.unfit(Unfit::Corrupt)), pos));
-            return Progress::Parsed;
+            self.next = Some((RawItem::Torn(torn.unfit(Unfit::Corrupt)), pos));
+            return DecodeStep::Parsed;
         }
         self.whole(pos, Data::Buffer(data), header, parts)
     }
@@ -413,7 +417,7 @@ impl Decoder {
     /// other: that takes neither memory nor a place among the unfinished. The data of the first are
     /// at `data`; the others begin at `start`. Returns the payload's place, and the number of
     /// parts.
-    fn join(&mut self, first: Header, mut data: Range<usize>) -> Option<(Range<usize>, u32)> {
+    fn join(&mut self, first: PartHeader, mut data: Range<usize>) -> Option<(Range<usize>, u32)> {
         // Asked first, so that each part is looked at once here: if the look below finds no end of
         // the message, the assembly knows its writer, and the next parts of it are not looked at.
         if first.following() == 0 || !self.assembly.begins_unknown(first) {
@@ -423,7 +427,7 @@ impl Decoder {
         let Limits { pipe_buf, max_message, max_unfinished } = self.limits;
         let (mut latest, mut len, mut end) = (first, data.len(), self.start);
         while latest.following() > 0 {
-            let next = Header::of_whole_part(&self.buf[end..self.end], self.mode, pipe_buf)?;
+            let next = PartHeader::of_whole_part(&self.buf[end..self.end], self.mode, pipe_buf)?;
             if !latest.is_before(next) {
                 return None;
             }
@@ -434,9 +438,9 @@ impl Decoder {
             return None;
         }
         while self.start < end {
-            let header = Header::of_whole_part(&self.buf[self.start..end], self.mode, pipe_buf)
+            let header = PartHeader::of_whole_part(&self.buf[self.start..end], self.mode, pipe_buf)
                 .expect("it was there, and what moves stays in front of it");
-            let (from, len) = (self.start + self.mode.prefix() + Header::LEN, header.len as usize);
+            let (from, len) = (self.start + self.mode.prefix() + PartHeader::LEN, header.len as usize);
             self.buf.copy_within(from..from + len, data.end);
             data.end += len;
             self.start += self.mode.part_overhead() + len;
@@ -446,49 +450,49 @@ impl Decoder {
 
     /// Gives out a message, all of which is at `data`. What was not put together before begins at
     /// `pos` in the stream; only that can be behind a report.
-    fn whole(&mut self, pos: u64, data: Data, header: Header, parts: u32) -> Progress {
+    fn whole(&mut self, pos: u64, data: Data, header: PartHeader, parts: u32) -> DecodeStep {
         let found = self.message(data, header, parts);
         match self.assembly.report() {
             // The report is of an earlier message of the same writer, so it goes first.
             Some(torn) => {
                 self.next = Some((self.detached(found), pos));
-                Progress::Found(Found::Torn(torn))
+                DecodeStep::Found(RawItem::Torn(torn))
             }
-            None => Progress::Found(found),
+            None => DecodeStep::Found(found),
         }
     }
 
-    fn message(&self, data: Data, header: Header, parts: u32) -> Found {
+    fn message(&self, data: Data, header: PartHeader, parts: u32) -> RawItem {
         let (bytes, writer) = (self.bytes(&data).len(), header.writer());
         if self.unpacker.zstd().is_none() && header.is_compressed() {
             // The frame is not what was sent, and to its user it would look as if it were.
             let torn = Torn::incomplete(Some(writer), parts, bytes);
-            return Found::Torn(torn.unfit(Unfit::Incompatible));
+            return RawItem::Torn(torn.unfit(Unfit::Incompatible));
         }
-        Found::Message { data, writer, parts }
+        RawItem::Message { data, writer, parts }
     }
 
     /// The same item in memory of its own, which later parsing leaves alone.
-    fn detached(&self, found: Found) -> Found {
+    fn detached(&self, found: RawItem) -> RawItem {
         let own = |data: Data| match data {
             Data::Own(data) => Data::Own(data),
             data => Data::Own(self.bytes(&data).to_vec()),
         };
         match found {
-            Found::Line(line) => Found::Line(own(line)),
-            Found::Burst(data) => Found::Burst(own(data)),
-            Found::Message { data, writer, parts } => Found::Message { data: own(data), writer, parts },
-            Found::Torn(torn) => Found::Torn(torn),
+            RawItem::Line(line) => RawItem::Line(own(line)),
+            RawItem::Burst(data) => RawItem::Burst(own(data)),
+            RawItem::Message { data, writer, parts } => RawItem::Message { data: own(data), writer, parts },
+            RawItem::Torn(torn) => RawItem::Torn(torn),
         }
     }
 
     /// What remains once all bytes are parsed and no more will come.
-    fn end_of_pipe(&mut self) -> Option<Found> {
+    fn end_of_pipe(&mut self) -> Option<RawItem> {
         if let Some(line) = self.lines.end() {
-            return Some(Found::Line(Data::Own(line)));
+            return Some(RawItem::Line(Data::Own(line)));
         }
         self.assembly.end();
-        self.assembly.report().map(Found::Torn)
+        self.assembly.report().map(RawItem::Torn)
     }
 
     fn lose(&mut self, error: Error) -> Error {
@@ -505,7 +509,7 @@ impl Decoder {
 
     /// The item that was found, as it was sent.
     #[inline(always)]
-    pub(super) fn item(&mut self, found: Found) -> Item<'_> {
+    pub(super) fn item(&mut self, found: RawItem) -> Item<'_> {
         let Decoder { buf, unpacker, .. } = self;
         // An item is moved as seldom as possible: each time costs as much as to find it.
         match unpacker.zstd() {
@@ -515,7 +519,7 @@ impl Decoder {
     }
 
     /// The same as it came, for somebody else to unpack.
-    pub(super) fn packed_item(&self, found: Found) -> Item<'static> {
+    pub(super) fn packed_item(&self, found: RawItem) -> Item<'static> {
         found.lend(&self.buf).into_owned()
     }
 
@@ -531,8 +535,8 @@ impl Decoder {
 }
 
 /// What one look at the buffer came to.
-enum Progress {
-    Found(Found),
+enum DecodeStep {
+    Found(RawItem),
     /// Bytes were taken; look again.
     Parsed,
     /// What is there is incomplete.

@@ -1,6 +1,6 @@
 //! The unit of the wire: a part is a header and data. Pure: bytes in, bytes out.
 //!
-//! [`Header`] is the 16 bytes in front of a part's data, and what they say. `WIRE.md` is the
+//! [`PartHeader`] is the 16 bytes in front of a part's data, and what they say. `WIRE.md` is the
 //! normative text.
 
 use super::check::Check;
@@ -32,8 +32,8 @@ impl Mode {
     /// Bytes that a part needs beside its data.
     pub(super) const fn part_overhead(self) -> usize {
         match self {
-            Mode::Plain => Header::LEN,
-            Mode::Mixed => 2 + Header::LEN + 1,
+            Mode::Plain => PartHeader::LEN,
+            Mode::Mixed => 2 + PartHeader::LEN + 1,
         }
     }
 
@@ -48,7 +48,7 @@ impl Mode {
 
 /// What stands in front of a part's data, as it lies on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct PartHeader {
     pub(super) pid: i32,
     pub(super) tid: i32,
     pub(super) id: u32,
@@ -82,7 +82,7 @@ const FIRST: u32 = 1 << 31;
 /// the check.
 const PID_BITS: u32 = 22;
 
-impl Header {
+impl PartHeader {
     pub(super) const LEN: usize = 16;
 
     /// Of a part of `len` bytes with `following` more behind it, the first of its message or a
@@ -94,11 +94,11 @@ impl Header {
         first: bool,
         following: u32,
         len: u32,
-    ) -> Header {
+    ) -> PartHeader {
         let compressed = if compressed { COMPRESSED } else { 0 };
         let several = if first && following == 0 { 0 } else { SEVERAL };
         let mark = if first && following > 0 { FIRST } else { 0 };
-        Header {
+        PartHeader {
             pid: (writer.pid as u32 & ((1 << PID_BITS) - 1) | check << PID_BITS) as i32,
             tid: writer.tid | several | compressed,
             id: following | mark,
@@ -106,8 +106,8 @@ impl Header {
         }
     }
 
-    pub(super) fn to_bytes(self) -> [u8; Header::LEN] {
-        let mut bytes = [0; Header::LEN];
+    pub(super) fn to_bytes(self) -> [u8; PartHeader::LEN] {
+        let mut bytes = [0; PartHeader::LEN];
         bytes[0..4].copy_from_slice(&self.pid.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.tid.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.id.to_ne_bytes());
@@ -116,11 +116,11 @@ impl Header {
     }
 
     /// Reads the header at the start of `bytes`; `None` if they are too few.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Header> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<PartHeader> {
         #[cfg(test)]
         HEADERS_READ.set(HEADERS_READ.get() + 1);
         let word = |at: usize| -> [u8; 4] { [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]] };
-        (bytes.len() >= Header::LEN).then(|| Header {
+        (bytes.len() >= PartHeader::LEN).then(|| PartHeader {
             pid: i32::from_ne_bytes(word(0)),
             tid: i32::from_ne_bytes(word(4)),
             id: u32::from_ne_bytes(word(8)),
@@ -130,8 +130,8 @@ impl Header {
 
     /// The header of the part that `bytes` begin with, if all of that is there. No part is longer
     /// than `limit`.
-    pub(super) fn of_whole_part(bytes: &[u8], mode: Mode, limit: usize) -> Option<Header> {
-        let header = Header::from_bytes(bytes.get(mode.prefix()..)?)?;
+    pub(super) fn of_whole_part(bytes: &[u8], mode: Mode, limit: usize) -> Option<PartHeader> {
+        let header = PartHeader::from_bytes(bytes.get(mode.prefix()..)?)?;
         let (len, max) = (mode.part_overhead() + header.len as usize, limit - mode.part_overhead());
         let is_part = match mode {
             Mode::Plain => header.is_possible(max) && bytes.len() >= len,
@@ -196,12 +196,12 @@ impl Header {
     }
 
     /// Whether it is of the same message as `other`, as far as can be told.
-    pub(super) fn is_of_the_same(self, other: Header) -> bool {
+    pub(super) fn is_of_the_same(self, other: PartHeader) -> bool {
         (self.pid, self.tid) == (other.pid, other.tid)
     }
 
     /// Whether `next` is the part after this one.
-    pub(super) fn is_before(self, next: Header) -> bool {
+    pub(super) fn is_before(self, next: PartHeader) -> bool {
         matches!(next.kind(), PartKind::Later | PartKind::Untold)
             && self.is_of_the_same(next)
             && self.following().checked_sub(1) == Some(next.following())
@@ -252,32 +252,32 @@ impl WriterKey {
 /// hardly ever met: the last two of its sixteen bytes are zero.
 #[derive(Debug)]
 pub(super) struct Opening {
-    bytes: [u8; Header::LEN],
+    bytes: [u8; PartHeader::LEN],
     len: usize,
 }
 
 impl Opening {
-    pub(super) const NEW: Opening = Opening { bytes: [0; Header::LEN], len: 0 };
+    pub(super) const NEW: Opening = Opening { bytes: [0; PartHeader::LEN], len: 0 };
 
     /// The next bytes of the stream. True once: when they have become enough to see that a writer
     /// of this library sends in plain mode.
     #[inline]
     pub(super) fn shows_plain(&mut self, read: &[u8], limit: usize) -> bool {
-        self.len < Header::LEN && self.shows_plain_now(read, limit)
+        self.len < PartHeader::LEN && self.shows_plain_now(read, limit)
     }
 
     fn shows_plain_now(&mut self, read: &[u8], limit: usize) -> bool {
-        let len = read.len().min(Header::LEN - self.len);
+        let len = read.len().min(PartHeader::LEN - self.len);
         self.bytes[self.len..self.len + len].copy_from_slice(&read[..len]);
         self.len += len;
-        let whole = Header::from_bytes(&self.bytes[..self.len]);
+        let whole = PartHeader::from_bytes(&self.bytes[..self.len]);
         whole.is_some_and(|header| header.is_likely(limit - Mode::Plain.part_overhead()))
     }
 }
 
 /// Whether these bytes begin as a part in mixed mode does.
 pub(super) fn shows_mixed(bytes: &[u8], limit: usize) -> bool {
-    let header = bytes.strip_prefix(&[SHIFT_OUT, DATA_LINK_ESCAPE]).and_then(Header::from_bytes);
+    let header = bytes.strip_prefix(&[SHIFT_OUT, DATA_LINK_ESCAPE]).and_then(PartHeader::from_bytes);
     header.is_some_and(|header| header.is_likely(limit - Mode::Mixed.part_overhead()))
 }
 
@@ -310,8 +310,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_header_survives(pid: i32, tid: i32, id: u32, len: u32) {
-            let header = Header { pid, tid, id, len };
-            prop_assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
+            let header = PartHeader { pid, tid, id, len };
+            prop_assert_eq!(PartHeader::from_bytes(&header.to_bytes()), Some(header));
         }
     }
 }

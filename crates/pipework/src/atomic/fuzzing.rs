@@ -10,8 +10,8 @@ use std::io::Write;
 use std::os::fd::AsFd;
 
 use super::Options;
-use super::decoder::{Decoder, Found, Tail};
-use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT};
+use super::decoder::{Decoder, RawItem, Tail};
+use super::frame::{DATA_LINK_ESCAPE, Mode, PartHeader, SHIFT_IN, SHIFT_OUT};
 use super::item::{Item, WriterKey};
 use super::packer::check_round_trip;
 use super::zstd::Zstd;
@@ -25,8 +25,8 @@ pub fn frame(data: &[u8]) {
     let (mode, each) = (if mode & 1 == 0 { Mode::Plain } else { Mode::Mixed }, mode & 2 != 0);
     let payloads: Vec<&[u8]> = payloads.chunks(1 + usize::from(width) * 40).collect();
     check_round_trip(limit, mode, each, &payloads);
-    if let Some(header) = Header::from_bytes(data) {
-        assert_eq!(header.to_bytes(), data[..Header::LEN]);
+    if let Some(header) = PartHeader::from_bytes(data) {
+        assert_eq!(header.to_bytes(), data[..PartHeader::LEN]);
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn exactly(stream: &[u8], mixed: bool, max_message: usize, peek: usiz
     let count = |decoder: &mut Decoder| {
         let mut found = 0;
         while let Ok(Some(item)) = decoder.next(Tail::Unknown) {
-            found += u64::from(!matches!(item, Found::Torn(_)));
+            found += u64::from(!matches!(item, RawItem::Torn(_)));
         }
         found
     };
@@ -159,7 +159,7 @@ fn take_all(decoder: &mut Decoder, tail: Tail, most: usize) -> bool {
 
 /// An item without its borrow and its compression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum PlainItem {
     Line(Vec<u8>),
     Burst(Vec<u8>),
     Message(WriterKey, Vec<u8>),
@@ -168,7 +168,7 @@ pub(crate) enum Event {
 }
 
 /// What the decoder makes of `stream`, read in blocks of the given sizes, in turn.
-pub(crate) fn decode(stream: &[u8], reads: &[usize], pipe_buf: usize, max_message: usize) -> Vec<Event> {
+pub(crate) fn decode(stream: &[u8], reads: &[usize], pipe_buf: usize, max_message: usize) -> Vec<PlainItem> {
     let options = Options::new().mixed(true).max_message(max_message);
     let mut decoder = options.decoder(pipe_buf).expect("the options are valid");
     let (mut events, mut rest) = (Vec::new(), stream);
@@ -189,17 +189,17 @@ pub(crate) fn decode(stream: &[u8], reads: &[usize], pipe_buf: usize, max_messag
     events
 }
 
-fn event(decoder: &mut Decoder, found: Found) -> Event {
+fn event(decoder: &mut Decoder, found: RawItem) -> PlainItem {
     match decoder.item(found) {
-        Item::Line(line) => Event::Line(line.to_vec()),
-        Item::Burst(burst) => Event::Burst(burst.to_vec()),
-        Item::Message(message) => Event::Message(message.writer, message.into_vec()),
-        Item::Torn(torn) => Event::Lost(torn.writer.expect("only a burst has none"), torn.parts),
+        Item::Line(line) => PlainItem::Line(line.to_vec()),
+        Item::Burst(burst) => PlainItem::Burst(burst.to_vec()),
+        Item::Message(message) => PlainItem::Message(message.writer, message.into_vec()),
+        Item::Torn(torn) => PlainItem::Lost(torn.writer.expect("only a burst has none"), torn.parts),
     }
 }
 
 /// The specification of the mixed stream.
-pub(crate) fn naive(stream: &[u8], pipe_buf: usize, max_message: usize) -> Vec<Event> {
+pub(crate) fn naive(stream: &[u8], pipe_buf: usize, max_message: usize) -> Vec<PlainItem> {
     let mut events = Vec::new();
     let mut writers = NaiveWriters::default();
     let mut line = Vec::new();
@@ -207,7 +207,7 @@ pub(crate) fn naive(stream: &[u8], pipe_buf: usize, max_message: usize) -> Vec<E
     while at < stream.len() {
         if let Some((frame, len)) = naive_frame(&stream[at..], pipe_buf) {
             match frame {
-                NaiveFrame::Burst(data) => events.push(Event::Burst(data)),
+                NaiveFrame::Burst(data) => events.push(PlainItem::Burst(data)),
                 NaiveFrame::Part(header, data) => writers.part(header, data, max_message, &mut events),
             }
             at += len;
@@ -219,23 +219,23 @@ pub(crate) fn naive(stream: &[u8], pipe_buf: usize, max_message: usize) -> Vec<E
         let byte = stream[at];
         let joins = line.last() == Some(&b'\r') && byte == b'\n';
         if !joins && (line.last() == Some(&b'\r') || line.len() >= max_message) {
-            events.push(Event::Line(std::mem::take(&mut line)));
+            events.push(PlainItem::Line(std::mem::take(&mut line)));
         }
         line.push(byte);
         if byte == b'\n' {
-            events.push(Event::Line(std::mem::take(&mut line)));
+            events.push(PlainItem::Line(std::mem::take(&mut line)));
         }
         at += 1;
     }
     if !line.is_empty() {
-        events.push(Event::Line(line));
+        events.push(PlainItem::Line(line));
     }
     writers.end(&mut events);
     events
 }
 
 enum NaiveFrame {
-    Part(Header, Vec<u8>),
+    Part(PartHeader, Vec<u8>),
     Burst(Vec<u8>),
 }
 
@@ -244,7 +244,7 @@ fn naive_frame(bytes: &[u8], pipe_buf: usize) -> Option<(NaiveFrame, usize)> {
         return None;
     }
     if *bytes.get(1)? == DATA_LINK_ESCAPE {
-        let header = Header::from_bytes(&bytes[2..])?;
+        let header = PartHeader::from_bytes(&bytes[2..])?;
         let len = header.len as usize;
         let whole = naive_is_possible(header, pipe_buf) && *bytes.get(18 + len)? == SHIFT_IN;
         let only = header.tid >= 65536 && header.tid % 2 == 0 && header.id == 0;
@@ -262,14 +262,14 @@ fn naive_frame(bytes: &[u8], pipe_buf: usize) -> Option<(NaiveFrame, usize)> {
 }
 
 /// The header of what begins like a part and is none.
-fn naive_beginning(bytes: &[u8], pipe_buf: usize) -> Option<Header> {
+fn naive_beginning(bytes: &[u8], pipe_buf: usize) -> Option<PartHeader> {
     if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
         return None;
     }
-    Header::from_bytes(&bytes[2..]).filter(|header| naive_is_possible(*header, pipe_buf))
+    PartHeader::from_bytes(&bytes[2..]).filter(|header| naive_is_possible(*header, pipe_buf))
 }
 
-fn naive_is_possible(header: Header, pipe_buf: usize) -> bool {
+fn naive_is_possible(header: PartHeader, pipe_buf: usize) -> bool {
     let numbers = match (header.tid, header.id) {
         (..=65535, _) => header.pid != 0,
         (tid, id) => header.pid & 0x3F_FFFF != 0 && if tid % 2 == 0 { id == 0 } else { id != 1 << 31 },
@@ -278,7 +278,7 @@ fn naive_is_possible(header: Header, pipe_buf: usize) -> bool {
 }
 
 /// Whether a header of which nothing else is known may begin a message.
-fn naive_begins_message(header: Header) -> bool {
+fn naive_begins_message(header: PartHeader) -> bool {
     match (header.tid, header.id) {
         (..0, _) => false,
         (0..=65535, id) => (1..=0x40_0000).contains(&header.pid) && id < 1 << 20,
@@ -290,43 +290,43 @@ fn naive_begins_message(header: Header) -> bool {
 #[derive(Default)]
 struct NaiveWriters {
     /// The latest header, parts, data; in the order of the latest part.
-    unfinished: Vec<(Header, u32, Vec<u8>)>,
-    given_up: HashMap<WriterKey, Header>,
+    unfinished: Vec<(PartHeader, u32, Vec<u8>)>,
+    given_up: HashMap<WriterKey, PartHeader>,
 }
 
 impl NaiveWriters {
-    fn part(&mut self, header: Header, data: Vec<u8>, max_message: usize, events: &mut Vec<Event>) {
+    fn part(&mut self, header: PartHeader, data: Vec<u8>, max_message: usize, events: &mut Vec<PlainItem>) {
         let Some((parts, before)) = self.message_of(header, events) else { return };
         let (parts, payload, writer) = (parts + 1, [before, data].concat(), header.writer());
         let headless = parts == 1 && !is_first(header);
         if headless || payload.len() > max_message {
-            events.push(Event::Lost(writer, parts));
+            events.push(PlainItem::Lost(writer, parts));
             self.pass_over_after(header);
         } else if header.following() > 0 {
             self.unfinished.push((header, parts, payload));
         } else if header.vouches_for(&payload) && !header.is_compressed() {
-            events.push(Event::Message(writer, payload));
+            events.push(PlainItem::Message(writer, payload));
         } else {
-            events.push(Event::Lost(writer, parts));
+            events.push(PlainItem::Lost(writer, parts));
         }
     }
 
     /// A part that is none: its message is lost.
-    fn cut_off(&mut self, header: Header, events: &mut Vec<Event>) {
+    fn cut_off(&mut self, header: PartHeader, events: &mut Vec<PlainItem>) {
         let writer = header.writer();
-        let known = |(other, ..): &(Header, u32, Vec<u8>)| other.writer() == writer;
+        let known = |(other, ..): &(PartHeader, u32, Vec<u8>)| other.writer() == writer;
         let is_known = self.given_up.contains_key(&writer) || self.unfinished.iter().any(known);
         if !is_known && !naive_begins_message(header) {
             return;
         }
         if let Some((parts, _)) = self.message_of(header, events) {
-            events.push(Event::Lost(header.writer(), parts + 1));
+            events.push(PlainItem::Lost(header.writer(), parts + 1));
             self.pass_over_after(header);
         }
     }
 
     /// What there is of the part's message; `None` if it is lost already.
-    fn message_of(&mut self, header: Header, events: &mut Vec<Event>) -> Option<(u32, Vec<u8>)> {
+    fn message_of(&mut self, header: PartHeader, events: &mut Vec<PlainItem>) -> Option<(u32, Vec<u8>)> {
         let writer = header.writer();
         if let Some(lost) = self.given_up.remove(&writer)
             && !is_only_or_marked(header)
@@ -343,7 +343,7 @@ impl NaiveWriters {
         if !is_only_or_marked(header) && same(known, header) && goes_on(known, header) {
             return Some((parts, payload));
         }
-        events.push(Event::Lost(writer, parts));
+        events.push(PlainItem::Lost(writer, parts));
         if is_marked(header) && !is_first(header) && same(known, header) {
             self.pass_over_after(header);
             return None;
@@ -352,37 +352,37 @@ impl NaiveWriters {
     }
 
     /// Of the message of a last part, nothing is left to pass over.
-    fn pass_over_after(&mut self, header: Header) {
+    fn pass_over_after(&mut self, header: PartHeader) {
         if header.following() > 0 {
             self.given_up.insert(header.writer(), header);
         }
     }
 
-    fn end(self, events: &mut Vec<Event>) {
-        let lost = |(header, parts, _): (Header, u32, Vec<u8>)| Event::Lost(header.writer(), parts);
+    fn end(self, events: &mut Vec<PlainItem>) {
+        let lost = |(header, parts, _): (PartHeader, u32, Vec<u8>)| PlainItem::Lost(header.writer(), parts);
         events.extend(self.unfinished.into_iter().map(lost));
     }
 }
 
-fn same(one: Header, two: Header) -> bool {
+fn same(one: PartHeader, two: PartHeader) -> bool {
     (one.pid, one.tid) == (two.pid, two.tid)
 }
 
 /// Whether the numbers of two parts are those of neighbours.
-fn goes_on(one: Header, two: Header) -> bool {
+fn goes_on(one: PartHeader, two: PartHeader) -> bool {
     u64::from(one.following()) == u64::from(two.following()) + 1
 }
 
 /// Whether its writer marks first parts.
-fn is_marked(header: Header) -> bool {
+fn is_marked(header: PartHeader) -> bool {
     header.tid >= 65536
 }
 
-fn is_only_or_marked(header: Header) -> bool {
+fn is_only_or_marked(header: PartHeader) -> bool {
     is_marked(header) && is_first(header)
 }
 
 /// Whether it may be the first of its message.
-fn is_first(header: Header) -> bool {
+fn is_first(header: PartHeader) -> bool {
     !is_marked(header) || if header.tid % 2 == 0 { header.id == 0 } else { header.id > 1 << 31 }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr2};
 
-use super::frame::{DATA_LINK_ESCAPE, Header, Mode, PartKind, SHIFT_IN, SHIFT_OUT};
+use super::frame::{DATA_LINK_ESCAPE, Mode, PartHeader, PartKind, SHIFT_IN, SHIFT_OUT};
 use super::zstd;
 
 /// What a buffer starts with.
@@ -19,9 +19,9 @@ pub(super) enum Start {
     Text(usize),
     /// What began like a part, of whose data `came` bytes are there, and is none: its first `len`
     /// bytes are text.
-    Broken { header: Header, came: usize, len: usize },
+    Broken { header: PartHeader, came: usize, len: usize },
     /// A part, `len` bytes in all.
-    Part { header: Header, data: Range<usize>, len: usize },
+    Part { header: PartHeader, data: Range<usize>, len: usize },
     /// A burst, `len` bytes in all.
     Burst { data: Range<usize>, len: usize },
     /// What comes next decides.
@@ -85,14 +85,14 @@ pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
 }
 
 /// Where the data of a part begin.
-const DATA: usize = Mode::Mixed.prefix() + Header::LEN;
+const DATA: usize = Mode::Mixed.prefix() + PartHeader::LEN;
 
 /// The header of the part that `bytes` begin with; `None` if it is not all there, or cannot be one.
-fn part_header(bytes: &[u8], rules: Rules) -> Option<Header> {
+fn part_header(bytes: &[u8], rules: Rules) -> Option<PartHeader> {
     if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
         return None;
     }
-    Header::from_bytes(&bytes[Mode::Mixed.prefix()..])
+    PartHeader::from_bytes(&bytes[Mode::Mixed.prefix()..])
         .filter(|header| header.is_possible_in_text(rules.max_part()))
 }
 
@@ -108,7 +108,9 @@ fn frame(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
 }
 
 fn part(bytes: &[u8], rules: Rules) -> Start {
-    let Some(header) = Header::from_bytes(&bytes[Mode::Mixed.prefix()..]) else { return Start::Undecided };
+    let Some(header) = PartHeader::from_bytes(&bytes[Mode::Mixed.prefix()..]) else {
+        return Start::Undecided;
+    };
     if !header.is_possible_in_text(rules.max_part()) {
         return Start::NoFrame;
     }
@@ -133,7 +135,7 @@ pub(super) fn len_to_decide(bytes: &[u8], rules: Rules) -> usize {
 }
 
 /// Whether a part is known not to be what was sent. In what it spans there may be others that are.
-fn is_damaged(header: Header, data: &[u8]) -> bool {
+fn is_damaged(header: PartHeader, data: &[u8]) -> bool {
     header.kind() == PartKind::Only && !header.vouches_for(data)
 }
 

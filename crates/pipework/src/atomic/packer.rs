@@ -4,7 +4,7 @@
 //! of at most PIPE_BUF bytes.
 
 use super::check::Check;
-use super::frame::{DATA_LINK_ESCAPE, Header, Mode, SHIFT_IN, SHIFT_OUT};
+use super::frame::{DATA_LINK_ESCAPE, Mode, PartHeader, SHIFT_IN, SHIFT_OUT};
 use super::item::WriterKey;
 
 /// How far a payload has been cut into parts.
@@ -145,7 +145,7 @@ impl Packer {
         if first {
             cut.check = Check::of(payload).number();
         }
-        let header = Header::new(writer, cut.check, cut.compressed, first, following, len as u32);
+        let header = PartHeader::new(writer, cut.check, cut.compressed, first, following, len as u32);
         if self.mode == Mode::Mixed {
             self.bytes.extend_from_slice(&[SHIFT_OUT, DATA_LINK_ESCAPE]);
         }
@@ -254,8 +254,8 @@ pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &
         assert!(write.len() <= limit, "a write keeps the limit");
         let mut rest = &write[..];
         while !rest.is_empty() {
-            let header = Header::from_bytes(&rest[mode.prefix()..]).expect("a header");
-            assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
+            let header = PartHeader::from_bytes(&rest[mode.prefix()..]).expect("a header");
+            assert_eq!(PartHeader::from_bytes(&header.to_bytes()), Some(header));
             let (part, after) = rest.split_at(mode.part_overhead() + header.len as usize);
             assert_eq!(header.writer(), writer);
             let kind = match (expected, header.following()) {
@@ -266,7 +266,7 @@ pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &
             assert_eq!(header.kind(), kind);
             assert!(expected.is_none_or(|id| id == header.following()), "ids descend by one");
             assert_eq!(header.id == 0, header.following() == 0, "to Atomic::Pipe, 0 is the last");
-            message.extend_from_slice(&part[mode.prefix() + Header::LEN..][..header.len as usize]);
+            message.extend_from_slice(&part[mode.prefix() + PartHeader::LEN..][..header.len as usize]);
             expected = header.following().checked_sub(1);
             if expected.is_none() {
                 assert!(header.check().is_some() && header.vouches_for(&message));

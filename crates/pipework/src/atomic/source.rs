@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::decoder::{Data, Decoder, Found, Tail};
+use super::decoder::{Data, Decoder, RawItem, Tail};
 use super::frame::{Mode, Opening};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
@@ -72,7 +72,7 @@ impl Source {
     }
 
     /// The next item; without a deadline, only if it is there.
-    pub(super) fn next(&mut self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<Found>> {
+    pub(super) fn next(&mut self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<RawItem>> {
         let mut looked_at = 0;
         self.cut_short = false;
         loop {
@@ -104,7 +104,7 @@ impl Source {
                 // so perhaps was the relay.
                 Some(Some(late)) if late > OVERSLEPT => (self.quiet_since, self.returned) = (None, None),
                 Some(Some(_)) if line_at.is_some_and(|at| at <= Instant::now()) => {
-                    let line = self.decoder.take_unfinished_line().map(|line| Found::Line(Data::Own(line)));
+                    let line = self.decoder.take_unfinished_line().map(|line| RawItem::Line(Data::Own(line)));
                     return Ok(line.map(|line| self.counted(line)));
                 }
                 Some(Some(_)) => self.tail = Tail::Silent,
@@ -116,8 +116,8 @@ impl Source {
 
     /// An item that is given out. Past the number of items that was announced to be read exactly,
     /// each further one is read by itself.
-    fn counted(&mut self, found: Found) -> Found {
-        if self.exact > 1 && !matches!(found, Found::Torn(_)) {
+    fn counted(&mut self, found: RawItem) -> RawItem {
+        if self.exact > 1 && !matches!(found, RawItem::Torn(_)) {
             self.exact -= 1;
         }
         found
@@ -160,7 +160,7 @@ impl Source {
         Ok(false)
     }
 
-    fn nothing(&self, deadline: Option<Deadline>) -> Result<Option<Found>> {
+    fn nothing(&self, deadline: Option<Deadline>) -> Result<Option<RawItem>> {
         if deadline.is_none() { Ok(None) } else { Err(Errno::TIMEDOUT.at(OP)) }
     }
 

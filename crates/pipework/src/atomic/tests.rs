@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::decoder::Tail;
+use super::frame::PartHeader;
 use super::fuzzing::{self, decode, naive};
 use super::*;
 use crate::error::ErrorKind;
@@ -19,7 +20,7 @@ use crate::sys::fault::{Fault, KERNEL, all_met, order, with_deadly_sigpipe};
 /// Pieces that make interesting streams: text, frames, and what looks like one.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let part = |(pid, tid): (i32, i32), id: u32, data: Vec<u8>| {
-        let header = frame::Header { pid, tid, id, len: data.len() as u32 };
+        let header = PartHeader { pid, tid, id, len: data.len() as u32 };
         [&[0x0E, 0x10][..], &header.to_bytes(), &data, &[0x0F]].concat()
     };
     // How many parts follow: few, or as many as a number can say.
@@ -75,13 +76,13 @@ proptest! {
 #[test]
 fn after_a_last_part_that_is_none_nothing_of_its_message_is_known() {
     let part = |id: u32| {
-        let header = frame::Header { pid: 1, tid: 77, id, len: 0 };
+        let header = PartHeader { pid: 1, tid: 77, id, len: 0 };
         [&[0x0E, 0x10][..], &header.to_bytes(), b"?"].concat()
     };
     // The first may be a message, the second begins none: so many parts has no message.
     let stream = [part(0), part(5 << 24)].concat();
-    let lost = fuzzing::Event::Lost(WriterKey { pid: 1, tid: 77 }, 1);
-    let expected = [lost, fuzzing::Event::Line(stream.clone())];
+    let lost = fuzzing::PlainItem::Lost(WriterKey { pid: 1, tid: 77 }, 1);
+    let expected = [lost, fuzzing::PlainItem::Line(stream.clone())];
     assert_eq!(naive(&stream, 512, 1000), expected);
     assert_eq!(decode(&stream, &[1], 512, 1000), expected);
 }
@@ -93,7 +94,7 @@ fn hostile(mode: Mode, parts: u32, writers: u32, tid: i32, id: impl Fn(u32) -> u
     let mut stream = Vec::new();
     for nth in 0..parts {
         let pid = 1 + (nth % writers) as i32;
-        let header = frame::Header { pid, tid, id: id(nth / writers), len: 1 };
+        let header = PartHeader { pid, tid, id: id(nth / writers), len: 1 };
         let framed = [&[0x0E, 0x10][..], &header.to_bytes(), b"x", &[0x0F]].concat();
         stream.extend_from_slice(if mode == Mode::Mixed { &framed } else { &framed[2..framed.len() - 1] });
     }
@@ -240,7 +241,7 @@ fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
         let stream = edited(stream_of(&messages), &edits);
         for event in decode(&stream, &reads, 512, 1 << 20) {
             match event {
-                fuzzing::Event::Message(writer, data) => {
+                fuzzing::PlainItem::Message(writer, data) => {
                     let nth = (writer.tid - 70_000) as usize / 2;
                     prop_assert!(
                         messages.contains(&(nth, data.clone())),
@@ -248,7 +249,7 @@ fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
                         data.escape_ascii()
                     );
                 }
-                fuzzing::Event::Lost(..) => lost.set(lost.get() + 1),
+                fuzzing::PlainItem::Lost(..) => lost.set(lost.get() + 1),
                 _ => {}
             }
         }

@@ -45,7 +45,7 @@ fn pattern(len: usize) -> Vec<u8> {
 // ---------------------------------------------------------------- copying
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum CopyEnd {
     File,
     Appended,
     Pipe,
@@ -53,27 +53,27 @@ enum Place {
     Tcp,
 }
 
-impl Place {
+impl CopyEnd {
     /// A writing and a reading end, which are one file or are joined.
     fn ends(self) -> (OwnedFd, OwnedFd) {
         match self {
-            Place::File | Place::Appended => {
+            CopyEnd::File | CopyEnd::Appended => {
                 let file = file(b"");
                 let again = file.try_clone().unwrap();
-                if let Place::Appended = self {
+                if let CopyEnd::Appended = self {
                     rustix::fs::fcntl_setfl(&file, OFlags::APPEND).unwrap();
                 }
                 (file.into(), again.into())
             }
-            Place::Pipe => {
+            CopyEnd::Pipe => {
                 let (read, write) = std::io::pipe().unwrap();
                 (write.into(), read.into())
             }
-            Place::Local => {
+            CopyEnd::Local => {
                 let (near, far) = UnixStream::pair().unwrap();
                 (near.into(), far.into())
             }
-            Place::Tcp => {
+            CopyEnd::Tcp => {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
                 (near.into(), listener.accept().unwrap().0.into())
@@ -82,12 +82,12 @@ impl Place {
     }
 
     fn is_file(self) -> bool {
-        matches!(self, Place::File | Place::Appended)
+        matches!(self, CopyEnd::File | CopyEnd::Appended)
     }
 }
 
-fn place() -> impl Strategy<Value = Place> {
-    prop::sample::select(vec![Place::File, Place::Appended, Place::Pipe, Place::Local, Place::Tcp])
+fn place() -> impl Strategy<Value = CopyEnd> {
+    prop::sample::select(vec![CopyEnd::File, CopyEnd::Appended, CopyEnd::Pipe, CopyEnd::Local, CopyEnd::Tcp])
 }
 
 /// A call of the copying thread that moves little, is interrupted, is not its turn or is refused.
@@ -234,7 +234,7 @@ fn a_refused_way_is_followed_by_the_next_and_the_last_tells_why() {
 #[test]
 fn a_copy_that_fails_says_what_arrived_and_leaves_the_rest() {
     let sent = pattern(200_000);
-    for from in [Place::File, Place::Pipe, Place::Local, Place::Tcp] {
+    for from in [CopyEnd::File, CopyEnd::Pipe, CopyEnd::Local, CopyEnd::Tcp] {
         let (into, source) = from.ends();
         let to = file(b"");
         rustix::fs::fcntl_setfl(&to, OFlags::APPEND).unwrap();
@@ -267,7 +267,7 @@ fn sendfile_goes_on_from_its_offset_and_leaves_the_position() {
     let mut from = file(&sent);
     from.seek(SeekFrom::Start(7)).unwrap();
     for refused in [false, true] {
-        let (target, out) = Place::Tcp.ends();
+        let (target, out) = CopyEnd::Tcp.ends();
         set_nonblocking(&target, true);
         if refused {
             order("sendfile", 0, Fault::Errno(libc::EINVAL));
@@ -295,7 +295,7 @@ fn sendfile_goes_on_from_its_offset_and_leaves_the_position() {
 fn reading_and_writing_go_on_until_all_is_done() {
     let sent = pattern(50_000);
     for deadline in [Deadline::NEVER, PATIENCE.into()] {
-        let (write, read) = Place::Local.ends();
+        let (write, read) = CopyEnd::Local.ends();
         thread::scope(|scope| {
             scope.spawn(|| {
                 for call in ["write", "send"] {
@@ -436,7 +436,7 @@ fn a_slurp_takes_everything_and_no_more_than_it_may() {
         assert_eq!(slurp(file(&sent), &mut got, size, NOW), Ok(size));
         assert!(got[..6] == *b"before" && got[6..] == sent);
         for deadline in [Deadline::NEVER, PATIENCE.into()] {
-            let (write, read) = Place::Pipe.ends();
+            let (write, read) = CopyEnd::Pipe.ends();
             let mut got = Vec::new();
             let done = thread::scope(|scope| {
                 scope.spawn(|| File::from(write).write_all(&sent).unwrap());
@@ -462,7 +462,7 @@ fn a_slurp_takes_everything_and_no_more_than_it_may() {
 #[test]
 fn a_closed_end_is_an_error_and_no_signal() {
     with_deadly_sigpipe(|| {
-        for place in [Place::Pipe, Place::Local] {
+        for place in [CopyEnd::Pipe, CopyEnd::Local] {
             for deadline in [Deadline::NEVER, PATIENCE.into()] {
                 let (target, out) = place.ends();
                 drop(out);
@@ -490,7 +490,7 @@ fn a_closed_end_is_an_error_and_no_signal() {
 #[test]
 fn a_closed_end_is_told_even_if_the_source_cannot_keep_the_rest() {
     with_deadly_sigpipe(|| {
-        let (target, out) = Place::Pipe.ends();
+        let (target, out) = CopyEnd::Pipe.ends();
         drop(out);
         let from = file(&pattern(100));
         order("seek", 0, Fault::Errno(libc::EIO));

@@ -158,9 +158,9 @@ impl<const SIDE: bool> fmt::Debug for Window<SIDE> {
 struct Ring {
     /// Bytes written since the beginning: from `read` to `read + capacity`. The writer stores, the
     /// reader loads.
-    written: CacheLine<AtomicU64>,
+    written: LinePair<AtomicU64>,
     /// Bytes read since the beginning, at most `written`. The reader stores, the writer loads.
-    read: CacheLine<AtomicU64>,
+    read: LinePair<AtomicU64>,
     /// What was allocated, and where the memory begins in it: at a cache line, so that the two
     /// sides meet in as few as can be.
     allocated: (NonNull<u8>, Layout),
@@ -177,9 +177,9 @@ struct Ring {
 /// What one side stores all the time lies in a cache line that the other side's data is not in. Two
 /// lines: processors fetch them in pairs.
 #[repr(align(128))]
-struct CacheLine<T>(T);
+struct LinePair<T>(T);
 
-const LINE: usize = align_of::<CacheLine<u8>>();
+const LINE: usize = align_of::<LinePair<u8>>();
 
 // SAFETY: a ring is reached through its two windows only. They touch disjoint bytes of the memory,
 // as the opening of this file says; all else is atomic or never changes.
@@ -200,8 +200,8 @@ impl Ring {
         // SAFETY: the offset is less than a line, and so much was allocated besides the memory.
         let start = unsafe { allocated.add(off) };
         Ok(Ring {
-            written: CacheLine(AtomicU64::new(0)),
-            read: CacheLine(AtomicU64::new(0)),
+            written: LinePair(AtomicU64::new(0)),
+            read: LinePair(AtomicU64::new(0)),
             allocated: (allocated, layout),
             start,
             mask: len - 1,

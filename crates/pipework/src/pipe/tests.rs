@@ -310,13 +310,13 @@ fn finishing_says_whether_the_reader_was_still_there() {
 }
 
 /// Looks into the pipe while it is formatted, and may fail.
-struct Look<'a> {
+struct LookingDisplay<'a> {
     reader: &'a Reader,
     seen: usize,
     fails: bool,
 }
 
-impl fmt::Display for Look<'_> {
+impl fmt::Display for LookingDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         assert_eq!(self.reader.len(), self.seen);
         if self.fails { Err(fmt::Error) } else { f.write_str("|") }
@@ -327,19 +327,19 @@ impl fmt::Display for Look<'_> {
 fn a_formatted_text_is_put_in_as_one() {
     let (mut reader, mut writer) = pipe(20).unwrap();
     for round in 0..50 {
-        let look = Look { reader: &reader, seen: 0, fails: false };
+        let look = LookingDisplay { reader: &reader, seen: 0, fails: false };
         write!(writer, "{round:02}{look}text{look}").unwrap();
         assert_eq!(reader.len(), 8);
         let text = format!("{round:02}|text|");
         assert_eq!(reader.recv(&mut [0; 20], Deadline::NEVER).unwrap(), text.len());
         // What a failing piece comes behind is there, as with any other writer.
-        let fails = Look { reader: &reader, seen: 0, fails: true };
+        let fails = LookingDisplay { reader: &reader, seen: 0, fails: true };
         assert!(write!(writer, "{}{fails}never", 12).is_err());
         let mut buf = [0; 20];
         assert_eq!(reader.recv(&mut buf, Deadline::NEVER).unwrap(), 2);
         assert_eq!(&buf[..2], b"12");
         // A piece that panics takes what was not told yet with it, and no more.
-        let look = Look { reader: &reader, seen: 1, fails: false };
+        let look = LookingDisplay { reader: &reader, seen: 1, fails: false };
         let panics = std::panic::AssertUnwindSafe(|| write!(writer, "gone{look}"));
         assert!(std::panic::catch_unwind(panics).is_err());
         assert_eq!((reader.len(), writer.write(b"on").unwrap()), (0, 2));

@@ -135,7 +135,7 @@ fn assert_all_free(segment: &Segment, what: &str) {
 // ---------------------------------------------------------------- clients
 
 /// One of the threads that share a client.
-struct Caller {
+struct CallingThread {
     client: Client,
     /// The number of the next request.
     next: u64,
@@ -143,7 +143,7 @@ struct Caller {
     may_lose: bool,
 }
 
-impl Caller {
+impl CallingThread {
     fn request(&mut self) -> (u64, Vec<u8>) {
         self.next += 1;
         (self.next, request(self.next))
@@ -196,7 +196,7 @@ impl Caller {
     }
 }
 
-type ClientCall = (&'static str, fn(&mut Caller));
+type ClientCall = (&'static str, fn(&mut CallingThread));
 
 /// Whether a method may end calls of the other thread.
 fn takes_any(name: &str) -> bool {
@@ -274,7 +274,7 @@ const CLIENT_CALLS: [ClientCall; 22] = [
         if let Some(done) = caller.client.recv_any(NEVER).unwrap() {
             number_of(&done.result.unwrap(), Some(done.ticket));
         }
-        let lost = Caller { may_lose: true, client: caller.client.clone(), next: 0 };
+        let lost = CallingThread { may_lose: true, client: caller.client.clone(), next: 0 };
         lost.settle(sent);
     }),
     ("reply_len", |caller| {
@@ -356,7 +356,7 @@ fn two_callers(what: &str, slots: u32, calls: [ClientCall; 2]) {
         });
         let callers = [0, 1].map(|side: usize| {
             let (may_lose, client) = (takes_any(calls[1 - side].0), client.clone());
-            let mut caller = Caller { client, next: (side as u64) << 40, may_lose };
+            let mut caller = CallingThread { client, next: (side as u64) << 40, may_lose };
             let (call, meet) = (calls[side].1, &meet);
             scope.spawn(move || {
                 for _ in 0..6 {
@@ -416,12 +416,12 @@ struct Answerer<'a> {
 /// There is nothing more to come.
 struct Over;
 
-type Step = std::result::Result<(), Over>;
+type Answered = std::result::Result<(), Over>;
 
 impl Answerer<'_> {
     /// Answers one request of a burst, and leaves the rest to others: so a wait that is not woken
     /// for its own is not helped by one that comes back for the next.
-    fn one(&self, received: Result<Request<'_>>) -> Step {
+    fn one(&self, received: Result<Request<'_>>) -> Answered {
         let round = self.round.number.load(SeqCst);
         self.answer(received)?;
         while self.round.number.load(SeqCst) == round && !self.round.is_over.is_set() {
@@ -430,7 +430,7 @@ impl Answerer<'_> {
         Ok(())
     }
 
-    fn answer(&self, received: Result<Request<'_>>) -> Step {
+    fn answer(&self, received: Result<Request<'_>>) -> Answered {
         match received {
             Ok(request) => {
                 request_answered(request).unwrap();
@@ -440,7 +440,7 @@ impl Answerer<'_> {
         }
     }
 
-    fn none(&self, error: Error) -> Step {
+    fn none(&self, error: Error) -> Answered {
         match error.kind() {
             ErrorKind::Closed => Err(Over),
             ErrorKind::TimedOut => self.nothing(()),
@@ -449,7 +449,7 @@ impl Answerer<'_> {
     }
 
     /// What a call that takes nothing is for.
-    fn nothing<T>(&self, _: T) -> Step {
+    fn nothing<T>(&self, _: T) -> Answered {
         thread::yield_now();
         if self.round.is_over.is_set() { Err(Over) } else { Ok(()) }
     }
@@ -462,13 +462,13 @@ impl Answerer<'_> {
         }
     }
 
-    fn answer_kept(&self, ticket: Ticket) -> Step {
+    fn answer_kept(&self, ticket: Ticket) -> Answered {
         answer_last_part(self.server.kept(ticket).unwrap().expect("it is kept"))
     }
 }
 
 /// Of a request that was kept only the last part is in the segment, if it had several.
-fn answer_last_part(mut request: Request<'_>) -> Step {
+fn answer_last_part(mut request: Request<'_>) -> Answered {
     let number = u64::from_ne_bytes(request.read().unwrap()[..8].try_into().unwrap());
     let complement = self::request(number).into_iter().map(|byte| !byte);
     let answer: Vec<u8> = request.ticket().to_bits().to_ne_bytes().into_iter().chain(complement).collect();
@@ -481,7 +481,7 @@ fn waits(name: &str) -> bool {
     ["recv", "claim", "recv_many", "recv_async", "doorbell", "serve", "requests"].contains(&name)
 }
 
-type ServerCall = (&'static str, fn(&mut Answerer<'_>) -> Step);
+type ServerCall = (&'static str, fn(&mut Answerer<'_>) -> Answered);
 
 const SERVER_CALLS: [ServerCall; 15] = [
     ("segment", |answerer| answerer.nothing(answerer.server.segment().geometry().slots)),
@@ -581,7 +581,7 @@ fn two_answerers(what: &str, calls: [ServerCall; 2]) {
     let step = if calls.iter().any(|(name, _)| *name == "stop") { 3 } else { 1 };
     thread::scope(|scope| {
         // The third answers what the two do not.
-        let rest: fn(&mut Answerer<'_>) -> Step = |answerer| answerer.one(answerer.server.recv(NEVER));
+        let rest: fn(&mut Answerer<'_>) -> Answered = |answerer| answerer.one(answerer.server.recv(NEVER));
         for call in calls.iter().map(|call| call.1).chain([rest]) {
             let mut answerer = Answerer { server: server.clone(), round: &round, nth: 0 };
             scope.spawn(move || {

@@ -14,7 +14,7 @@ use super::shm::payload::Message;
 use super::shm::slot::{Slot, SlotWord};
 use super::shm::ticket::Ticket;
 use super::shm::word::MAX_REDELIVERIES;
-use super::watch::{Call, Topic, Watcher, WatcherState};
+use super::watch::{AwaitedCall, Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
 use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
@@ -36,11 +36,11 @@ use crate::sync::{Flag, Hint, Ordering, Reach};
 /// the parent's.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<ClientInner>,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct ClientInner {
     // Its thread ends before the membership does.
     pub(super) replies: Watcher,
     pub(super) sender: Sender,
@@ -149,7 +149,7 @@ impl ClientOptions {
 impl Client {
     pub(super) fn new(segment: &Segment, options: &ClientOptions) -> Result<Client> {
         let membership = segment.join(Role::Client, "reqrep attach client")?;
-        let inner = Inner {
+        let inner = ClientInner {
             replies: Watcher::new(),
             sender: Sender::new(membership, segment.spin(), options.max_in_flight, SEND)?,
             arrivals: Arrivals::new(),
@@ -446,8 +446,8 @@ impl Client {
         self.inner.replies.watch(self.shared(), self.sender().liveness(), Topic::Replies, op)
     }
 
-    pub(super) fn as_awaited(&self, ticket: Ticket) -> Call {
-        Call::new(ticket, self.inner.terms.needs_server)
+    pub(super) fn as_awaited(&self, ticket: Ticket) -> AwaitedCall {
+        AwaitedCall::new(ticket, self.inner.terms.needs_server)
     }
 
     #[inline]

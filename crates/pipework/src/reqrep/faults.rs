@@ -25,20 +25,20 @@ const REFUSALS: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::I
 const REPEATED: [&str; 2] = ["fallocate", "truncate"];
 
 /// A segment with two slots at a path in a folder of its own, a client and a server.
-struct World {
+struct FaultScene {
     folder: PathBuf,
     segment: Segment,
     client: Client,
     server: Server,
 }
 
-impl World {
-    fn new(name: &str) -> World {
+impl FaultScene {
+    fn new(name: &str) -> FaultScene {
         let folder = std::env::temp_dir().join(format!("pipework-{name}-{}", std::process::id()));
         fs::create_dir(&folder).expect("a new folder");
         let segment = options().create(folder.join("segment")).expect("a segment");
         let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
-        World { folder, segment, client, server }
+        FaultScene { folder, segment, client, server }
     }
 
     fn name(&self) -> &str {
@@ -107,7 +107,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for FaultScene {
     fn drop(&mut self) {
         // Best effort: it lies among the temporary files.
         let _ = fs::remove_dir_all(&self.folder);
@@ -131,7 +131,7 @@ fn timed_out<T, E: Into<Error>>(outcome: std::result::Result<T, E>) -> Result<()
 
 #[test]
 fn what_cannot_be_made_leaves_nothing() {
-    let world = World::new("making");
+    let world = FaultScene::new("making");
     let path = world.folder.join("new");
     let create = |options: &Options| options.create(&path).and_then(|segment| segment.unlink());
     world.refuse("reqrep create", &["tmpfile", "chmod", "fallocate", "mmap", "fstat", "link"], || {
@@ -155,7 +155,7 @@ fn what_cannot_be_made_leaves_nothing() {
 
 #[test]
 fn a_name_appears_with_a_whole_segment_whatever_the_file_system_can() {
-    let world = World::new("naming");
+    let world = FaultScene::new("naming");
     for (call, errno) in [("tmpfile", Errno::OPNOTSUPP), ("link", Errno::NOENT)] {
         let path = world.folder.join(call);
         fault::order(call, 0, Fault::Errno(errno.number()));
@@ -177,7 +177,7 @@ fn a_name_appears_with_a_whole_segment_whatever_the_file_system_can() {
 
 #[test]
 fn what_cannot_be_opened_leaves_nothing() {
-    let world = World::new("opening");
+    let world = FaultScene::new("opening");
     let path = world.folder.join("segment");
     world.refuse("reqrep open", &["open", "fstat", "pread", "mmap"], || Options::new().open(&path));
     let memfd = options().memfd(world.name()).unwrap();
@@ -191,7 +191,7 @@ fn what_cannot_be_opened_leaves_nothing() {
 
 #[test]
 fn who_cannot_attach_leaves_nothing() {
-    let world = World::new("attaching");
+    let world = FaultScene::new("attaching");
     let segment = &world.segment;
     world.refuse("reqrep attach client", &["open", "lock"], || segment.client());
     world.refuse("reqrep attach server", &["open", "lock"], || segment.server());
@@ -206,7 +206,7 @@ fn who_cannot_attach_leaves_nothing() {
 
 #[test]
 fn without_proc_a_lock_is_opened_by_the_path_while_that_leads_here() {
-    let world = World::new("procless");
+    let world = FaultScene::new("procless");
     let without_proc = || fault::order("open", 0, Fault::Errno(Errno::NOENT.number()));
     let refused = |segment: &Segment| segment.client().map(drop).map_err(|error| error.errno());
     without_proc();
@@ -225,7 +225,7 @@ fn without_proc_a_lock_is_opened_by_the_path_while_that_leads_here() {
 
 #[test]
 fn recovery_goes_on_where_it_was_stopped() {
-    let world = World::new("recovering");
+    let world = FaultScene::new("recovering");
     let shared = world.segment.shared();
     world.refuse("reqrep recover", &["lock"], || {
         // What a dead client leaves: its role, and a slot. No process has its number, so none holds
@@ -249,8 +249,8 @@ fn recovery_goes_on_where_it_was_stopped() {
 
 #[test]
 fn a_call_that_fails_leaves_no_slot_behind() {
-    let world = World::new("calling");
-    let World { client, server, .. } = &world;
+    let world = FaultScene::new("calling");
+    let FaultScene { client, server, .. } = &world;
     world.refuse("reqrep call", &["futex"], || timed_out(client.call("a", Duration::from_millis(5))));
     world.refuse("reqrep recv", &["futex"], || timed_out(server.recv(Duration::from_millis(5))));
     let wary = world.segment.client_with(&ClientOptions::new().needs_server(true)).expect("a place");
@@ -264,8 +264,8 @@ fn a_call_that_fails_leaves_no_slot_behind() {
 
 #[test]
 fn a_wait_that_fails_can_be_taken_up_again() {
-    let world = World::new("waiting");
-    let World { client, server, .. } = &world;
+    let world = FaultScene::new("waiting");
+    let FaultScene { client, server, .. } = &world;
     world.refuse("reqrep recv", &["futex", "lock"], || {
         let ticket = client.try_send("a")?.expect("a slot is free");
         let request = server.try_recv()?.expect("it was sent");
@@ -279,7 +279,7 @@ fn a_wait_that_fails_can_be_taken_up_again() {
 
 #[test]
 fn who_waits_in_vain_for_a_slot_has_sent_nothing() {
-    let world = World::new("sending");
+    let world = FaultScene::new("sending");
     let client = &world.client;
     world.refuse("reqrep send", &["futex", "lock"], || {
         let tickets = ["a", "b"].map(|text| client.try_send(text).expect("whole").expect("a slot is free"));
@@ -294,8 +294,8 @@ fn who_waits_in_vain_for_a_slot_has_sent_nothing() {
 
 #[test]
 fn questions_that_get_no_answer_change_nothing() {
-    let world = World::new("asking");
-    let World { segment, client, .. } = &world;
+    let world = FaultScene::new("asking");
+    let FaultScene { segment, client, .. } = &world;
     world.refuse("reqrep members", &["lock"], || segment.members());
     world.refuse("reqrep audit", &["lock"], || {
         let ticket = client.try_send("a")?.expect("a slot is free");

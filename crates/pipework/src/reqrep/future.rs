@@ -22,7 +22,7 @@ use super::shm::slot::Holding;
 use super::shm::ticket::Ticket;
 use super::stream::{STREAM, Stream};
 use super::waiters::Place;
-use super::watch::{Call, Registration, WatcherState};
+use super::watch::{AwaitedCall, Registration, WatcherState};
 use crate::error::{Error, Result};
 
 const CALL: &str = "reqrep call";
@@ -173,7 +173,7 @@ impl Request<'_> {
         let (server, claimed) = (self.serving().clone(), self.claimed());
         let mut half = HalfGiven { request: self, giving };
         let watch = || server.watch_turns(PART);
-        until(Some(Call::new(claimed.ticket(), false)), watch, || half.give(&server)).await
+        until(Some(AwaitedCall::new(claimed.ticket(), false)), watch, || half.give(&server)).await
     }
 }
 
@@ -203,7 +203,7 @@ impl Request<'_> {
                 }
             }
         };
-        until(Some(Call::new(claimed.ticket(), false)), || server.watch_turns(REPLY), answer).await
+        until(Some(AwaitedCall::new(claimed.ticket(), false)), || server.watch_turns(REPLY), answer).await
     }
 }
 
@@ -266,7 +266,7 @@ impl Drop for Unheard<'_> {
 /// Waits in a task until `look` finds something. `watch` returns the watcher that is to wake it,
 /// and `call` is what it waits for.
 async fn until<T, E: From<Error>>(
-    call: Option<Call>,
+    call: Option<AwaitedCall>,
     watch: impl Fn() -> Result<Arc<WatcherState>>,
     mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
 ) -> std::result::Result<T, E> {

@@ -15,10 +15,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::client::Client;
-use super::inbox::Inbox;
+use super::inbox::ServerInbox;
 use super::request::Request;
 use super::server::Server;
-use super::shm::layout::{self, CHECKSUM_AT, FIXED, Header, Layout};
+use super::shm::layout::{self, CHECKSUM_AT, FIXED, Layout, SegmentHeader};
 use super::shm::ticket::Ticket;
 use super::{Audit, ClientOptions, Geometry, Options, Segment, ServerOptions};
 use crate::deadline::Deadline;
@@ -98,7 +98,7 @@ fn well_formed(script: &mut Script<'_>) -> Segment {
 /// A file that the script wrote, if it can be opened.
 fn any_file(script: &mut Script<'_>) -> Option<Segment> {
     let how = script.byte();
-    let said = |geometry| Header { geometry, sparse: false, identity: (0, 0), random: 0 };
+    let said = |geometry| SegmentHeader { geometry, sparse: false, identity: (0, 0), random: 0 };
     let mut header = if how & 1 == 0 { script.bytes() } else { layout::encode(&said(geometry(script))) };
     for _ in 0..how >> 6 {
         let at = 4 * script.below(FIXED / 4);
@@ -162,7 +162,7 @@ struct Company<'a> {
     terms: u8,
     server: Option<Server>,
     /// What goes with the last handle of each server that there was.
-    servers: Vec<Weak<Inbox>>,
+    servers: Vec<Weak<ServerInbox>>,
     tickets: Vec<Ticket>,
     requests: Vec<Request<'static>>,
 }

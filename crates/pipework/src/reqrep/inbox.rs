@@ -10,7 +10,7 @@ use crate::sync::{self, AtomicU64, Flag, Ordering};
 
 /// Shared by the clones of a server and its watch thread.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct ServerInbox {
     /// Whether there is anything, so that a look that finds nothing pays for one load.
     news: Flag,
     /// Whether the server is to stop.
@@ -47,14 +47,14 @@ pub(super) struct Gathered {
     pub(super) payload: Payload,
 }
 
-impl Default for Inbox {
-    fn default() -> Inbox {
+impl Default for ServerInbox {
+    fn default() -> ServerInbox {
         let (news, stopped, gathering) = (Flag::new(), Flag::new(), AtomicU64::new(0));
-        Inbox { news, stopped, gathering, gathered: Mutex::default() }
+        ServerInbox { news, stopped, gathering, gathered: Mutex::default() }
     }
 }
 
-impl Inbox {
+impl ServerInbox {
     #[inline]
     pub(super) fn has_news(&self) -> bool {
         self.news.is_set()
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn no_more_than_1024_threads_put_requests_together() {
-        let inbox = Inbox::default();
+        let inbox = ServerInbox::default();
         inbox.is_gathering(MAX_THREADS as i64 - 1);
         assert!(inbox.admits_one());
         inbox.is_gathering(1);

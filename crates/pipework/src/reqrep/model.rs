@@ -29,9 +29,9 @@ const SERVER: u16 = 2;
 const WAITS: [State; 2] = [State::Sent, State::Taken];
 
 /// What a segment is for its slots and its ring.
-struct Segment {
+struct ModelSegment {
     slots: [Slot; 2],
-    payloads: [Payload; 2],
+    payloads: [ModelPayload; 2],
     cells: Vec<AtomicU64>,
     head: AtomicU64,
     tail: AtomicU64,
@@ -40,22 +40,22 @@ struct Segment {
     lock: Mutex<bool>,
 }
 
-struct Payload {
+struct ModelPayload {
     request: AtomicU32,
     reply: AtomicU32,
 }
 
 /// A request that a server has taken.
-struct Taken {
+struct ModelRequest {
     idx: u32,
     word: SlotWord,
     request: u32,
 }
 
-impl Segment {
-    fn new(cells: usize) -> Arc<Segment> {
-        let payload = || Payload { request: AtomicU32::new(0), reply: AtomicU32::new(0) };
-        Arc::new(Segment {
+impl ModelSegment {
+    fn new(cells: usize) -> Arc<ModelSegment> {
+        let payload = || ModelPayload { request: AtomicU32::new(0), reply: AtomicU32::new(0) };
+        Arc::new(ModelSegment {
             slots: [Slot::new(), Slot::new()],
             payloads: [payload(), payload()],
             cells: (0..cells).map(|_| AtomicU64::new(0)).collect(),
@@ -94,10 +94,10 @@ impl Segment {
         Some((sent, self.push(idx)))
     }
 
-    fn take(&self) -> Option<Taken> {
+    fn take(&self) -> Option<ModelRequest> {
         let claim = |idx| self.slot(idx).claim(SERVER).map(|word| (idx, word));
         let (idx, word) = self.queue().pop(claim, OP).expect("nobody breaks the ring").claimed?;
-        Some(Taken { idx, word, request: self.payloads[idx as usize].request.load(Ordering::Relaxed) })
+        Some(ModelRequest { idx, word, request: self.payloads[idx as usize].request.load(Ordering::Relaxed) })
     }
 
     /// A server that is killed as soon as it has claimed a request.
@@ -114,7 +114,7 @@ impl Segment {
     }
 
     /// Answers with the request itself; true if the client gets it.
-    fn echo(&self, taken: &Taken) -> bool {
+    fn echo(&self, taken: &ModelRequest) -> bool {
         self.payloads[taken.idx as usize].reply.store(taken.request, Ordering::Relaxed);
         let left = self.slot(taken.idx).finish(taken.word, State::Answered).expect("it is this server's");
         if left.has_waiter() {
@@ -168,7 +168,7 @@ fn sleepily<T>(wait: impl FnOnce(&Wait<'_>) -> T) -> T {
 #[test]
 fn a_call_is_taken_and_answered_however_both_sides_sleep() {
     search(|| {
-        let segment = Segment::new(4);
+        let segment = ModelSegment::new(4);
         let server = Arc::clone(&segment);
         let server = thread::spawn(move || {
             let look = || Ok(server.take());
@@ -187,7 +187,7 @@ fn a_call_is_taken_and_answered_however_both_sides_sleep() {
 #[test]
 fn a_request_is_taken_once_although_two_servers_push_and_pop() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         let (first, second) = (Arc::clone(&segment), Arc::clone(&segment));
         segment.send(0, 7, 0).expect("it is free");
         let first = thread::spawn(move || first.take().map(|taken| (taken.idx, taken.request)));
@@ -207,7 +207,7 @@ fn a_request_is_taken_once_although_two_servers_push_and_pop() {
 #[test]
 fn a_server_that_dies_before_unlinking_stands_in_nobodys_way() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         let (victim, client) = (Arc::clone(&segment), Arc::clone(&segment));
         segment.send(0, 7, 0).expect("it is free");
         let victim = thread::spawn(move || victim.take_and_die());
@@ -225,7 +225,7 @@ fn a_server_that_dies_before_unlinking_stands_in_nobodys_way() {
 #[test]
 fn a_full_ring_loses_only_what_is_over() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         for _ in 0..2 {
             let (sent, _) = segment.send(0, 6, 0).expect("it is free");
             segment.slot(0).cancel(sent.generation(), CLIENT).expect("nobody has it");
@@ -250,7 +250,7 @@ fn a_full_ring_loses_only_what_is_over() {
 #[test]
 fn a_full_ring_keeps_what_waits_in_it() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         segment.send(0, 7, 0).expect("it is free");
         let (sent, _) = segment.send(1, 6, 0).expect("it is free");
         segment.slot(1).cancel(sent.generation(), CLIENT).expect("nobody has it");
@@ -268,7 +268,7 @@ fn a_full_ring_keeps_what_waits_in_it() {
 #[test]
 fn a_reply_reaches_no_later_call_whenever_its_own_is_cancelled() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 0).expect("it is free");
         let server = Arc::clone(&segment);
         let server = thread::spawn(move || {
@@ -295,7 +295,7 @@ fn a_reply_reaches_no_later_call_whenever_its_own_is_cancelled() {
 #[test]
 fn whoever_takes_a_dead_servers_number_keeps_the_request_that_it_took_again() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
         assert_eq!(segment.take_and_die(), Some(0));
         let recoverer = Arc::clone(&segment);
@@ -313,7 +313,7 @@ fn whoever_takes_a_dead_servers_number_keeps_the_request_that_it_took_again() {
 #[test]
 fn a_call_is_cancelled_once_although_its_dead_server_is_being_recovered() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
         assert_eq!(segment.take_and_die(), Some(0));
         let [one, other] = [(); 2].map(|()| {

@@ -31,17 +31,17 @@ impl Geometry {
 /// It attaches clients and servers, and reports on the whole. The numbers may be outdated as soon
 /// as they are returned.
 #[derive(Clone, Debug)]
-pub struct Segment(Arc<Inner>);
+pub struct Segment(Arc<SegmentInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct SegmentInner {
     shared: Arc<Shared>,
     spin: Duration,
 }
 
 impl Segment {
     pub(super) fn new(shared: Shared, spin: Duration) -> Segment {
-        Segment(Arc::new(Inner { shared: Arc::new(shared), spin }))
+        Segment(Arc::new(SegmentInner { shared: Arc::new(shared), spin }))
     }
 
     pub(super) fn join(&self, role: Role, op: &'static str) -> Result<Attached> {

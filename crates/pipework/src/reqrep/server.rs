@@ -127,8 +127,8 @@ impl Server {
     ) -> Result<Request<'a>> {
         loop {
             let mut request = match self.find_until(deadline)? {
-                Found::Claimed(claimed) => self.request(claimed),
-                Found::Gathered(gathered) => match self.gathered(*gathered) {
+                FoundRequest::Claimed(claimed) => self.request(claimed),
+                FoundRequest::Gathered(gathered) => match self.gathered(*gathered) {
                     Some(request) => return Ok(request),
                     None => continue,
                 },
@@ -284,12 +284,12 @@ impl Server {
         let deadline = LazyCell::new(|| deadline.into());
         for _ in 0..self.turns() {
             match self.find_until(&|| *deadline)? {
-                Found::Claimed(claimed) => {
+                FoundRequest::Claimed(claimed) => {
                     let mut request = self.request(claimed);
                     request.look_for_more()?;
                     return Ok(request);
                 }
-                Found::Gathered(gathered) => {
+                FoundRequest::Gathered(gathered) => {
                     if let Some(request) = self.gathered(*gathered) {
                         return Ok(request);
                     }
@@ -381,8 +381,8 @@ impl Server {
         // fails them.
         for _ in 0..self.shared().geometry().slots {
             match self.find()? {
-                Some(Found::Claimed(claimed)) => drop(self.request(claimed)),
-                Some(Found::Gathered(gathered)) => drop(self.gathered(*gathered)),
+                Some(FoundRequest::Claimed(claimed)) => drop(self.request(claimed)),
+                Some(FoundRequest::Gathered(gathered)) => drop(self.gathered(*gathered)),
                 None => {
                     self.0.found_none();
                     break;
@@ -507,8 +507,8 @@ impl Server {
         for _ in 0..self.turns() {
             let Some(found) = self.find()? else { return Ok(None) };
             let mut request = match found {
-                Found::Claimed(claimed) => self.request(claimed),
-                Found::Gathered(gathered) => match self.gathered(*gathered) {
+                FoundRequest::Claimed(claimed) => self.request(claimed),
+                FoundRequest::Gathered(gathered) => match self.gathered(*gathered) {
                     Some(request) => return Ok(Some(request)),
                     None => continue,
                 },
@@ -540,13 +540,13 @@ impl Server {
     /// must be.
     // Always, as below.
     #[inline(always)]
-    fn find(&self) -> Result<Option<Found>> {
+    fn find(&self) -> Result<Option<FoundRequest>> {
         if self.0.inbox().has_news()
             && let Some(gathered) = self.look_into_inbox()?
         {
-            return Ok(Some(Found::Gathered(Box::new(gathered))));
+            return Ok(Some(FoundRequest::Gathered(Box::new(gathered))));
         }
-        Ok(self.claim_next()?.map(Found::Claimed))
+        Ok(self.claim_next()?.map(FoundRequest::Claimed))
     }
 
     #[cold]
@@ -573,14 +573,14 @@ impl Server {
     }
 
     #[inline]
-    fn find_until(&self, deadline: Later<'_>) -> Result<Found> {
+    fn find_until(&self, deadline: Later<'_>) -> Result<FoundRequest> {
         match self.find()? {
             Some(found) => Ok(found),
             None => self.find_waiting(deadline()),
         }
     }
 
-    fn find_waiting(&self, deadline: Deadline) -> Result<Found> {
+    fn find_waiting(&self, deadline: Deadline) -> Result<FoundRequest> {
         self.found_none()?;
         let (shared, check) = (self.shared(), || self.0.liveness().check(RECV));
         let found = shared.requests().wait(&self.0.waiting(deadline, RECV), || self.find(), check);
@@ -620,7 +620,7 @@ impl Server {
 }
 
 /// What a look finds.
-enum Found {
+enum FoundRequest {
     /// The first part of a request, if not all of it.
     Claimed((u32, SlotWord)),
     Gathered(Box<Gathered>),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::inbox::Inbox;
+use super::inbox::ServerInbox;
 use super::liveness::Liveness;
 use super::segment::Segment;
 use super::shm::mapping::{Role, Shared, count};
@@ -21,14 +21,14 @@ use crate::sync::{self, AtomicU64, Ordering, Reach};
 
 /// A server handle. All that there is of a server is shared by its clones, and by its requests.
 #[derive(Clone, Debug)]
-pub(super) struct Serving(Arc<Inner>);
+pub(super) struct Serving(Arc<ServingInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ServingInner {
     // Their threads end before the membership does.
     requests: Watcher,
     turns: Watcher,
-    kept: Kept,
+    kept: KeptRequests,
     shared: Arc<Shared>,
     membership: Attached,
     segment: Segment,
@@ -38,7 +38,7 @@ struct Inner {
     /// For callers that hold what others need, and give it away before they wait.
     held_spin: Spin,
     liveness: Arc<Liveness>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<ServerInbox>,
     options: ServerOptions,
 }
 
@@ -120,10 +120,10 @@ impl Claimed {
 impl Serving {
     pub(super) fn new(segment: &Segment, options: &ServerOptions) -> Result<Serving> {
         let membership = segment.join(Role::Server, "reqrep attach server")?;
-        let inner = Inner {
+        let inner = ServingInner {
             requests: Watcher::new(),
             turns: Watcher::new(),
-            kept: Kept::default(),
+            kept: KeptRequests::default(),
             shared: Arc::clone(membership.shared()),
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
@@ -168,7 +168,7 @@ impl Serving {
         &self.0.liveness
     }
 
-    pub(super) fn inbox(&self) -> &Arc<Inbox> {
+    pub(super) fn inbox(&self) -> &Arc<ServerInbox> {
         &self.0.inbox
     }
 
@@ -338,7 +338,7 @@ impl Serving {
     }
 }
 
-impl Inner {
+impl ServingInner {
     // Always: a call of one part passes here, and the compiler counts the callers.
     #[inline(always)]
     fn finish(&self, claimed: Claimed, outcome: State) -> bool {
@@ -361,7 +361,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ServingInner {
     /// What was kept or put together, and that nobody will take out any more, fails.
     fn drop(&mut self) {
         let here = |taken: SlotWord| self.membership.packed(taken.owner());
@@ -382,11 +382,11 @@ impl Drop for Inner {
 /// The requests that are answered by their tickets: a word for each slot, made when the first is
 /// kept.
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptRequests {
     places: OnceLock<Box<[AtomicU64]>>,
 }
 
-impl Kept {
+impl KeptRequests {
     fn place(&self, shared: &Shared, idx: u32) -> Option<&AtomicU64> {
         let places = match self.places.get() {
             Some(places) => places,

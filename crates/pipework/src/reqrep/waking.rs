@@ -228,7 +228,7 @@ fn answer_one(server: &Server) {
 // ---------------------------------------------------------------- slots
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sending {
+enum WaitingSender {
     /// A thread in `send`.
     Thread,
     /// A task in `send_async`.
@@ -238,13 +238,13 @@ enum Sending {
 }
 
 /// Sends with a client, in a thread of its own.
-fn send(crowd: &Crowd<(Client, Ticket)>, client: &Client, kind: Sending) {
+fn send(crowd: &Crowd<(Client, Ticket)>, client: &Client, kind: WaitingSender) {
     let client = client.clone();
     crowd.add(move || {
         let ticket = match kind {
-            Sending::Thread => client.send("a", Deadline::NEVER).unwrap(),
-            Sending::Task => block_on(client.send_async("a")).unwrap(),
-            Sending::Loop => {
+            WaitingSender::Thread => client.send("a", Deadline::NEVER).unwrap(),
+            WaitingSender::Task => block_on(client.send_async("a")).unwrap(),
+            WaitingSender::Loop => {
                 let space = client.send_doorbell().unwrap();
                 loop {
                     assert!(is_rung(&space, Deadline::NEVER));
@@ -259,8 +259,8 @@ fn send(crowd: &Crowd<(Client, Ticket)>, client: &Client, kind: Sending) {
 }
 
 /// Waiters of two clients.
-fn senders() -> Vec<Vec<(usize, Sending)>> {
-    use Sending::{Loop, Task, Thread};
+fn senders() -> Vec<Vec<(usize, WaitingSender)>> {
+    use WaitingSender::{Loop, Task, Thread};
     picks(&[(0, Thread), (0, Task), (0, Thread), (0, Loop), (1, Thread), (1, Task), (1, Loop)])
 }
 
@@ -292,7 +292,7 @@ fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
 /// A task is chosen for the only slot, and is never polled again.
 #[test]
 fn the_slot_of_a_task_that_does_not_come_goes_to_whatever_waits_behind_it() {
-    use Sending::{Loop, Task, Thread};
+    use WaitingSender::{Loop, Task, Thread};
     for kinds in picks(&[(0, Thread), (0, Task), (0, Loop)]) {
         let segment = Options::new().slots(1).members(8).anonymous().unwrap();
         let (client, holder) = (client(&segment), client(&segment));
@@ -452,7 +452,7 @@ fn a_task_that_finds_the_ring_full_is_not_polled_before_there_is_a_cell() {
 
 #[test]
 fn each_waiter_for_a_request_is_woken_whatever_waits_beside_it() {
-    use Sending::{Loop, Task, Thread};
+    use WaitingSender::{Loop, Task, Thread};
     for kinds in picks(&[(0, Thread), (0, Thread), (0, Task), (0, Loop), (1, Thread), (1, Task), (1, Loop)]) {
         let segment = Options::new().slots(8).members(8).anonymous().unwrap();
         let (client, servers) = (client(&segment), [(); 2].map(|()| server(&segment)));

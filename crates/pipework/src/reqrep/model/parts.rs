@@ -5,9 +5,9 @@ use super::*;
 /// A server waits in these.
 const TURNS: [State; 2] = [State::Part, State::More];
 
-impl Segment {
+impl ModelSegment {
     /// Gives a part of the reply; false if it is not the server's turn.
-    fn give(&self, taken: &Taken, part: u32) -> bool {
+    fn give(&self, taken: &ModelRequest, part: u32) -> bool {
         let slot = self.slot(taken.idx);
         if slot.holding(taken.word) != Holding::Taken {
             return false;
@@ -16,7 +16,7 @@ impl Segment {
         self.pass(taken, State::Part)
     }
 
-    fn pass(&self, taken: &Taken, state: State) -> bool {
+    fn pass(&self, taken: &ModelRequest, state: State) -> bool {
         let slot = self.slot(taken.idx);
         slot.set_holder(SERVER, Mark::Whole);
         let before = slot.pass_to_client(taken.word, state);
@@ -27,7 +27,7 @@ impl Segment {
     }
 
     /// Waits until it is not the client's turn.
-    fn wait_for_turn(&self, taken: &Taken) -> Holding {
+    fn wait_for_turn(&self, taken: &ModelRequest) -> Holding {
         let slot = self.slot(taken.idx);
         let look = || Ok(Some(slot.holding(taken.word)).filter(|holding| *holding != Holding::Given));
         let held = sleepily(|wait| slot.wait(taken.word.generation(), &TURNS, wait, look, || Ok(())));
@@ -35,7 +35,7 @@ impl Segment {
     }
 
     /// Gives a request up, with the reason 9 if it is the server's turn.
-    fn fail(&self, taken: &Taken) {
+    fn fail(&self, taken: &ModelRequest) {
         let slot = self.slot(taken.idx);
         if slot.holding(taken.word) == Holding::Taken {
             self.payloads[taken.idx as usize].reply.store(9, Ordering::Relaxed);
@@ -67,8 +67,8 @@ impl Segment {
 }
 
 /// A segment with a request in slot 0 that a server has taken: both, and the word that was sent.
-fn taken(redeliveries: u8) -> (Arc<Segment>, Arc<Taken>, SlotWord) {
-    let segment = Segment::new(2);
+fn taken(redeliveries: u8) -> (Arc<ModelSegment>, Arc<ModelRequest>, SlotWord) {
+    let segment = ModelSegment::new(2);
     let (sent, _) = segment.send(0, 7, redeliveries).expect("it is free");
     let taken = segment.take().expect("it was sent");
     (segment, Arc::new(taken), sent)
@@ -195,7 +195,7 @@ fn a_server_hears_of_a_dead_client_however_it_sleeps() {
 #[test]
 fn a_forgotten_request_is_taken_once_whenever_it_is_forgotten() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 0).expect("it is free");
         let server = Arc::clone(&segment);
         let server = thread::spawn(move || {
@@ -214,7 +214,7 @@ fn a_forgotten_request_is_taken_once_whenever_it_is_forgotten() {
 #[test]
 fn a_forgotten_request_is_taken_again_although_its_recoverer_died_before_the_push() {
     search(|| {
-        let segment = Segment::new(2);
+        let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
         segment.slot(0).forget(sent.generation(), CLIENT).expect("nobody has it");
         assert_eq!(segment.take_and_die(), Some(0));

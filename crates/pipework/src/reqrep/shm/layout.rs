@@ -183,7 +183,7 @@ impl Area {
 
 /// What the header says of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct SegmentHeader {
     pub(crate) geometry: Geometry,
     pub(crate) sparse: bool,
     /// Device and inode of the file, as its creator saw them; zeros in a segment that may be in any
@@ -193,8 +193,8 @@ pub(crate) struct Header {
 }
 
 /// The bytes of the header that never change.
-pub(crate) fn encode(header: &Header) -> [u8; FIXED] {
-    let Header { geometry, sparse, identity, random } = header;
+pub(crate) fn encode(header: &SegmentHeader) -> [u8; FIXED] {
+    let SegmentHeader { geometry, sparse, identity, random } = header;
     let mut bytes = [0; FIXED];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(0, &MAGIC);
@@ -220,7 +220,7 @@ pub(crate) fn mark(header: &[u8; FIXED]) -> u64 {
 }
 
 /// Reads them, and refuses what this build did not write. `len` is that of the file.
-pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
+pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<SegmentHeader> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let refused = |kind, op| Err(Error::new(kind, op));
@@ -251,7 +251,7 @@ pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
     if u64_at(40) != whole || len != whole {
         return refused(ErrorKind::Corrupt, CUT);
     }
-    Ok(Header { geometry, sparse, identity: (u64_at(56), u64_at(64)), random: u64_at(48) })
+    Ok(SegmentHeader { geometry, sparse, identity: (u64_at(56), u64_at(64)), random: u64_at(48) })
 }
 
 /// The error for a file whose length is not the one that it was made with, or was not at some time.
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_header_says_what_was_put_in_and_every_changed_byte_is_noticed() {
-        let said = Header { geometry: GEOMETRY, sparse: true, identity: (8, 9), random: 7 };
+        let said = SegmentHeader { geometry: GEOMETRY, sparse: true, identity: (8, 9), random: 7 };
         let (header, len) = (encode(&said), Layout::new(GEOMETRY).len as u64);
         assert_eq!(decode(&header, len), Ok(said));
         assert!(decode(&header, len - 1).is_err() && decode(&header, len + 1).is_err());
@@ -340,7 +340,7 @@ mod tests {
         ];
         for geometry in bad {
             assert!(geometry.checked("test").is_err(), "{geometry:?}");
-            let header = encode(&Header { geometry, sparse: false, identity: (0, 0), random: 0 });
+            let header = encode(&SegmentHeader { geometry, sparse: false, identity: (0, 0), random: 0 });
             assert!(decode(&header, Layout::new(geometry).len as u64).is_err(), "{geometry:?}");
         }
     }

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use super::layout::{
     self, Area, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FORGOTTEN_AT, FREED_AT, Geometry, HEAD_AT,
-    Header, Layout, REQUESTS_AT, SMALL, SPACE_AT, TAIL_AT,
+    Layout, REQUESTS_AT, SMALL, SPACE_AT, SegmentHeader, TAIL_AT,
 };
 use super::queue::Queue;
 use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
-use crate::sync::{AtomicU32, AtomicU64, Hint, Kept, Numbers, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Hint, KeptFd, Numbers, Ordering};
 use crate::sys::memory::{Facts, KnownFile};
 use crate::sys::{self, Errno, memory};
 
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     mapping: Mapping,
     layout: Layout,
     /// Opened anew for each lock. It holds no lock itself, so a forked child may keep it.
-    file: Kept,
+    file: KeptFd,
     path: Option<PathBuf>,
     /// The slots that clients of this process have acquired, and so all that may hold their calls:
     /// to look at every slot of a large segment takes long, and touches its pages.
@@ -71,7 +71,7 @@ pub(crate) fn role(word: u64) -> Option<Role> {
 /// An attached client or server, as it lies in the segment. Written by its holder; `word` also by
 /// the member that recovers it.
 #[repr(C, align(64))]
-pub(crate) struct Member {
+pub(crate) struct MemberEntry {
     /// `{ epoch: 56, role: 8 }`
     pub(crate) word: AtomicU64,
     /// For people.
@@ -122,7 +122,7 @@ pub(crate) fn refused(errno: Errno, op: &'static str) -> Error {
 #[repr(C, align(64))]
 pub(crate) struct CacheLine<T>(pub(crate) T);
 
-const _: () = assert!(cfg!(loom) || size_of::<Member>() == layout::MEMBER);
+const _: () = assert!(cfg!(loom) || size_of::<MemberEntry>() == layout::MEMBER);
 const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
 
 // ---------------------------------------------------------------- birth
@@ -250,7 +250,7 @@ impl Shared {
             Ok((Mapping::new(fd, layout.len)?, memory::facts(fd)?.identity, random))
         };
         let (mapping, identity, random) = made().map_err(|errno: Errno| errno.at(op))?;
-        let header = Header { geometry, sparse, identity, random };
+        let header = SegmentHeader { geometry, sparse, identity, random };
         let bytes = layout::encode(&header);
         let shared = Shared::new(mapping, file, identity, &header, layout::mark(&bytes));
         let written = shared.region(Area { at: 0, len: FIXED, space: FIXED }).copy_in(&bytes);
@@ -259,14 +259,20 @@ impl Shared {
         Ok(shared)
     }
 
-    fn new(mapping: Mapping, file: OwnedFd, identity: (u64, u64), header: &Header, mark: u64) -> Shared {
+    fn new(
+        mapping: Mapping,
+        file: OwnedFd,
+        identity: (u64, u64),
+        header: &SegmentHeader,
+        mark: u64,
+    ) -> Shared {
         let layout = Layout::new(header.geometry);
         let unknown = || [Hint::new(0), Hint::new(0)];
         let reserved = if header.sparse { header.geometry.slots } else { 0 };
         Shared {
             mapping,
             layout,
-            file: Kept::new(KnownFile::new(file, identity)),
+            file: KeptFd::new(KnownFile::new(file, identity)),
             path: None,
             acquired: Numbers::below(header.geometry.slots),
             looked_at: Hint::new(0),
@@ -310,7 +316,7 @@ impl Shared {
         if shared.is_whole() { Ok(shared) } else { Err(Error::new(ErrorKind::Corrupt, CUT)) }
     }
 
-    fn read_header(file: BorrowedFd<'_>, len: u64) -> Result<(Header, u64)> {
+    fn read_header(file: BorrowedFd<'_>, len: u64) -> Result<(SegmentHeader, u64)> {
         const OP: &str = "reqrep open";
         let mut bytes = [0; FIXED];
         let read = memory::read_at(file, &mut bytes, 0).map_err(|errno| errno.at(OP))?;
@@ -419,13 +425,13 @@ impl Shared {
     }
 
     /// A member by its number, counted from 1.
-    pub(crate) fn member(&self, number: u16) -> Option<&Member> {
+    pub(crate) fn member(&self, number: u16) -> Option<&MemberEntry> {
         // SAFETY: the layout keeps every member inside the mapping, aligned to 64 bytes and apart
         // from all else.
         self.layout.member(number).map(|at| unsafe { self.at(at) })
     }
 
-    pub(crate) fn members(&self) -> impl Iterator<Item = (u16, &Member)> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = (u16, &MemberEntry)> {
         (1..=self.layout.geometry.members as u16).map_while(|number| Some((number, self.member(number)?)))
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::mapping::{EPOCH, Member, ROLE, Role, Shared, count, refused, role};
+use super::mapping::{EPOCH, MemberEntry, ROLE, Role, Shared, count, refused, role};
 use super::recovery::{Gone, Proof};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
@@ -165,7 +165,7 @@ impl Membership {
         Ok(())
     }
 
-    pub(crate) fn member(&self, number: u16) -> &Member {
+    pub(crate) fn member(&self, number: u16) -> &MemberEntry {
         self.shared.member(number).expect("one's own number is in the geometry")
     }
 
@@ -251,11 +251,11 @@ impl Membership {
     /// The members whose locks a joiner tries, in this order. The kernel looks through all locks of
     /// the file for each that is tried, so among many members only those that look free are tried
     /// before all others.
-    pub(crate) fn candidates(&self, first: u16) -> impl Iterator<Item = (u16, &Member)> {
+    pub(crate) fn candidates(&self, first: u16) -> impl Iterator<Item = (u16, &MemberEntry)> {
         let last_tried = first.saturating_add(TRIED_IN_ORDER);
         let members = move || self.shared.members().filter(move |(number, _)| *number >= first);
         // Relaxed: it is looked at again under the lock.
-        let looks_free = |member: &Member| role(member.word.load(Ordering::Relaxed)).is_none();
+        let looks_free = |member: &MemberEntry| role(member.word.load(Ordering::Relaxed)).is_none();
         let likely = members().filter(move |(number, member)| *number < last_tried || looks_free(member));
         likely.chain(members().filter(move |(number, _)| *number >= last_tried))
     }

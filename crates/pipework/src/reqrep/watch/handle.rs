@@ -17,24 +17,24 @@ use crate::sys;
 pub(in crate::reqrep) struct Watcher {
     /// Whether it was asked for, so that a handle that never asks pays for one load.
     asked: Flag,
-    first: Place,
+    first: ThreadCell,
 }
 
 /// Where the thread of a process has its place. What is there stays for as long as the handle, so
 /// it is read without a lock.
-type Place = OnceLock<Box<Running>>;
+type ThreadCell = OnceLock<Box<Running>>;
 
 #[derive(Debug)]
 struct Running {
     state: Arc<WatcherState>,
     thread: JoinHandle<()>,
     /// For the thread of a child that was forked from this process.
-    child: Place,
+    child: ThreadCell,
 }
 
 impl Watcher {
     pub(in crate::reqrep) fn new() -> Watcher {
-        Watcher { asked: Flag::new(), first: Place::new() }
+        Watcher { asked: Flag::new(), first: ThreadCell::new() }
     }
 
     /// The thread's state, if this process has asked for it.
@@ -49,7 +49,7 @@ impl Watcher {
     }
 
     /// The place of this process's thread, which may be empty.
-    fn place(&self) -> &Place {
+    fn place(&self) -> &ThreadCell {
         let mut place = &self.first;
         while let Some(running) = place.get().filter(|running| !running.state.is_here()) {
             place = &running.child;
@@ -83,7 +83,7 @@ impl Watcher {
         let watching = Arc::clone(&state);
         let thread = sys::start_thread("pipework-watch", move || watching.run())
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
-        let running = Running { state: Arc::clone(&state), thread, child: Place::new() };
+        let running = Running { state: Arc::clone(&state), thread, child: ThreadCell::new() };
         place.set(Box::new(running)).expect("there was none");
         self.asked.set(true);
         Ok(state)

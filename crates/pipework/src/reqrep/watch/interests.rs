@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::looking::Found;
-use super::{Call, Interests, NoneDone, Task, Topic, WatcherState, locked};
+use super::looking::DescriptorNews;
+use super::{AwaitedCall, Interests, NoneDone, Task, Topic, WatcherState, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::reqrep::liveness::Liveness;
@@ -74,12 +74,12 @@ impl WatcherState {
     }
 
     /// Makes the descriptor report a call.
-    pub(in crate::reqrep) fn expect(&self, call: Call) {
+    pub(in crate::reqrep) fn expect(&self, call: AwaitedCall) {
         if self.eventfd.get().is_some() {
             let mut interests = self.interests();
             // Another thread may have sent the next call in that slot, and it is not to be
             // forgotten.
-            let stays = |known: &Call| known.ticket == call.ticket || !self.is_over(known);
+            let stays = |known: &AwaitedCall| known.ticket == call.ticket || !self.is_over(known);
             if interests.calls.get(&call.ticket.idx()).is_some_and(stays) {
                 return;
             }
@@ -100,7 +100,7 @@ impl WatcherState {
             return Ok(None);
         }
         let mut interests = self.interests();
-        if self.find(&mut interests, 0) == Found::Nothing {
+        if self.find(&mut interests, 0) == DescriptorNews::Nothing {
             return Err(NoneDone);
         }
         // It stays until it was received, behind the others: threads that look at the same time get
@@ -111,7 +111,7 @@ impl WatcherState {
         Ok(next)
     }
 
-    fn ring_if_done(&self, call: &Call, is_due: impl Fn(&Interests) -> bool) {
+    fn ring_if_done(&self, call: &AwaitedCall, is_due: impl Fn(&Interests) -> bool) {
         if self.is_done(call) {
             let mut interests = self.interests();
             if is_due(&interests) {
@@ -122,7 +122,7 @@ impl WatcherState {
 
     /// A call was polled. From now on, the descriptor reports it if it is in progress, and what
     /// else there is.
-    pub(in crate::reqrep) fn looked(&self, call: Call, is_open: bool) {
+    pub(in crate::reqrep) fn looked(&self, call: AwaitedCall, is_open: bool) {
         if !self.has_descriptor() {
             return;
         }
@@ -153,9 +153,9 @@ impl WatcherState {
             return;
         }
         match self.find(&mut interests, in_line) {
-            Found::Nothing => {}
-            Found::Known => return,
-            Found::News => return self.ring(&mut interests),
+            DescriptorNews::Nothing => {}
+            DescriptorNews::Known => return,
+            DescriptorNews::News => return self.ring(&mut interests),
         }
         self.with_eventfd(sys::eventfd_clear);
         interests.armed = true;
@@ -179,7 +179,7 @@ impl WatcherState {
 
     /// Rings the eventfd if that is due.
     pub(super) fn ring_if_due(&self, interests: &mut Interests, in_line: usize) -> bool {
-        let due = interests.armed && self.find(interests, in_line) != Found::Nothing;
+        let due = interests.armed && self.find(interests, in_line) != DescriptorNews::Nothing;
         if due {
             self.ring(interests);
         }
@@ -229,7 +229,7 @@ impl Registration {
     }
 
     /// Registers a waker, which is woken once. The task must look once more after this.
-    pub(in crate::reqrep) fn register(&self, call: Option<Call>, waker: &Waker) {
+    pub(in crate::reqrep) fn register(&self, call: Option<AwaitedCall>, waker: &Waker) {
         let task = Task { call, waker: waker.clone() };
         // Dropped outside of the lock, as everywhere: a waker runs foreign code.
         let before = self.watcher.interests().tasks.insert(self.number, task);

@@ -1,6 +1,6 @@
 //! What there is to report.
 
-use super::{Call, Interests, Topic, WatcherState};
+use super::{AwaitedCall, Interests, Topic, WatcherState};
 use crate::event::Event;
 use crate::reqrep::shm::call::Standing;
 use crate::reqrep::shm::ticket::Ticket;
@@ -8,7 +8,7 @@ use crate::reqrep::waiters::View;
 
 /// What a look for the descriptor has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum DescriptorNews {
     Nothing,
     /// What it was rung for, and nobody has received yet.
     Known,
@@ -92,10 +92,10 @@ impl WatcherState {
     }
 
     /// What there is for the descriptor to report.
-    pub(super) fn find(&self, interests: &mut Interests, in_line: usize) -> Found {
+    pub(super) fn find(&self, interests: &mut Interests, in_line: usize) -> DescriptorNews {
         if !self.topic.is_of_calls() {
             // It is the same for all interests, and was not there a moment ago.
-            return if self.is_there(in_line) { Found::News } else { Found::Nothing };
+            return if self.is_there(in_line) { DescriptorNews::News } else { DescriptorNews::Nothing };
         }
         let Interests { calls, done, .. } = interests;
         let is_current = |ticket: &Ticket| {
@@ -104,7 +104,7 @@ impl WatcherState {
         };
         while let Some(first) = done.front() {
             if is_current(first) {
-                return Found::Known;
+                return DescriptorNews::Known;
             }
             done.pop_front();
         }
@@ -116,12 +116,12 @@ impl WatcherState {
             }
             is_done || !self.is_over(call)
         });
-        if done.is_empty() { Found::Nothing } else { Found::News }
+        if done.is_empty() { DescriptorNews::Nothing } else { DescriptorNews::News }
     }
 
     /// Whether there is something to do: to receive a part, or how the call has ended, or that
     /// there is no server. For a server: whether it is its turn.
-    pub(super) fn is_done(&self, call: &Call) -> bool {
+    pub(super) fn is_done(&self, call: &AwaitedCall) -> bool {
         if matches!(self.topic, Topic::Turns) {
             return !self.shared.is_clients_turn(call.ticket);
         }
@@ -132,11 +132,11 @@ impl WatcherState {
     }
 
     /// Whether it was received or given up.
-    pub(super) fn is_over(&self, call: &Call) -> bool {
+    pub(super) fn is_over(&self, call: &AwaitedCall) -> bool {
         !matches!(self.topic, Topic::Turns) && self.standing(call) == Standing::Over
     }
 
-    fn standing(&self, call: &Call) -> Standing {
+    fn standing(&self, call: &AwaitedCall) -> Standing {
         self.shared.standing(call.ticket, self.liveness.number())
     }
 }

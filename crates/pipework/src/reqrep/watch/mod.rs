@@ -25,7 +25,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::event::Event;
-use crate::reqrep::inbox::Inbox;
+use crate::reqrep::inbox::ServerInbox;
 use crate::reqrep::liveness::Liveness;
 use crate::reqrep::shm::mapping::Shared;
 use crate::reqrep::shm::ticket::Ticket;
@@ -40,7 +40,7 @@ pub(super) use interests::Registration;
 #[derive(Clone, Debug)]
 pub(super) enum Topic {
     /// A request that waits for a server; and what else comes to that one.
-    Requests(Arc<Inbox>),
+    Requests(Arc<ServerInbox>),
     /// A slot for one more call, and a cell of the ring for it; and the line that the thread
     /// represents. Never locked while the interests are: forks wait for both.
     Space(Arc<Waiters>),
@@ -68,14 +68,14 @@ impl Topic {
 
 /// A call whose end is waited for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
+pub(super) struct AwaitedCall {
     ticket: Ticket,
     needs_server: bool,
 }
 
-impl Call {
-    pub(super) fn new(ticket: Ticket, needs_server: bool) -> Call {
-        Call { ticket, needs_server }
+impl AwaitedCall {
+    pub(super) fn new(ticket: Ticket, needs_server: bool) -> AwaitedCall {
+        AwaitedCall { ticket, needs_server }
     }
 }
 
@@ -101,7 +101,7 @@ struct Interests {
     /// The eventfd is unreadable, and is to be rung.
     armed: bool,
     /// The calls that it is rung for, by slot. Each stays until it was received.
-    calls: HashMap<u32, Call, foldhash::fast::RandomState>,
+    calls: HashMap<u32, AwaitedCall, foldhash::fast::RandomState>,
     /// Of those, the ones that the last scan of all has found done, and some that are over by now.
     /// Only when this is empty are all looked at again, so a call is scanned for no more often than
     /// others end.
@@ -123,7 +123,7 @@ struct Interests {
 #[derive(Debug)]
 struct Task {
     /// The call that it waits for, if it waits for one.
-    call: Option<Call>,
+    call: Option<AwaitedCall>,
     waker: Waker,
 }
 

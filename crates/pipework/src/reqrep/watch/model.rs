@@ -9,7 +9,7 @@ use crate::event::Wait;
 use crate::spin::Looks;
 use crate::sync::{self, AtomicU64, Ordering, Reach};
 
-struct World {
+struct WatchModel {
     event: Event,
     rest: Event,
     is_there: AtomicU64,
@@ -20,7 +20,7 @@ struct World {
 #[test]
 fn nobody_waits_for_what_is_there() {
     sync::search(|| {
-        let world = Arc::new(World {
+        let world = Arc::new(WatchModel {
             event: Event::new(),
             rest: Event::new(),
             is_there: AtomicU64::new(0),

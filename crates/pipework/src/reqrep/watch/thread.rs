@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use super::{Call, PATIENCE, Ready, Task, Topic, WATCH, WatcherState};
+use super::{AwaitedCall, PATIENCE, Ready, Task, Topic, WATCH, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
 use crate::event::Wait;
@@ -139,7 +139,7 @@ impl WatcherState {
             self.ring(&mut interests);
         }
         let for_all = everybody || !interests.tasks.is_empty() && self.is_there(0);
-        let has_ended = |call: &Call| self.is_done(call) || self.is_over(call);
+        let has_ended = |call: &AwaitedCall| self.is_done(call) || self.is_over(call);
         let is_due = |task: &mut Task| for_all || task.call.as_ref().is_some_and(has_ended);
         tasks.extend(interests.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker));
         interests.is_waking = !tasks.is_empty() || from_line > 0;
