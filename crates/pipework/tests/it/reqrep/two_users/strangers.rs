@@ -110,6 +110,11 @@ fn beside(slot: usize, calls: u64, limit: Duration, end: impl Fn(&Client) + Sync
     // What was forgotten is still carried out.
     let last = segment.server().expect("a place");
     while last.clear().expect("the kernel knows who lives") > 0 {}
+    // A thread that gathers a request for the server may notice only now that it was cancelled.
+    let began = Instant::now();
+    while segment.audit().expect("the kernel knows who lives").free < 3 && began.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(1));
+    }
     super::assert_all_free(&segment);
     all
 }
