@@ -123,9 +123,9 @@ impl Calls {
         while let Some(next) = requests.get(tickets.len()) {
             // Those that were sent before a signal handler raised are known, too.
             let sent = wait(py, &self.client.used(), || {
-                let rest = requests[tickets.len()..].iter().map(|request| message(*request));
-                let (client, sent) = (self.get(py)?, rest);
-                let sent = py.detach(|| client.send_many(sent, deadline));
+                let (client, rest) = (self.get(py)?, &requests[tickets.len()..]);
+                let messages = rest.iter().map(|request| message(*request));
+                let sent = py.detach(|| client.send_many(messages, deadline));
                 Ok(sent.map(|more| tickets.extend(more)).map_err(CallError::from))
             });
             match sent {
@@ -342,8 +342,8 @@ impl Drop for Calls {
 }
 
 /// A call that came to nothing.
-pub(super) struct GivenUp {
-    pub(super) error: CallError,
+struct GivenUp {
+    error: CallError,
     /// How it had ended at the last moment, if it had.
     last: Answer<Option<Reply>>,
 }
@@ -355,10 +355,7 @@ fn start(
     request: Request<'_>,
     deadline: Deadline,
 ) -> Result<Ticket> {
-    let started = match *ticket {
-        Some(started) => started,
-        None => client.start_call(message(request), deadline)?,
-    };
+    let started = ticket.map_or_else(|| client.start_call(message(request), deadline), Ok)?;
     Ok(*ticket.insert(started))
 }
 
