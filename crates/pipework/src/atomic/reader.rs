@@ -376,6 +376,11 @@ impl Reader {
         self.look((), |source| source.exact = items);
     }
 
+    /// The number of items after which reads stop; 0 if they do not.
+    pub fn exact(&self) -> u64 {
+        self.look(0, |source| source.exact)
+    }
+
     /// Whether text may lie between the messages.
     pub fn is_mixed(&self) -> bool {
         self.look(false, |source| source.decoder.mode() == Mode::Mixed)
@@ -414,6 +419,11 @@ impl Reader {
     }
 
     /// Whether messages and bursts come with the zstd frame that held them.
+    pub fn keeps_compressed(&self) -> bool {
+        self.look(false, |source| source.decoder.unpacker().keeps_compressed())
+    }
+
+    /// Sets whether messages and bursts come with the zstd frame that held them.
     pub fn set_keep_compressed(&mut self, keep: bool) {
         self.look((), |source| source.decoder.unpacker_mut().set_keep_compressed(keep));
     }

@@ -36,6 +36,10 @@ impl Unpacker {
         Ok(())
     }
 
+    pub(super) fn keeps_compressed(&self) -> bool {
+        self.keep_compressed
+    }
+
     pub(super) fn set_keep_compressed(&mut self, keep: bool) {
         self.keep_compressed = keep;
         self.version += 1;

@@ -329,6 +329,11 @@ impl Writer {
         Ok(())
     }
 
+    /// How many bytes may be pending before `try_send` takes no more.
+    pub fn max_pending(&self) -> usize {
+        self.max_pending
+    }
+
     /// Sets how many bytes may be pending before `try_send` takes no more.
     pub fn set_max_pending(&mut self, bytes: usize) {
         self.max_pending = bytes;
