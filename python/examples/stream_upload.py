@@ -49,7 +49,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         received = 0
         with sink:
             while size := int(self.rfile.readline(), 16):
-                sink.send_all(self.rfile.read(size))
+                sink.write(self.rfile.read(size))
                 received += size
                 self.rfile.readline()
             self.rfile.readline()

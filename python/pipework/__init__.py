@@ -21,7 +21,6 @@ operation, and is also the built-in exception that one expects: `TimeoutError`, 
 >>> import pipework.atomic
 >>> reader, writer = pipework.atomic.pair()
 >>> writer.send(b"hello")
-1
 >>> reader.recv()
 b'hello'
 """

@@ -148,14 +148,13 @@ async def recv(reader: AtomicReader, timeout: float | None) -> bytes:
     return await _when_readable(reader, reader.try_recv, timeout)
 
 
-async def send(writer: AtomicWriter, data: Buffer, timeout: float | None) -> int:
+async def send(writer: AtomicWriter, data: Buffer, timeout: float | None) -> None:
     loop = await _loops.enter()
     with _loops.Patience(timeout, "atomic send") as patience:
         await _flush(loop, writer, patience)
-        while (parts := writer.try_send(data)) is None:
+        while not writer.try_send(data):
             await _ready(loop, writer.fileno, True, patience)
         await _flush(loop, writer, patience)
-        return parts
 
 
 async def flush(writer: AtomicWriter, timeout: float | None) -> None:

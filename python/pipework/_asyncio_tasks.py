@@ -113,7 +113,7 @@ class Requests:
         try:
             request: _core.Request | None = self._server.try_recv()
             if request is None:
-                request = await self._server.arecv()
+                request = await self._server.arecv(timeout=None)
         except Closed:
             raise StopAsyncIteration from None
         except Invalid:
@@ -125,14 +125,14 @@ class Requests:
         return request
 
 
-async def linger(server: Any, max: int, seconds: float, timeout: float | None) -> list[Any]:
-    """Up to `max` requests: waits for the first, and then so long for others."""
-    taken: list[Any] = await server.arecv_many(max, timeout)
+async def linger(server: Any, count: int, seconds: float, timeout: float | None) -> list[Any]:
+    """Up to `count` requests: waits for the first, and then `seconds` for others."""
+    taken: list[Any] = await server.arecv_many(count, timeout=timeout)
     loop = _loops.running()
     end = loop.time() + seconds
     try:
-        while len(taken) < max and (left := end - loop.time()) > 0:
-            taken += await server.arecv_many(max - len(taken), left)
+        while len(taken) < count and (left := end - loop.time()) > 0:
+            taken += await server.arecv_many(count - len(taken), timeout=left)
     except TimedOut:
         pass
     except BaseException as error:

@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
     >>> import pipework.atomic
     >>> reader, writer = pipework.atomic.pair()
-    >>> parts = writer.send(b"hello")
+    >>> writer.send(b"hello")
     >>> match reader.next_item():
     ...     case pipework.atomic.Message(data, parts=1):
     ...         print(data)

@@ -97,7 +97,7 @@ def run(
                 threads.append(_beside(_drain, child.stderr, stderr))
             with contextlib.suppress(Closed):
                 while True:
-                    match reader.next_item(left()):
+                    match reader.next_item(timeout=left()):
                         case atomic.Message(data):
                             messages.append(data)
                         case atomic.Torn() as torn:

@@ -338,7 +338,7 @@ class _Manager:
         ticket = None
         if self._client and len(task.data) <= _SLOT:
             with contextlib.suppress(Error):  # it is closed
-                ticket = self._client.try_send(task.data, task.buffers)
+                ticket = self._client.try_send(task.data, flags=task.buffers)
         if ticket is None:
             return False
         task.ticket = ticket
@@ -553,7 +553,7 @@ class _Manager:
             task.begin = self._file.put(data)
             data, flags = struct.pack("2Q", task.begin, len(data)), flags | _IN_FILE
         assert self._client is not None, "it was opened before"
-        ticket = self._client.try_send(data, flags)
+        ticket = self._client.try_send(data, flags=flags)
         if ticket is None:  # the slot of a process that was killed is not free yet
             ticket = self._client.send(data, flags=flags)
         self._sent[ticket] = task
@@ -786,7 +786,8 @@ def _do(request: _core.Request, file: _File) -> None:
         except BaseException:  # it cannot be pickled
             request.fail(text)
             return
-    request.reply(*reply)
+    data, flags = reply
+    request.reply(data, flags=flags)
 
 
 # ---------------------------------------------------------------- what travels

@@ -177,10 +177,11 @@ class Audit(NamedTuple):
     entries: int
 
 
-def rebuild(base: type[Any], made: type[T], arguments: tuple[Any, ...]) -> T:
-    """How pickle brings a client or a server to another process: as its base class makes it, since
-    a subclass may take other arguments. What those have set comes along as attributes."""
-    end: T = base.__new__(made, *arguments)
+def rebuild(base: Any, made: type[T], arguments: tuple[Segment, dict[str, Any]]) -> T:
+    """How pickle brings a client or a server to another process: the base class makes it, since a
+    subclass may take other arguments. The attributes of a subclass travel beside it."""
+    segment, options = arguments
+    end: T = base.__new__(made, segment, **options)
     return end
 
 

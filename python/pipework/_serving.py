@@ -33,15 +33,17 @@ _log = logging.getLogger("pipework")
 class Server(_core.Server):
     """Takes requests from a segment and answers them.
 
-    `max_message`: bytes of the longest request and reply. `part_timeout`: for how many seconds a
-    client may keep this server waiting in the middle of a call that goes in parts; then the call
-    fails.
+    `Server(segment)` attaches to a `Segment`. `Server(path)` attaches to the segment at a path and
+    makes it if it does not exist; the keyword arguments of `Options` say how. Any number of servers,
+    in any number of processes and threads, compete for the requests: each request goes to one of
+    them. In a forked child the server becomes a member of its own, and the requests that the parent
+    has taken stay with the parent. It can be pickled for another process.
 
-    `Server(segment)` attaches to a `Segment`; `Server(path)` to the one at a path, which is made if
-    there is none: the keyword arguments are those of `Options`. Any number of servers, in any
-    number of processes and threads, compete for the requests: each request goes to one of them. In
-    a forked child it works on, as a member of its own; requests taken before stay the parent's. It
-    can be pickled for another process.
+    `timeout`: seconds that `recv`, `recv_many`, `claim` and their `a` twins wait, unless they are
+    given a `timeout` of their own. Default None: for ever. Loops and handlers always wait for ever.
+
+    `max_message`: bytes of the longest request and reply. `part_timeout`: seconds that a client may
+    keep this server waiting in the middle of a call that goes in parts; then the call fails.
 
     `serve(handler)` answers each request with what a function makes of it, `aserve` with a
     coroutine, and `serve_batches` many at once.
@@ -246,7 +248,7 @@ def _serve_batches(server: Server, handler: Callable[..., Any], max_batch: int, 
         while True:
             batch: Sequence[_core.Request]
             try:
-                batch = server.recv_many(max_batch, linger=linger)
+                batch = server.recv_many(max_batch, timeout=None, linger=linger)
             except Closed:
                 return
             except Invalid:
@@ -270,11 +272,11 @@ def _answer(request: _core.Request, handler: Callable[..., Any], part_timeout: f
                 return
             try:
                 for part in reply:
-                    if not request.send_part(part, part_timeout):
+                    if not request.send_part(part, timeout=part_timeout):
                         return  # the caller has gone
             except Exception:
                 # A reason does not overtake the part before it.
-                request.flush(part_timeout)
+                request.flush(timeout=part_timeout)
                 raise
             finally:
                 if inspect.isgenerator(reply):
@@ -294,10 +296,10 @@ async def _answer_in_task(request: _core.Request, handler: Callable[..., Any], p
                 return
             try:
                 async for part in reply:
-                    if not await request.asend_part(part, part_timeout):
+                    if not await request.asend_part(part, timeout=part_timeout):
                         return  # the caller has gone
             except Exception:
-                await _loops.in_thread(request.flush, part_timeout)
+                await _loops.in_thread(lambda: request.flush(timeout=part_timeout))
                 raise
             finally:
                 if inspect.isasyncgen(reply):

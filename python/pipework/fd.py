@@ -216,8 +216,8 @@ class Datagram(NamedTuple):
     cut: bool
 
 
-def accept_many(fd: int, max: int) -> Accepted:
-    """Accepts up to `max` connections, as many as are there, without waiting.
+def accept_many(fd: int, count: int) -> Accepted:
+    """Accepts the connections that wait, up to `count` of them. Never waits.
 
     Running out of descriptors is no exception: what was accepted until then is in the answer, as is
     the reason.
@@ -235,7 +235,7 @@ def accept_many(fd: int, max: int) -> Accepted:
     >>> for number in [listener, *clients, *accepted.fds]:
     ...     fd.close(number)
     """
-    fds, peers, (name, error) = _core.accept_connections(fd, max)
+    fds, peers, (name, error) = _core.accept_connections(fd, count)
     return Accepted(fds, peers, Stopped[name], error)
 
 
@@ -254,10 +254,10 @@ class Reserve:
         again."""
         return self._reserve.held
 
-    def shed(self, fd: int, max: int) -> Shed:
-        """Accepts up to `max` connections and closes each at once, so that their peers learn that
-        nobody will serve them. Never waits."""
-        turned_away, (name, error) = self._reserve.shed(fd, max)
+    def shed(self, fd: int, count: int) -> Shed:
+        """Accepts up to `count` connections and closes each at once, so that their peers get an end of
+        file instead of waiting. Never waits."""
+        turned_away, (name, error) = self._reserve.shed(fd, count)
         return Shed(turned_away, Stopped[name], error)
 
     def close(self) -> None:
@@ -274,13 +274,13 @@ class Reserve:
 
 
 class Inbox:
-    """Space for `max` datagrams of at most `max_bytes` each, to be received into again and again.
+    """Space for `count` datagrams of at most `max_bytes` each, to be received into again and again.
     All memory is taken at once.
 
     >>> import pipework.fd as fd
     >>> here, there = fd.socketpair(fd.AF_UNIX, fd.SOCK_DGRAM)
     >>> fd.send_many(here, [(b"one", None), (b"two", None)])
-    >>> [datagram.data for datagram in fd.Inbox(max=64, max_bytes=1500).recv(there)]
+    >>> [datagram.data for datagram in fd.Inbox(64, max_bytes=1500).recv(there)]
     [b'one', b'two']
     >>> fd.close(here), fd.close(there)
     (None, None)
@@ -288,21 +288,21 @@ class Inbox:
 
     __slots__ = ("_inbox",)
 
-    def __init__(self, max: int, max_bytes: int) -> None:
-        self._inbox = _core.InboxCore(max, max_bytes)
+    def __init__(self, count: int, *, max_bytes: int) -> None:
+        self._inbox = _core.InboxCore(count, max_bytes)
 
-    def recv(self, fd: int, timeout: float | None = None) -> list[Datagram]:
+    def recv(self, fd: int, *, timeout: float | None = None) -> list[Datagram]:
         """Waits for a datagram and returns all that are there, as many as fit. Raises
         `TimedOut`."""
-        return [Datagram(*each) for each in self._inbox.recv(fd, timeout)]
+        return [Datagram(*each) for each in self._inbox.recv(fd, timeout=timeout)]
 
 
-def records(fd: int, size: int, timeout: float | None = None) -> Iterator[bytes]:
+def records(fd: int, size: int, *, timeout: float | None = None) -> Iterator[bytes]:
     """Records of `size` bytes until the end of file; the last one may be shorter. `timeout` is for
     each of them."""
     if size < 1:
         raise ValueError("a record has at least one byte")
-    while record := read_full(fd, size, timeout):
+    while record := read_full(fd, size, timeout=timeout):
         yield record
 
 

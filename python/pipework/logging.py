@@ -56,11 +56,11 @@ class Handler(logging.Handler):
     """Records that could not be sent."""
 
     def __init__(
-        self, writer: atomic.Writer | str | os.PathLike[str], level: int = logging.NOTSET, *, timeout: float = 1.0
+        self, writer: atomic.Writer | str | os.PathLike[str], *, level: int = logging.NOTSET, timeout: float = 1.0
     ) -> None:
         super().__init__(level)
         if not isinstance(writer, atomic.Writer):
-            writer = atomic.Writer.fifo(writer, timeout)
+            writer = atomic.Writer.fifo(writer, connect_timeout=timeout)
         self._writer = writer
         self._timeout = timeout
         self._untold = 0
@@ -84,7 +84,7 @@ class Handler(logging.Handler):
 
     def _send(self, data: bytes, records: int = 1) -> bool:
         try:
-            self._writer.send(data, 0 if self._untold else self._timeout)
+            self._writer.send(data, timeout=0 if self._untold else self._timeout)
             return True
         except (Error, RuntimeError):  # RuntimeError: a signal handler logs in the middle of another record
             self.lost += 1
@@ -94,7 +94,7 @@ class Handler(logging.Handler):
     def close(self) -> None:
         """Closes its end of the pipe."""
         try:
-            self._writer.close(self._timeout)
+            self._writer.close(timeout=self._timeout)
         except Error:
             pass
         super().close()
@@ -127,13 +127,13 @@ class Listener:
             if not os.path.exists(path):
                 atomic.create_fifo(path)
             self._reader = atomic.Reader.listen(path)
-            self._writer = atomic.Writer.fifo(path, 0)
-        self._reader.set_capacity_or_max(_CAPACITY)
+            self._writer = atomic.Writer.fifo(path, connect_timeout=0)
+        self._reader.capacity = min(_CAPACITY, atomic.max_capacity())
         self._thread: threading.Thread | None = None
 
-    def handler(self, level: int = logging.NOTSET, *, timeout: float = 1.0) -> Handler:
+    def handler(self, *, level: int = logging.NOTSET, timeout: float = 1.0) -> Handler:
         """A handler that sends to this listener, for this process or another."""
-        return Handler(self._writer.clone(), level, timeout=timeout)
+        return Handler(self._writer.clone(), level=level, timeout=timeout)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -184,7 +184,7 @@ class Listener:
 
 
 def _handler(writer: atomic.Writer, level: int, timeout: float) -> Handler:
-    return Handler(writer, level, timeout=timeout)
+    return Handler(writer, level=level, timeout=timeout)
 
 
 def _missing(text: str) -> logging.LogRecord:

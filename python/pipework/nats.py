@@ -71,15 +71,15 @@ class Bridge:
         """Whether it has not ended."""
         return self.process.poll() is None
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits until it ends by itself, as `publish` does when its pipe ends, and returns its exit
-        status."""
+    def wait(self, *, timeout: float | None = None) -> int:
+        """Waits until the bridge ends by itself, as `publish` does when its pipe ends, and returns its
+        exit status."""
         return self.process.wait(timeout)
 
-    def stop(self, timeout: float | None = None) -> int:
-        """Tells it to finish what it has, waits for that, and returns its exit status: 0 if nothing
-        was cut short. After `timeout` seconds it raises `subprocess.TimeoutExpired`, and the bridge
-        goes on finishing."""
+    def stop(self, *, timeout: float | None = None) -> int:
+        """Tells the bridge to finish its work, waits for that, and returns its exit status: 0 if
+        nothing was cut short. After `timeout` seconds it raises `subprocess.TimeoutExpired`, and the
+        bridge goes on finishing."""
         self.process.terminate()
         return self.process.wait(timeout)
 
@@ -90,7 +90,7 @@ class Bridge:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self.stop(_PATIENCE)
+            self.stop(timeout=_PATIENCE)
         except BaseException as ended:
             self.process.kill()
             self.process.wait()

@@ -65,7 +65,7 @@ def pipe(capacity: int = CAPACITY) -> tuple[Reader, Writer]:
     return Reader(reader), Writer(writer)
 
 
-def produce(function: Callable[[Writer], object], capacity: int = CAPACITY) -> Reader:
+def produce(function: Callable[[Writer], object], *, capacity: int = CAPACITY) -> Reader:
     """Runs `function(writer)` in a thread of its own, and returns the reader of what it writes.
 
     The stream ends when the function returns. When it raises, the reader's calls raise the same
@@ -229,43 +229,39 @@ class Reader(_End):
         the end of the stream if it is negative or None."""
         return self.readall() if size is None or size < 0 else self._end.recv(size)
 
-    def readinto(self, buffer: Buffer, /) -> int:
-        """Waits for the first byte and takes what is there, as much as `buffer` holds. Returns how
-        much; 0 at the end of the stream."""
-        return self._end.recv_into(buffer)
+    def readinto(self, buffer: Buffer, /, *, timeout: float | None = None) -> int:
+        """Waits for the first byte and copies the bytes that are there to the beginning of `buffer`.
+        Returns how many; 0 at the end of the stream. Raises `TimedOut`."""
+        return self._end.recv_into(buffer, timeout=timeout)
 
-    def recv(self, n: int = CAPACITY, timeout: float | None = None) -> bytes:
-        """Waits for the first byte and returns what is there, up to `n` bytes; b"" at the end of
-        the stream. Raises `TimedOut`."""
-        return self._end.recv(n, timeout)
+    def recv(self, count: int = CAPACITY, *, timeout: float | None = None) -> bytes:
+        """Waits for the first byte and returns the bytes that are there, up to `count`; b"" at the
+        end of the stream. Raises `TimedOut`."""
+        return self._end.recv(count, timeout=timeout)
 
-    def try_recv(self, n: int = CAPACITY) -> bytes | None:
-        """What is there now, up to `n` bytes; None if there is nothing, b"" at the end of the
+    def try_recv(self, count: int = CAPACITY) -> bytes | None:
+        """The bytes that are there now, up to `count`; None if there are none, b"" at the end of the
         stream. Never waits."""
-        return self._end.try_recv(n)
+        return self._end.try_recv(count)
 
-    def recv_into(self, buffer: Buffer, timeout: float | None = None) -> int:
-        """As `readinto`, with a deadline. Raises `TimedOut`."""
-        return self._end.recv_into(buffer, timeout)
-
-    async def arecv(self, n: int = CAPACITY, timeout: float | None = None) -> bytes:
-        """As `recv`, in asyncio or trio. A task that is cancelled has taken nothing."""
+    async def arecv(self, count: int = CAPACITY, *, timeout: float | None = None) -> bytes:
+        """As `recv`, in asyncio or trio. A cancelled task has taken nothing."""
         end = self._end
 
         def attempt(inbox: Inbox, number: int) -> bytes | None:
-            while (taken := end.try_recv(n)) is None and end.poll(inbox, number):
+            while (taken := end.try_recv(count)) is None and end.poll(inbox, number):
                 pass
             return taken
 
         return await _asyncio_tasks.when_told(attempt, "pipe recv", timeout)
 
-    def copy_to_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:
-        """Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how
-        many.
+    def copy_to_fd(self, fd: int, *, count: int | None = None, timeout: float | None = None) -> int:
+        """Copies `count` bytes, or everything up to the end of the stream, to a descriptor. Returns
+        how many.
 
-        The `done` of an exception says how many had arrived; no other has left the pipe.
+        The `done` of an exception says how many have arrived; no others have left the pipe.
         """
-        return self._end.copy_to_fd(fd, n, timeout)
+        return self._end.copy_to_fd(fd, count=count, timeout=timeout)
 
 
 class Writer(_End):
@@ -330,30 +326,27 @@ class Writer(_End):
         raise _wrong("readinto", "written to")
 
     def write(self, data: Buffer, /) -> int:
-        """Puts in all of `data`, unlike other raw streams, and returns its length in bytes."""
-        return self._end.send_all(data)
+        """Waits until all of `data` is in the pipe, unlike other raw streams, and returns its length
+        in bytes."""
+        return self._end.send(data)
 
-    def send(self, data: Buffer, timeout: float | None = None) -> int:
-        """Waits for space for the first byte and puts in as much as there is space for. Returns how
-        much. Raises `TimedOut`."""
-        return self._end.send(data, timeout)
+    def send(self, data: Buffer, *, timeout: float | None = None) -> None:
+        """As `write`, with a deadline. Raises `TimedOut`, whose `done` says how many bytes are in the
+        pipe."""
+        self._end.send(data, timeout=timeout)
 
     def try_send(self, data: Buffer) -> int | None:
-        """Puts in what there is space for now. Returns how much; None if there is no space. Never
-        waits."""
+        """Puts the beginning of `data` into the space that there is. Returns how many bytes; None if
+        there is no space. Never waits."""
         return self._end.try_send(data)
 
-    def send_all(self, data: Buffer, timeout: float | None = None) -> int:
-        """As `write`, with a deadline. Raises `TimedOut`, whose `done` says how much was put in."""
-        return self._end.send_all(data, timeout)
-
-    async def asend(self, data: Buffer, timeout: float | None = None) -> int:
-        """As `send_all`, in asyncio or trio. A task that is cancelled may have put in a part."""
+    async def asend(self, data: Buffer, *, timeout: float | None = None) -> None:
+        """As `send`, in asyncio or trio. A cancelled task may have put a part of `data` in."""
         # Bytes are lent, and everything else would be copied at each attempt.
         end, whole, done = self._end, data if isinstance(data, bytes) else bytes(memoryview(data)), 0
 
         def attempt(inbox: Inbox, number: int) -> int | None:
-            while (sent := end.try_send(whole, done)) is None and end.poll(inbox, number):
+            while (sent := end.try_send(whole, start=done)) is None and end.poll(inbox, number):
                 pass
             return sent
 
@@ -366,14 +359,14 @@ class Writer(_End):
             except TimedOut as late:
                 late.done = done
                 raise
-        return done
 
-    def copy_from_fd(self, fd: int, n: int | None = None, timeout: float | None = None) -> int:
-        """Copies `n` bytes from a descriptor, or everything that it has. Returns how many.
+    def copy_from_fd(self, fd: int, *, count: int | None = None, timeout: float | None = None) -> int:
+        """Copies `count` bytes, or everything up to the end of file, from a descriptor. Returns how
+        many.
 
-        The `done` of an exception says how many are in the pipe; no other has left the descriptor.
+        The `done` of an exception says how many are in the pipe; no others have left the descriptor.
         """
-        return self._end.copy_from_fd(fd, n, timeout)
+        return self._end.copy_from_fd(fd, count=count, timeout=timeout)
 
 
 class _Produced(Writer):

@@ -94,25 +94,25 @@ fn take_now<T>(
 }
 #[pymethods]
 impl PipeReader {
-    /// Waits for the first byte and returns what is there, up to `n` bytes; b"" at the end of the
-    /// stream.
-    #[pyo3(signature = (n, timeout=None))]
-    fn recv(&self, py: Python<'_>, n: usize, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
-        if n == 0 {
+    /// Waits for the first byte and returns the bytes that are there, up to `count`; b"" at the end of
+    /// the stream.
+    #[pyo3(signature = (count, *, timeout=None))]
+    fn recv(&self, py: Python<'_>, count: usize, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
+        if count == 0 {
             return Ok(PyBytes::new(py, b"").unbind());
         }
-        self.take(py, until(timeout), |now, later| to_bytes(py, now, later, n))?
+        self.take(py, until(timeout), |now, later| to_bytes(py, now, later, count))?
     }
 
-    /// What is there now, up to `n` bytes; None if there is nothing.
-    fn try_recv(&self, py: Python<'_>, n: usize) -> PyResult<Option<Py<PyBytes>>> {
+    /// The bytes that are there now, up to `count`; None if there are none.
+    fn try_recv(&self, py: Python<'_>, count: usize) -> PyResult<Option<Py<PyBytes>>> {
         let taken = self.handle.try_with(py, RECV, |end| {
             let reader = end.get_mut();
             // First whether it is over, then what is there: nothing comes after the end.
             let over = reader.is_closed();
             take_now(py, reader, &self.failure, |now, later| {
-                let nothing = n > 0 && now.is_empty() && !over;
-                if nothing { (Ok(None), 0) } else { to_bytes_or_none(to_bytes(py, now, later, n)) }
+                let nothing = count > 0 && now.is_empty() && !over;
+                if nothing { (Ok(None), 0) } else { to_bytes_or_none(to_bytes(py, now, later, count)) }
             })
         })?;
         taken.unwrap_or(Ok(Ok(None))).or_raise(py)?
@@ -120,7 +120,7 @@ impl PipeReader {
 
     /// As `recv`, into a buffer of the caller's. Returns the number of bytes; 0 at the end of the
     /// stream.
-    #[pyo3(signature = (buffer, timeout=None))]
+    #[pyo3(signature = (buffer, *, timeout=None))]
     fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
         if buffer.len() == 0 {
             return Ok(0);
@@ -141,15 +141,21 @@ impl PipeReader {
         })
     }
 
-    /// Copies `n` bytes to a descriptor, or everything until the end of the stream. Returns how
+    /// Copies `count` bytes, or everything up to the end of the stream, to a descriptor. Returns how
     /// many.
-    #[pyo3(signature = (fd, n=None, timeout=None))]
-    fn copy_to_fd(&self, py: Python<'_>, fd: i32, n: Option<u64>, timeout: Option<Timeout>) -> PyResult<u64> {
-        let (fd, n, mut total) = (borrow(py, fd)?, n.unwrap_or(u64::MAX), 0);
+    #[pyo3(signature = (fd, *, count=None, timeout=None))]
+    fn copy_to_fd(
+        &self,
+        py: Python<'_>,
+        fd: i32,
+        count: Option<u64>,
+        timeout: Option<Timeout>,
+    ) -> PyResult<u64> {
+        let (fd, count, mut total) = (borrow(py, fd)?, count.unwrap_or(u64::MAX), 0);
         let deadline = until(timeout);
         self.handle.wait(py, deadline, "pipe copy to descriptor", |end| {
             let reader = end.get_mut();
-            let done = py.detach(|| reader.copy_to_fd(fd, n - total, deadline));
+            let done = py.detach(|| reader.copy_to_fd(fd, count - total, deadline));
             add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.failure))
         })
     }
@@ -201,37 +207,10 @@ struct PipeWriter {
 
 #[pymethods]
 impl PipeWriter {
-    /// Waits for space for the first byte and puts in as much as there is space for. Returns how
-    /// much.
-    #[pyo3(signature = (data, timeout=None))]
+    /// Waits until all of `data` is in the pipe. Returns its length. The exception's `done` says how
+    /// many bytes are in the pipe.
+    #[pyo3(signature = (data, *, timeout=None))]
     fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
-        let (data, deadline): (&[u8], _) = (&data, until(timeout));
-        self.handle.wait(py, deadline, SEND, |end| {
-            let writer = end.get_mut();
-            let sent = py.detach(|| writer.send(data, deadline));
-            sent.map_err(|error| Ended::of(py, error, &self.failure))
-        })
-    }
-
-    /// Puts in what there is space for now of `data` from `start` on. Returns how much; None if
-    /// there is no space.
-    #[pyo3(signature = (data, start=0))]
-    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, start: usize) -> PyResult<Option<usize>> {
-        let rest = data.get(start..).unwrap_or_default();
-        let sent = self.handle.try_with(py, SEND, |end| {
-            let writer = end.get_mut();
-            let sent = unless_small(py, (writer.capacity() - writer.len()).min(rest.len()), || {
-                writer.try_send(rest)
-            });
-            sent.map_err(|error| Ended::of(py, error, &self.failure))
-        })?;
-        sent.unwrap_or(Ok(None)).or_raise(py)
-    }
-
-    /// Puts in all of `data`. Returns its length. The exception's `done` says how much was put in
-    /// before it failed.
-    #[pyo3(signature = (data, timeout=None))]
-    fn send_all(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
         let (data, deadline): (&[u8], _) = (&data, until(timeout));
         let mut total = 0;
         self.handle.wait(py, deadline, SEND, |end| {
@@ -247,6 +226,21 @@ impl PipeWriter {
         })
     }
 
+    /// Puts the bytes of `data` from `start` on into the space that there is. Returns how many; None
+    /// if there is no space.
+    #[pyo3(signature = (data, *, start=0))]
+    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, start: usize) -> PyResult<Option<usize>> {
+        let rest = data.get(start..).unwrap_or_default();
+        let sent = self.handle.try_with(py, SEND, |end| {
+            let writer = end.get_mut();
+            let sent = unless_small(py, (writer.capacity() - writer.len()).min(rest.len()), || {
+                writer.try_send(rest)
+            });
+            sent.map_err(|error| Ended::of(py, error, &self.failure))
+        })?;
+        sent.unwrap_or(Ok(None)).or_raise(py)
+    }
+
     /// Whether something can be sent now. If not, `inbox` is told under `number` as soon as that
     /// may have changed.
     fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<bool> {
@@ -255,20 +249,20 @@ impl PipeWriter {
         })
     }
 
-    /// Copies `n` bytes from a descriptor, or everything that it has. Returns how many.
-    #[pyo3(signature = (fd, n=None, timeout=None))]
+    /// Copies `count` bytes, or everything up to the end of file, from a descriptor. Returns how many.
+    #[pyo3(signature = (fd, *, count=None, timeout=None))]
     fn copy_from_fd(
         &self,
         py: Python<'_>,
         fd: i32,
-        n: Option<u64>,
+        count: Option<u64>,
         timeout: Option<Timeout>,
     ) -> PyResult<u64> {
-        let (fd, n, mut total) = (borrow(py, fd)?, n.unwrap_or(u64::MAX), 0);
+        let (fd, count, mut total) = (borrow(py, fd)?, count.unwrap_or(u64::MAX), 0);
         let deadline = until(timeout);
         self.handle.wait(py, deadline, "pipe copy from descriptor", |end| {
             let writer = end.get_mut();
-            let done = py.detach(|| writer.copy_from_fd(fd, n - total, deadline));
+            let done = py.detach(|| writer.copy_from_fd(fd, count - total, deadline));
             add_up(&mut total, done).map_err(|error| Ended::of(py, error, &self.failure))
         })
     }

@@ -16,6 +16,7 @@ use pipework::interrupt::{Verdict, set_hook};
 use pipework::{Deadline, ErrorKind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyEllipsis;
 
 use crate::error::{OrRaise, Raise};
 use crate::interpreter;
@@ -61,6 +62,34 @@ impl FromPyObject<'_, '_> for Seconds {
         }
         // What is beyond a Duration is beyond anybody's patience.
         Ok(Seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
+    }
+}
+
+/// The `timeout` of one call of an end that has a time-out of its own.
+#[derive(Clone, Copy)]
+pub(crate) enum CallTimeout {
+    /// Not given, or given as `...`: the end's own.
+    Unset,
+    Set(Option<Seconds>),
+}
+
+impl CallTimeout {
+    pub(crate) fn or(self, own: Option<Seconds>) -> Option<Seconds> {
+        match self {
+            CallTimeout::Unset => own,
+            CallTimeout::Set(timeout) => timeout,
+        }
+    }
+}
+
+impl FromPyObject<'_, '_> for CallTimeout {
+    type Error = PyErr;
+
+    fn extract(timeout: Borrowed<'_, '_, PyAny>) -> PyResult<CallTimeout> {
+        if timeout.is(&*PyEllipsis::get(timeout.py())) {
+            return Ok(CallTimeout::Unset);
+        }
+        timeout.extract().map(CallTimeout::Set)
     }
 }
 

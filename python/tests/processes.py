@@ -48,7 +48,7 @@ def forked(work: Callable[[], object]) -> Iterator[int]:
 def echo(segment: Segment | Path) -> None:
     """Answers each request with itself, for ever."""
     for request in Server(segment):
-        request.reply(request.data, request.flags)
+        request.reply(request.data, flags=request.flags)
 
 
 def serving(server: Server, answer: Callable[[Request], object]) -> threading.Thread:

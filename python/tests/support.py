@@ -83,7 +83,7 @@ def until_used(reader: atomic.Reader) -> None:
     """Waits until another thread is in a call of the reader."""
     while True:
         try:
-            reader.recv(0)
+            reader.recv(timeout=0)
         except TimeoutError as error:
             if "another thread" in str(error):
                 return

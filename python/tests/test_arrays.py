@@ -34,10 +34,10 @@ def test_replies_and_requests_are_copied_into_arrays(segment: Segment) -> None:
     here, there = np.zeros_like(MATRIX), np.zeros_like(MATRIX)
     ticket = client.send(MATRIX)
     with server.claim() as request:
-        assert request.size == request.readinto(there) == MATRIX.nbytes
+        assert request.size == request.recv_into(there) == MATRIX.nbytes
         there += 1
         request.reply(there)
-    assert client.recv_into(ticket, here, SOON) == MATRIX.nbytes and (here == MATRIX + 1).all()
+    assert client.recv_into(ticket, here, timeout=SOON) == MATRIX.nbytes and (here == MATRIX + 1).all()
     client.close()
 
 
@@ -88,16 +88,16 @@ def test_a_view_is_of_the_part_that_is_there(segment: Segment) -> None:
     data = bytes(range(2 * PART))
 
     def take() -> None:
-        with server.claim(SOON) as request:
+        with server.claim(timeout=SOON) as request:
             first = request.view()
-            assert request.next_part(SOON) and request.size == PART
+            assert request.next_part(timeout=SOON) and request.size == PART
             with pytest.raises(pipework.TooLong):
-                request.readinto(bytearray(PART - 1))
+                request.recv_into(bytearray(PART - 1))
             second = request.view()
             request.reply(b"".join([second, first]))
 
     thread = after(0, take)
-    assert client.call(data, SOON) == data[PART:] + data[:PART]
+    assert client.call(data, timeout=SOON) == data[PART:] + data[:PART]
     thread.join()
     client.close()
 

@@ -55,7 +55,7 @@ async def answer(server: Server) -> int:
     """Answers until the server is closed; says how many it were."""
     count = 0
     async for request in server:
-        request.reply(request.data.upper(), request.flags)
+        request.reply(request.data.upper(), flags=request.flags)
         count += 1
     return count
 
@@ -91,7 +91,7 @@ def test_every_awaitable(run: Run[None]) -> None:
         assert await client.arecv(tickets[0]) == b"one"
         assert await server.arecv_many(0) == []
         for request in await server.arecv_many(10):
-            request.reply(b"more", request.flags)
+            request.reply(b"more", flags=request.flags)
         assert await client.arecv_message(tickets[1]) == Message(b"more", 1)
         assert [await client.arecv(ticket) for ticket in tickets[2:]] == [b"more"] * 2
         serving = asyncio.create_task(answer(server))
@@ -116,7 +116,7 @@ def test_calls_as_they_are_completed(run: Run[None]) -> None:
         ended: list[tuple[Ticket, bytes | str]] = []
 
         async def receive() -> None:
-            async for ticket, outcome in client.as_completed(SOON):
+            async for ticket, outcome in client.as_completed(timeout=SOON):
                 error = outcome.exception()
                 ended.append((ticket, outcome.result() if error is None else str(error)))
                 if len(ended) == 2:
@@ -437,7 +437,7 @@ def test_processes_that_share_nothing_but_a_name(run: Run[None], tmp_path: Path)
                 await asyncio.sleep(0.01)
 
         run(main())
-        assert Client(path).call(b"not in a loop", SOON) == b"NOT IN A LOOP"
+        assert Client(path).call(b"not in a loop", timeout=SOON) == b"NOT IN A LOOP"
         one.kill()
         two.kill()
     segment.recover()
@@ -506,8 +506,8 @@ def test_a_fork_inside_a_running_loop(run: Run[None]) -> None:
     def child() -> None:
         assert client.pending == 0
         ticket = client.send(b"by hand")
-        assert server.recv(SOON).reply(b"")
-        client.recv(ticket, SOON)
+        assert server.recv(timeout=SOON).reply(b"")
+        client.recv(ticket, timeout=SOON)
         loop = asyncio.new_event_loop()
         run_on(loop, in_a_loop_of_its_own())
 
@@ -629,7 +629,7 @@ def test_a_loop_that_is_closed_with_calls_in_progress_leaves_nothing(
         if what == "a call":
             await client.acall(b"x")
         elif what == "any call":
-            client.send(b"x", SOON)
+            client.send(b"x", timeout=SOON)
             async for _ in client.as_completed():
                 pass
         elif what == "a message":

@@ -19,10 +19,10 @@ METHODS = ["spawn", "forkserver"]
 def send_from_there(writer: atomic.Writer, text: atomic.Writer) -> None:
     """What a process does that has got nothing but this."""
     assert not writer.mixed and text.mixed and text.pending == 0
-    writer.send(b"of one part", SOON)
-    writer.send(bytes(100_000), SOON)
+    writer.send(b"of one part", timeout=SOON)
+    writer.send(bytes(100_000), timeout=SOON)
     os.write(text.fileno(), b"a line\n")
-    text.send(b"compressed" * 100, SOON)
+    text.send(b"compressed" * 100, timeout=SOON)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -30,8 +30,8 @@ def test_writers_go_to_other_processes(method: str) -> None:
     reader, writer = atomic.pair()
     text_reader, text = atomic.pair(mixed=True)
     dictionary = atomic.Zstd(level=1, dictionary=b"compressed like this")
-    text.set_zstd(dictionary)
-    text_reader.set_zstd(dictionary)
+    text.zstd = dictionary
+    text_reader.zstd = dictionary
     text.enqueue(b"stays here")
     context: Any = multiprocessing.get_context(method)
     process = context.Process(target=send_from_there, args=(writer, text))
@@ -53,9 +53,9 @@ def test_writers_go_to_other_processes(method: str) -> None:
 def receive_there(reader: atomic.Reader, fifo: atomic.Reader, answers: atomic.Writer) -> None:
     assert fifo.read_size == 5000
     for each in (reader, fifo):
-        answers.send(each.recv(SOON), SOON)
+        answers.send(each.recv(timeout=SOON), timeout=SOON)
     with pytest.raises(EOFError):
-        reader.recv(SOON)
+        reader.recv(timeout=SOON)
     fifo.close()
 
 
@@ -71,13 +71,13 @@ def test_readers_go_to_other_processes(method: str, tmp_path: Path) -> None:
     process = context.Process(target=receive_there, args=(reader, listener, answering))
     process.start()
     answering.close()
-    writer.send(b"by descriptor", SOON)
+    writer.send(b"by descriptor", timeout=SOON)
     writer.close()
-    assert answers.recv(SOON) == b"by descriptor"
+    assert answers.recv(timeout=SOON) == b"by descriptor"
     listener.close()
-    with atomic.Writer.fifo(fifo, SOON) as to_fifo:
-        to_fifo.send(b"by path", SOON)
-    assert answers.recv(SOON) == b"by path"
+    with atomic.Writer.fifo(fifo, connect_timeout=SOON) as to_fifo:
+        to_fifo.send(b"by path", timeout=SOON)
+    assert answers.recv(timeout=SOON) == b"by path"
     process.join(SOON)
     assert process.exitcode == 0
     process.close()
@@ -101,5 +101,5 @@ def test_what_a_reader_has_read_stays_with_it() -> None:
 
 
 def test_a_way_to_compress_is_the_same_there() -> None:
-    for zstd in (atomic.Zstd(), atomic.Zstd(7, b"dictionary", accept_unchecked=True)):
+    for zstd in (atomic.Zstd(), atomic.Zstd(7, dictionary=b"dictionary", accept_unchecked=True)):
         assert pickle.loads(pickle.dumps(zstd)) == zstd

@@ -105,7 +105,7 @@ WAITS = {
     "atomic recv": "end, other = atomic.pair(); wait = lambda: end.recv()",
     "atomic send": "other, end = atomic.pair(); wait = lambda: end.send(bytes(1_000_000))",
     "pipe recv": "end, other = pipe(); wait = lambda: end.recv()",
-    "pipe send": "other, end = pipe(); wait = lambda: end.send_all(bytes(1_000_000))",
+    "pipe send": "other, end = pipe(); wait = lambda: end.send(bytes(1_000_000))",
 }
 
 CLOSED_BY_HANDLER = """
@@ -121,7 +121,7 @@ print("done")
 CLOSED_BY_THREAD = """
 def close():
     try:
-        end.close(0.1) if isinstance(end, atomic.Writer) else end.close()
+        end.close(timeout=0.1) if isinstance(end, atomic.Writer) else end.close()
     except TimeoutError:
         assert isinstance(end, atomic.Writer)
 threading.Timer(0.05, close).start()

@@ -69,11 +69,11 @@ def test_all_of_it(pipe: tuple[int, int], tmp_path: Path) -> None:
     data = os.urandom(500_000)
 
     def write_and_close() -> None:
-        fd.write_all(write, data, SOON)
+        fd.write_all(write, data, timeout=SOON)
         os.close(write)
 
     writing = after(0, write_and_close)
-    assert fd.read_full(read, 400_000, SOON) == data[:400_000]
+    assert fd.read_full(read, 400_000, timeout=SOON) == data[:400_000]
     assert fd.read_full(read, 400_000) == data[400_000:]
     assert fd.read_full(read, 1) == b""
     writing.join()
@@ -97,17 +97,17 @@ def test_what_was_done_is_told(pipe: tuple[int, int]) -> None:
     read, write = pipe
     fd.write_all(write, b"12345")
     with pytest.raises(pipework.TimedOut) as raised:
-        fd.read_full(read, 100, 0.3)
+        fd.read_full(read, 100, timeout=0.3)
     assert (raised.value.done, raised.value.data) == (5, b"12345")  # type: ignore[attr-defined]
     fd.write_all(write, b"678")
     with pytest.raises(pipework.TimedOut) as raised:
         fd.slurp(read, timeout=0.01)
     assert (raised.value.done, raised.value.data) == (3, b"678")  # type: ignore[attr-defined]
     with pytest.raises(pipework.TimedOut) as late:
-        fd.write_all(write, bytes(100_000), 0.3)
+        fd.write_all(write, bytes(100_000), timeout=0.3)
     assert late.value.done == 65_536
     with pytest.raises(pipework.TooLong) as long:
-        fd.slurp(read, 1000, 1)
+        fd.slurp(read, max_bytes=1000, timeout=1)
     assert isinstance(long.value, ValueError)
     os.close(read)
     with pytest.raises(BrokenPipeError):
@@ -130,10 +130,12 @@ def test_copies(pipe: tuple[int, int], pair: tuple[int, int], tmp_path: Path) ->
     target = fd.open(tmp_path / "target", os.O_RDWR | os.O_CREAT, 0o600)
     assert fd.copy_all(source, target) == 300_000
     assert fd.pread_full(target, 300_000, 0) == data
-    sending = after(0, lambda: fd.sendfile_all(pair[0], source, 100, 200_000, SOON))
-    assert fd.copy_all(pair[1], target, 200_000) == 200_000
+    sending = after(0, lambda: fd.sendfile_all(source, pair[0], offset=100, count=200_000, timeout=SOON))
+    assert fd.copy_all(pair[1], target, count=200_000) == 200_000
     sending.join()
     assert fd.pread_full(target, 200_000, 300_000) == data[100:200_100]
+    with pytest.raises(pipework.Invalid):
+        fd.sendfile_all(pair[0], source)  # the order of the kernel's sendfile
     fd.lseek(source, 0, os.SEEK_SET)
     splicing = after(0, lambda: fd.splice_all(source, write, timeout=SOON))
     assert fd.read_full(read, 300_000) == data
@@ -242,7 +244,7 @@ def test_each_call_of_a_socket(pair: tuple[int, int]) -> None:
     assert not os.get_blocking(made) and not os.get_inheritable(made)
     assert not fd.sockatmark(made)
     fd.send(client, b"!", socket.MSG_OOB)
-    assert fd.poll([(made, fd.POLLPRI)], SOON) == [(made, fd.POLLPRI)]
+    assert fd.poll([(made, fd.POLLPRI)], timeout=SOON) == [(made, fd.POLLPRI)]
     assert fd.sockatmark(made)
     with pytest.raises(BlockingIOError):
         fd.accept(server)
@@ -304,28 +306,28 @@ def test_datagrams_by_the_batch(tmp_path: Path) -> None:
     for each in (here, there):
         fd.bind(each, ("127.0.0.1", 0))
     to = fd.getsockname(there)
-    fd.send_many(here, [(b"%d" % number, to) for number in range(100)] + [(bytearray(b"long" * 10), to)], SOON)
-    inbox = fd.Inbox(max=64, max_bytes=20)
+    fd.send_many(here, [(b"%d" % number, to) for number in range(100)] + [(bytearray(b"long" * 10), to)], timeout=SOON)
+    inbox = fd.Inbox(64, max_bytes=20)
     come: list[fd.Datagram] = []
     while len(come) < 101:
-        come += inbox.recv(there, SOON)
+        come += inbox.recv(there, timeout=SOON)
     assert [datagram.data for datagram in come[:100]] == [b"%d" % number for number in range(100)]
     assert come[100] == fd.Datagram(b"longlonglonglonglong", fd.getsockname(here), True)
     with pytest.raises(TimeoutError):
-        inbox.recv(there, 0.01)
+        inbox.recv(there, timeout=0.01)
     with pytest.raises(Alarm), signal_after(0.05):
         inbox.recv(there)
     for wrong in (("localhost", 1), ("127.0.0.1",), 5, ("127.0.0.1", 70_000), "x" * 200):
         with pytest.raises((TypeError, ValueError, OverflowError)):
             fd.send_many(here, [(b"", wrong)])  # type: ignore[list-item]
     with pytest.raises(ValueError):
-        fd.Inbox(0, 1)
+        fd.Inbox(0, max_bytes=1)
     local = fd.socket(fd.AF_UNIX, fd.SOCK_DGRAM)
     for name in (str(tmp_path / "local"), b"\0pipework datagrams %d" % os.getpid()):
         target = fd.socket(fd.AF_UNIX, fd.SOCK_DGRAM)
         fd.bind(target, name)
         fd.send_many(local, [(b"x", name)])
-        assert inbox.recv(target, SOON) == [fd.Datagram(b"x", None, False)]
+        assert inbox.recv(target, timeout=SOON) == [fd.Datagram(b"x", None, False)]
         close(target)
     with pytest.raises(pipework.Unsupported) as raised:
         fd.send_many(listener_free := fd.socket(fd.AF_INET, fd.SOCK_STREAM), [(b"x", None)])
@@ -338,9 +340,9 @@ def test_datagrams_by_the_batch(tmp_path: Path) -> None:
 
 def test_poll(pipe: tuple[int, int]) -> None:
     read, write = pipe
-    assert fd.poll([(read, fd.POLLIN)], 0.01) == []
+    assert fd.poll([(read, fd.POLLIN)], timeout=0.01) == []
     assert fd.poll([(read, fd.POLLIN), (write, fd.POLLOUT)]) == [(write, fd.POLLOUT)]
-    assert fd.poll([], 0.3) == []
+    assert fd.poll([], timeout=0.3) == []
     assert fd.poll([(NOBODY, fd.POLLIN)]) == [(NOBODY, fd.POLLNVAL)]
     with pytest.raises(Alarm), signal_after(0.05):
         fd.poll([(read, fd.POLLIN)])
@@ -348,7 +350,7 @@ def test_poll(pipe: tuple[int, int]) -> None:
     assert fd.poll([(read, fd.POLLIN)]) == [(read, fd.POLLIN)]
     writing.join()
     os.close(write)
-    assert fd.poll([(read, fd.POLLIN)], SOON) == [(read, fd.POLLIN | fd.POLLHUP)]
+    assert fd.poll([(read, fd.POLLIN)], timeout=SOON) == [(read, fd.POLLIN | fd.POLLHUP)]
 
 
 def test_new_names(tmp_path: Path) -> None:
@@ -397,7 +399,7 @@ NUMBERS: dict[str, Callable[[int], object]] = {
     "splice_all": lambda n: fd.splice_all(n, n),
     "sendfile_all": lambda n: fd.sendfile_all(n, n),
     "send_many": lambda n: fd.send_many(n, [(b"x", None)]),
-    "inbox": lambda n: fd.Inbox(1, 1).recv(n),
+    "inbox": lambda n: fd.Inbox(1, max_bytes=1).recv(n),
     "bind": lambda n: fd.bind(n, ("127.0.0.1", 0)),
     "listen": lambda n: fd.listen(n, 1),
     "accept": fd.accept,
@@ -433,7 +435,7 @@ def test_huge_lengths_are_errors(pipe: tuple[int, int]) -> None:
         with pytest.raises((MemoryError, OverflowError)):
             fd.read_full(pipe[0], huge)
     with pytest.raises((MemoryError, OSError)):
-        fd.Inbox(1000, 2**62)
+        fd.Inbox(1000, max_bytes=2**62)
     with pytest.raises(OSError):
         fd.pread_full(pipe[0], 1, 2**64 - 1)
 
@@ -451,13 +453,13 @@ def test_records_are_the_whole_cut_to_pieces(data: bytes, size: int) -> None:
 def test_many_calls_leave_nothing(pipe: tuple[int, int]) -> None:
     read, write = pipe
     server = listener()
-    inbox = fd.Inbox(4, 10)
+    inbox = fd.Inbox(4, max_bytes=10)
     here, there = fd.socketpair(fd.AF_UNIX, fd.SOCK_DGRAM)
 
     def once() -> None:
         fd.write_all(write, b"x" * 100)
         fd.read_full(read, 100)
-        fd.poll([(read, fd.POLLIN)], 0)
+        fd.poll([(read, fd.POLLIN)], timeout=0)
         fd.accept_many(server, 1)
         fd.send_many(here, [(b"x", None)])
         inbox.recv(there)

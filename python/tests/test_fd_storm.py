@@ -68,12 +68,12 @@ CALLS: dict[str, Callable[[dict[str, int]], object]] = {
     "setsockopt": lambda n: fd.setsockopt(n["near"], socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
     "sockatmark": lambda n: fd.sockatmark(n["internet"]),
     "accept_many": lambda n: fd.accept_many(n["idle"], 5),
-    "send_many": lambda n: fd.send_many(n["datagrams"], [(b"x", None)], 0),
+    "send_many": lambda n: fd.send_many(n["datagrams"], [(b"x", None)], timeout=0),
     "write_all": lambda n: fd.write_all(n["file"], b"x"),
     "pread_full": lambda n: fd.pread_full(n["file"], 10, 0),
     "slurp": lambda n: fd.slurp(n["file"]),
-    "poll": lambda n: fd.poll([(n["near"], fd.POLLIN)], 0),
-    "copy_all": lambda n: fd.copy_all(n["file"], n["file"], 0),
+    "poll": lambda n: fd.poll([(n["near"], fd.POLLIN)], timeout=0),
+    "copy_all": lambda n: fd.copy_all(n["file"], n["file"], count=0),
 }
 
 

@@ -20,7 +20,7 @@ def test_parent_and_child_write_as_two_writers() -> None:
 
     def child() -> None:
         assert writer.pending == 0
-        writer.send(b"the child's", SOON)
+        writer.send(b"the child's", timeout=SOON)
         writer.close()
 
     in_child(child)
@@ -35,7 +35,7 @@ def test_a_child_reads_on_only_where_the_parent_has_nothing_buffered() -> None:
     writer.send(b"for the child")
 
     def reads() -> None:
-        assert reader.recv(SOON) == b"for the child"
+        assert reader.recv(timeout=SOON) == b"for the child"
 
     in_child(reads)
     writer.send_many([b"one", b"two"])
@@ -43,7 +43,7 @@ def test_a_child_reads_on_only_where_the_parent_has_nothing_buffered() -> None:
 
     def refuses() -> None:
         with pytest.raises(pipework.Stale):
-            reader.recv(SOON)
+            reader.recv(timeout=SOON)
 
     in_child(refuses)
     assert reader.recv() == b"two"
@@ -51,14 +51,14 @@ def test_a_child_reads_on_only_where_the_parent_has_nothing_buffered() -> None:
 
 def test_a_handle_that_a_thread_was_using_is_stale_in_the_child() -> None:
     reader, writer = atomic.pair()
-    thread = threading.Thread(target=lambda: reader.recv(SOON))
+    thread = threading.Thread(target=lambda: reader.recv(timeout=SOON))
     thread.start()
     until_used(reader)
 
     def child() -> None:
         for _ in range(100):
             try:
-                reader.recv(0.01)
+                reader.recv(timeout=0.01)
             except pipework.Stale as stale:
                 assert "forked" in str(stale)
             except TimeoutError:
@@ -78,7 +78,7 @@ def test_a_killed_writer_leaves_a_report() -> None:
         writer.send(bytes(1_000_000))
         os._exit(0)
     writer.close()
-    assert reader.read_ahead(SOON) > 0
+    assert reader.read_ahead(timeout=SOON) > 0
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     items = list(reader)

@@ -45,6 +45,6 @@ def test_any_bytes_give_items_or_errors(wire: bytes, mixed: bool, strict: bool, 
 def test_what_is_sent_comes_out(messages: list[bytes], mixed: bool, zstd: int | None) -> None:
     reader, writer = atomic.pair(mixed=mixed, zstd=zstd)
     with reader, writer:
-        assert writer.send_many(messages, 20) == len(messages)
+        assert writer.send_many(messages, timeout=20) == len(messages)
         writer.close()
         assert [item.data for item in reader if isinstance(item, atomic.Message)] == messages

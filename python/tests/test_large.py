@@ -119,7 +119,7 @@ def test_what_a_task_sends_into_a_pipe_is_not_copied_at_every_attempt(kind: type
         async def send() -> None:
             with writer:
                 for _ in range(pieces):
-                    assert await writer.asend(data) == len(data)
+                    await writer.asend(data)
 
         began = time.monotonic()
         sending = asyncio.create_task(send())

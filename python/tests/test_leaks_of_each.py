@@ -30,7 +30,7 @@ def rounds(pytestconfig: pytest.Config) -> int:
 def pipe_ends() -> None:
     reader, writer = pipe(8192)
     with reader, writer:
-        writer.send_all(DATA)
+        writer.send(DATA)
         reader.recv()
 
 
@@ -141,13 +141,13 @@ class Calls:
             request.send_part(b"one")
             next(stream)
             del stream
-            assert not request.flush(SOON)
+            assert not request.flush(timeout=SOON)
 
     def as_they_come(self) -> None:
         self.client.send_many([b"a", b"b"])
         for request in self.server.recv_many(2):
             request.reply(request.data)
-        for _, outcome in self.client.as_completed(SOON):
+        for _, outcome in self.client.as_completed(timeout=SOON):
             outcome.result()
 
 
@@ -175,9 +175,9 @@ def test_handlers_in_threads(segment: Segment, rounds: int) -> None:
     thread.start()
 
     def call() -> None:
-        assert client.call(DATA[:200], SOON) == DATA[:200]
+        assert client.call(DATA[:200], timeout=SOON) == DATA[:200]
         with pytest.raises(pipework.RemoteError):
-            client.call(b"", SOON)
+            client.call(b"", timeout=SOON)
 
     log.addFilter(nothing)
     leaves_nothing(call, rounds)

@@ -91,7 +91,7 @@ def test_a_handler_goes_to_a_process_that_is_spawned() -> None:
     kept = Kept()
     spawn = multiprocessing.get_context("spawn")
     with Listener(kept) as listener:
-        handler = listener.handler(logging.WARNING)
+        handler = listener.handler(level=logging.WARNING)
         child = spawn.Process(target=log_one, args=(handler,))
         child.start()
         child.join()
@@ -136,7 +136,7 @@ def test_what_was_logged_before_a_kill_arrives() -> None:
 def test_levels_and_filters_hold() -> None:
     low, high = Kept(), Kept(logging.ERROR)
     listener = Listener(low, high, respect_handler_level=True)
-    with listener, logger_to(listener.handler(logging.INFO)) as logger:
+    with listener, logger_to(listener.handler(level=logging.INFO)) as logger:
         logger.handlers[0].addFilter(lambda record: "secret" not in record.getMessage())
         for level in (logging.DEBUG, logging.INFO, logging.ERROR):
             logger.log(level, "%d", level)

@@ -58,11 +58,11 @@ def test_calls(segment: Segment, run: Run) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(serve)
             for _ in range(200):  # more than what goes by without a turn for the others
-                assert await client.acall(b"hello", SOON) == b"HELLO"
+                assert await client.acall(b"hello", timeout=SOON) == b"HELLO"
             ticket = client.send(b"later")
-            assert await client.arecv(ticket, SOON) == b"LATER"
+            assert await client.arecv(ticket, timeout=SOON) == b"LATER"
             large = bytes(100_000)
-            assert await client.acall(large, SOON) == large
+            assert await client.acall(large, timeout=SOON) == large
             tickets = {client.send(b"%d" % number) for number in range(3)}
             assert {ticket async for ticket, _ in client.as_completed()} == tickets
             server.stop()
@@ -101,15 +101,15 @@ def test_handlers(segment: Segment, run: Run) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(functools.partial(server.aserve, limit=2))
             tickets = [client.send(data) for data in (b"a", b"b", b"c", b"d")]
-            assert [await client.arecv(ticket, SOON) for ticket in tickets] == [b"A", b"B", b"C", b"D"]
+            assert [await client.arecv(ticket, timeout=SOON) for ticket in tickets] == [b"A", b"B", b"C", b"D"]
             assert most == 2
-            assert [part async for part in client.astream(b"3", SOON)] == [b"0", b"1", b"2"]
-            parts = client.astream(b"4", SOON)
+            assert [part async for part in client.astream(b"3", timeout=SOON)] == [b"0", b"1", b"2"]
+            parts = client.astream(b"4", timeout=SOON)
             assert [await parts.__anext__() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
             with pytest.raises(pipework.RemoteError, match="^ValueError: not four$"):
                 await parts.__anext__()
             closed = anyio.Event()
-            parts = client.astream(b"1000000", SOON)
+            parts = client.astream(b"1000000", timeout=SOON)
             assert await parts.__anext__() == b"0"
             await parts.aclose()
             await closed.wait()
@@ -118,7 +118,7 @@ def test_handlers(segment: Segment, run: Run) -> None:
             while segment.audit().taken == 0:
                 await anyio.sleep(0.001)
             server.stop()
-        assert await client.arecv(last, SOON) == b"LAST"
+        assert await client.arecv(last, timeout=SOON) == b"LAST"
 
     logging.getLogger("pipework").addFilter(nothing)
     run(scenario)
@@ -144,7 +144,7 @@ def test_handlers_that_are_cancelled(segment: Segment, run: Run) -> None:
                 await anyio.sleep(0.001)
             group.cancel_scope.cancel()
         with pytest.raises(pipework.RemoteError):
-            client.recv(ticket, SOON)
+            client.recv(ticket, timeout=SOON)
 
     run(scenario)
 
@@ -191,14 +191,14 @@ def test_streams(segment: Segment, run: Run) -> None:
         client, server = ends(segment)
 
         async def serve() -> None:
-            with await server.arecv(SOON) as request:
+            with await server.arecv(timeout=SOON) as request:
                 for number in range(200):
-                    assert await request.asend_part(b"%d" % number, SOON)
+                    assert await request.asend_part(b"%d" % number, timeout=SOON)
                 await request.areply(b"")
 
         async with anyio.create_task_group() as group:
             group.start_soon(serve)
-            assert [part async for part in client.astream(b"", SOON)] == [b"%d" % number for number in range(200)]
+            assert [part async for part in client.astream(b"", timeout=SOON)] == [b"%d" % number for number in range(200)]
 
     run(scenario)
 
@@ -208,15 +208,15 @@ def test_batches(run: Run) -> None:
         with Segment.anonymous() as segment, Client(segment) as client, Server(segment) as server:
             tickets = client.send_many([b"1", b"2", b"3"])
             began = time.monotonic()
-            taken = await server.arecv_many(5, SOON, linger=0.05)
+            taken = await server.arecv_many(5, timeout=SOON, linger=0.05)
             assert [request.data for request in taken] == [b"1", b"2", b"3"] and time.monotonic() - began > 0.04
             for request in taken:
                 request.reply(b"-" + request.data)
-            assert [await client.arecv(ticket, SOON) for ticket in tickets] == [b"-1", b"-2", b"-3"]
+            assert [await client.arecv(ticket, timeout=SOON) for ticket in tickets] == [b"-1", b"-2", b"-3"]
             with pytest.raises(pipework.TimedOut):
-                await server.arecv_many(5, 0.01, linger=0.05)
+                await server.arecv_many(5, timeout=0.01, linger=0.05)
             with pytest.raises(pipework.TimedOut):
-                await client.acall(b"1", 0.01)
+                await client.acall(b"1", timeout=0.01)
 
     run(scenario)
 
@@ -230,18 +230,18 @@ def test_messages_and_bytes(run: Run) -> None:
 
             async def send() -> None:
                 for data in sent:
-                    await writer.asend(data, SOON)
-                await writer.aflush(SOON)
+                    await writer.asend(data, timeout=SOON)
+                await writer.aflush(timeout=SOON)
                 writer.close()
-                await into.asend(b"all of it, in pieces", SOON)
+                await into.asend(b"all of it, in pieces", timeout=SOON)
                 into.close()
 
             async with anyio.create_task_group() as group:
                 group.start_soon(send)
-                assert await reader.arecv(SOON) == sent[0]
+                assert await reader.arecv(timeout=SOON) == sent[0]
                 assert [item.data async for item in reader if isinstance(item, atomic.Message)] == sent[1:]
                 taken = b""
-                while piece := await out.arecv(7, SOON):
+                while piece := await out.arecv(7, timeout=SOON):
                     taken += piece
                 assert taken == b"all of it, in pieces"
 
@@ -258,14 +258,14 @@ def test_a_time_out_ends_each_of_them(run: Run) -> None:
         request = server.recv()
         request.send_part(b"")
         calls: dict[str, Callable[[float], Awaitable[object]]] = {
-            "reqrep call": lambda seconds: client.acall(b"", seconds),
-            "reqrep recv": lambda seconds: client.arecv(client.send(b""), seconds),
-            "reqrep stream": lambda seconds: anext(client.astream(b"", seconds)),
-            "reqrep part": lambda seconds: request.asend_part(b"", seconds),
-            "atomic flush": writer.aflush,
-            "atomic send": lambda seconds: writer.asend(b"", seconds),
-            "pipe recv": lambda seconds: out.arecv(1, seconds),
-            "pipe send": lambda seconds: into.asend(bytes(11), seconds),
+            "reqrep call": lambda seconds: client.acall(b"", timeout=seconds),
+            "reqrep recv": lambda seconds: client.arecv(client.send(b""), timeout=seconds),
+            "reqrep stream": lambda seconds: anext(client.astream(b"", timeout=seconds)),
+            "reqrep part": lambda seconds: request.asend_part(b"", timeout=seconds),
+            "atomic flush": lambda seconds: writer.aflush(timeout=seconds),
+            "atomic send": lambda seconds: writer.asend(b"", timeout=seconds),
+            "pipe recv": lambda seconds: out.arecv(1, timeout=seconds),
+            "pipe send": lambda seconds: into.asend(bytes(11), timeout=seconds),
         }
         with client, server, reader, writer, out, into, contextlib.ExitStack() as stack:
             stack.callback(writer.discard)
@@ -285,7 +285,7 @@ def test_a_time_out_ends_each_of_them(run: Run) -> None:
                     server.clear()
             server.clear()
             with pytest.raises(pipework.TimedOut):
-                await server.arecv(0.01)
+                await server.arecv(timeout=0.01)
             request.fail()
 
     run(scenario)
@@ -296,7 +296,7 @@ def test_what_came_in_time_is_not_late(segment: Segment, run: Run) -> None:
         client, server = ends(segment)
         thread = threading.Thread(target=lambda: [request.reply(b"in time") for request in server])
         thread.start()
-        assert {await client.acall(b"", 5.0) for _ in range(100)} == {b"in time"}
+        assert {await client.acall(b"", timeout=5.0) for _ in range(100)} == {b"in time"}
         server.stop()
         thread.join()
 
@@ -319,7 +319,7 @@ def test_a_cancelled_task_has_taken_nothing(segment: Segment, run: Run) -> None:
             scope.cancel()
             client.send(b"hello")
             request = await server.arecv()  # asyncio cancels where something is waited for
-        with request or await server.arecv(SOON) as request:
+        with request or await server.arecv(timeout=SOON) as request:
             assert request.data == b"hello"
 
     run(scenario)
@@ -345,7 +345,7 @@ def test_tasks_of_one_loop_and_of_several(run: Run) -> None:
         async def scenario() -> None:
             async def some() -> None:
                 for number in range(20):
-                    assert await client.acall(b"%d" % number, SOON) == b"%d" % number
+                    assert await client.acall(b"%d" % number, timeout=SOON) == b"%d" % number
 
             async with anyio.create_task_group() as group:
                 for _ in range(10):
@@ -377,7 +377,7 @@ def test_a_client_waits_for_a_server(tmp_path: Path) -> None:
     servers: list[Any] = []
     thread = after(0.2, lambda: servers.append(Server(path)))
     began = time.monotonic()
-    with Client(path, timeout=SOON) as client:
+    with Client(path, connect_timeout=SOON) as client:
         assert 0.15 < time.monotonic() - began < SOON / 2
         thread.join()
         ticket = client.send(b"hello")
@@ -386,21 +386,21 @@ def test_a_client_waits_for_a_server(tmp_path: Path) -> None:
     servers[0].close()
 
 
-def test_a_client_waits_in_vain(tmp_path: Path) -> None:
+def test_a_client_raises_timed_out_where_no_server_comes(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     for make in (lambda: None, lambda: Segment.create(path).close()):
         make()  # type: ignore[no-untyped-call]
         for seconds in (0, 0.1):
             with pytest.raises(pipework.TimedOut, match="there is no server yet") as raised:
-                Client(path, timeout=seconds)
+                Client(path, connect_timeout=seconds)
             assert raised.value.filename == str(path)
     with Segment(path) as segment, pytest.raises(pipework.TimedOut):
-        Client(segment, timeout=0.01)
+        Client(segment, connect_timeout=0.01)
     with pytest.raises(FileNotFoundError):
         Client(tmp_path / "none")
     (tmp_path / "text").write_text("no segment")
     with pytest.raises(pipework.Incompatible):
-        Client(tmp_path / "text", timeout=SOON)
+        Client(tmp_path / "text", connect_timeout=SOON)
 
 
 def test_a_client_finds_the_segment_that_is_made_next(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_client_finds_the_segment_that_is_made_next(tmp_path: Path) -> None:
 
     servers: list[Server] = []
     thread = after(0.1, restart)
-    with Client(path, timeout=SOON) as client:
+    with Client(path, connect_timeout=SOON) as client:
         assert client.segment.geometry.slots == 3
     thread.join()
     servers[0].close()

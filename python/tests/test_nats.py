@@ -51,8 +51,8 @@ def test_arguments_and_environment_reach_the_program() -> None:
 def test_it_is_stopped_or_ends_by_itself() -> None:
     bridge = Bridge("expose")
     said()
-    assert bridge.stop(SOON) == 7
-    assert Bridge("done").wait(SOON) == 0
+    assert bridge.stop(timeout=SOON) == 7
+    assert Bridge("done").wait(timeout=SOON) == 0
 
 
 def test_one_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_one_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> No
     with Bridge("stubborn") as bridge:
         said()
         with pytest.raises(subprocess.TimeoutExpired):
-            bridge.stop(0.1)
+            bridge.stop(timeout=0.1)
         assert bridge.running
     assert bridge.wait() == -9
 

@@ -3,15 +3,16 @@ know."""
 
 from __future__ import annotations
 
+import enum
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pipework
 import pytest
-from pipework import atomic, fd, reqrep
+from pipework import atomic, fd, logging, nats, pipe, reqrep
 from pipework.reqrep import Client, Segment, Server
 
 SEGMENT: dict[str, tuple[list[Any], str]] = {
@@ -131,10 +132,13 @@ MAKERS: list[tuple[Any, list[Any]]] = [
 @pytest.mark.parametrize(("options", "make"), [(options, make) for options, makers in MAKERS for make in makers])
 def test_a_signature_shows_every_option(options: Any, make: Callable[..., object]) -> None:
     by_name = [each for each in inspect.signature(make).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    assert {each.name for each in by_name} - {"closefd"} == options.__annotations__.keys()
+    of_one = {"closefd", "connect_timeout"}
+    if make is Server:
+        of_one |= {"timeout", "max_message", "part_timeout"}
+    assert {each.name for each in by_name} - of_one == options.__annotations__.keys()
     described = dict(re.findall(r"^([a-z]\w*): (.+?)(?=^[a-z]\w*: |\Z)", inspect.getdoc(options) or "", re.M | re.S))
     for each in by_name:
-        if each.name != "closefd" and each.default is not None:
+        if each.name not in of_one and each.default is not None:
             default = described[each.name].rpartition("Default")[2].strip().removesuffix(".")
             assert value_of(default) == each.default, each.name
 
@@ -161,3 +165,59 @@ def test_every_field_of_a_tuple_is_described() -> None:
                 assert text and not text.startswith("Alias for field"), f"{each.__name__}.{name} is not described"
                 found += 1
     assert found > 40
+
+
+def positional(function: Callable[..., object]) -> list[inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each for each in inspect.signature(function).parameters.values() if each.kind in kinds and each.name != "self"]
+
+
+def public() -> Iterator[tuple[str, Callable[..., object]]]:
+    """The functions, the classes and the methods of the package's modules, each with its name."""
+    for module in (pipework, atomic, reqrep, pipe, fd, logging, nats):
+        for name in module.__all__:
+            each: Any = getattr(module, name)
+            if not getattr(each, "__module__", "").startswith("pipework") or each is reqrep.Ticket:
+                continue
+            if not inspect.isclass(each):
+                yield f"{module.__name__}.{name}", each
+            elif not issubclass(each, (BaseException, dict, enum.Enum, tuple)):
+                yield f"{module.__name__}.{name}", each
+                for base in each.__mro__:
+                    methods = vars(base) if base.__module__.startswith("pipework") else ()
+                    for method in methods:
+                        if not method.startswith("_") and callable(getattr(each, method)):
+                            yield f"{module.__name__}.{name}.{method}", getattr(each, method)
+
+
+AS_IN_SOCKET = {f"pipework.fd.{name}" for name in ("getsockopt", "recv", "recvfrom", "send", "socket", "socketpair")}
+
+
+def test_options_are_keywords_in_every_function() -> None:
+    found = 0
+    for name, function in public():
+        taken = positional(function)
+        if name not in AS_IN_SOCKET:
+            assert all(each.default is each.empty for each in taken[1:]), f"{name} takes an option by its position"
+        assert not taken or taken[0].name not in ("timeout", "flags"), name
+        found += 1
+    assert found > 150
+
+
+def test_constructors_take_one_positional_argument() -> None:
+    makers = [make for _, makers in MAKERS for make in makers]
+    for make in (*makers, Client, atomic.Zstd, pipe.pipe, fd.Inbox, logging.Handler, pipework.Executor):
+        assert len(positional(make)) <= 1, make
+
+
+def test_positional_arguments_of_a_method_and_its_a_and_try_twins_are_the_same() -> None:
+    found = 0
+    by_name = dict(public())
+    for name, function in by_name.items():
+        owner, _, method = name.rpartition(".")
+        for twin in (by_name.get(f"{owner}.a{method}"), by_name.get(f"{owner}.try_{method}")):
+            if twin is not None:
+                here, there = positional(function), positional(twin)
+                assert [(each.name, each.default) for each in here] == [(each.name, each.default) for each in there], name
+                found += 1
+    assert found > 20

@@ -131,13 +131,13 @@ def test_a_thread_that_dies_leaves_no_whole_stream(produce: Callable[[pipe.Write
     gc.collect()
     with reader:
         expected = pipework.Failed if "dropped" in produce.__name__ or "given_up" in produce.__name__ else Broken
-        assert isinstance(failure(lambda: reader.recv(1000, SOON)), expected)
+        assert isinstance(failure(lambda: reader.recv(1000, timeout=SOON)), expected)
 
 
 @pytest.mark.parametrize("produce", [each for each in PRODUCERS if each is not generator_given_up], ids=lambda each: each.__name__)
 def test_what_is_produced_raises_what_its_producer_raises(produce: Callable[[pipe.Writer], None]) -> None:
     with pipe.produce(produce) as reader:
-        assert isinstance(failure(lambda: reader.recv(1000, SOON)), Broken)
+        assert isinstance(failure(lambda: reader.recv(1000, timeout=SOON)), Broken)
         assert isinstance(failure(lambda: reader.read(1)), Broken)
 
 
@@ -154,7 +154,7 @@ def test_what_is_produced_whole_ends() -> None:
     with pipe.produce(write, capacity=3) as reader:
         assert reader.readall() == b"wholewhole!"
     with pipe.produce(lambda writer: None) as reader:
-        assert reader.recv(1, SOON) == b""
+        assert reader.recv(1, timeout=SOON) == b""
 
 
 def test_a_producer_hears_that_its_reader_has_gone() -> None:
@@ -178,7 +178,7 @@ def test_a_producer_hears_that_its_reader_has_gone() -> None:
     assert done.wait(SOON)
     done.clear()
     with pytest.raises(Broken), pipe.produce(write) as reader:
-        reader.recv(10, SOON)
+        reader.recv(10, timeout=SOON)
         raise Broken
     assert done.wait(SOON)
     assert [type(error) for error in heard] == [pipework.Closed, pipework.Closed, Broken]

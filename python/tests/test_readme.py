@@ -36,7 +36,7 @@ def test_a_server_under_systemd_answers_what_it_has(tmp_path: Path) -> None:
     [program] = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/recipes/systemd.md").read_text(), re.DOTALL | re.MULTILINE)
     environment = {**os.environ, "RUNTIME_DIRECTORY": str(tmp_path)}
     server = subprocess.Popen([sys.executable, "-W", "error", "-c", program], env=environment)
-    with Client(tmp_path / "calls", timeout=SOON) as client:
+    with Client(tmp_path / "calls", connect_timeout=SOON) as client:
         assert client.call(b"how many words", timeout=SOON) == b"3"
     assert (tmp_path / "calls").stat().st_mode & 0o777 == 0o660
     server.send_signal(signal.SIGTERM)

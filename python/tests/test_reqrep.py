@@ -8,7 +8,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pipework
@@ -21,7 +21,7 @@ from support import SOON, after
 
 def served(server: Server, answer: Callable[[Request], object], count: int = 1) -> threading.Thread:
     """A thread that takes so many requests."""
-    thread = threading.Thread(target=lambda: [answer(server.recv(SOON)) for _ in range(count)])
+    thread = threading.Thread(target=lambda: [answer(server.recv(timeout=SOON)) for _ in range(count)])
     thread.start()
     return thread
 
@@ -43,9 +43,9 @@ def test_a_call_brings_the_reply() -> None:
 def test_flags_travel_both_ways() -> None:
     client, server = ends(Segment.anonymous())
     thread = served(server, lambda request: request.reply(b"answer", flags=request.flags ^ 0xFFFF_FFFF), 2)
-    assert client.call_message(b"", SOON, flags=0x8000_0001) == Message(b"answer", 0x7FFF_FFFE)
+    assert client.call_message(b"", timeout=SOON, flags=0x8000_0001) == Message(b"answer", 0x7FFF_FFFE)
     ticket = client.send(b"", flags=5)
-    assert client.recv_message(ticket, SOON).flags == 0xFFFF_FFFA
+    assert client.recv_message(ticket, timeout=SOON).flags == 0xFFFF_FFFA
     thread.join()
     plain = client.try_send(b"x")
     assert plain is not None and client.try_recv_message(plain) is None
@@ -63,9 +63,9 @@ def test_what_is_longer_than_a_slot_arrives_whole() -> None:
     client, server = ends(segment)
     data = bytes(range(256)) * 40
     thread = served(server, lambda request: request.reply(request.data[::-1]), 3)
-    assert client.call(data, SOON) == data[::-1]
-    assert client.recv(client.send(data, SOON), SOON) == data[::-1]
-    assert client.call(b"short", SOON) == b"trohs"
+    assert client.call(data, timeout=SOON) == data[::-1]
+    assert client.recv(client.send(data, timeout=SOON), timeout=SOON) == data[::-1]
+    assert client.call(b"short", timeout=SOON) == b"trohs"
     thread.join()
     with pytest.raises(ValueError, match="reqrep send: larger than the limit") as raised:
         client.try_send(bytes(101))
@@ -120,8 +120,8 @@ def test_a_loop_fails_what_its_body_has_failed_at() -> None:
     thread.start()
     for _ in range(3):
         with pytest.raises(pipework.Failed):
-            client.call(b"0", SOON)
-        assert client.call(b"5", SOON) == b"20"
+            client.call(b"0", timeout=SOON)
+        assert client.call(b"5", timeout=SOON) == b"20"
     server.close()
     thread.join()
     client, server = ends(Segment.anonymous())
@@ -131,7 +131,7 @@ def test_a_loop_fails_what_its_body_has_failed_at() -> None:
             break
         other = client.send(b"2")
     with pytest.raises(pipework.Failed):
-        client.recv(ticket, SOON)
+        client.recv(ticket, timeout=SOON)
     assert _request.data == b"2" and _request.reply(b"3")  # a loop that is left has not come back
     assert client.recv(other) == b"3"
 
@@ -153,10 +153,10 @@ def test_what_is_detached_outlives_its_turn() -> None:
     for request in forgotten:
         with pytest.raises(pipework.Invalid, match="detach"):
             request.reply(b"")
-    assert [client.recv(ticket, SOON) for ticket in tickets[:2]] == [b"0", b"1"]
+    assert [client.recv(ticket, timeout=SOON) for ticket in tickets[:2]] == [b"0", b"1"]
     for ticket in tickets[2:]:
         with pytest.raises(pipework.Failed):
-            client.recv(ticket, SOON)
+            client.recv(ticket, timeout=SOON)
 
 
 def test_tickets_in_any_order() -> None:
@@ -224,19 +224,88 @@ def test_timeouts() -> None:
     assert (client.pending, server.try_recv(), all_free(segment)) == (0, None, True), "such a call is cancelled"
     ticket = client.send(b"y")
     with pytest.raises(TimeoutError):
-        client.recv(ticket, 0.01)
-    server.recv(SOON).reply(b"z")
-    assert client.recv(ticket, 0) == b"z", "the ticket stays good"
+        client.recv(ticket, timeout=0.01)
+    server.recv(timeout=SOON).reply(b"z")
+    assert client.recv(ticket, timeout=0) == b"z", "the ticket stays good"
     with pytest.raises(TimeoutError):
-        server.recv(0)
+        server.recv(timeout=0)
     for wrong in (-1, float("nan")):
         for wait in (client.call, client.send):
             with pytest.raises(ValueError, match="timeout"):
-                wait(b"", wrong)
+                wait(b"", timeout=wrong)
         with pytest.raises(ValueError, match="timeout"):
-            server.recv(wrong)
+            server.recv(timeout=wrong)
     with pytest.raises(TypeError):
-        server.recv("soon")  # type: ignore[arg-type]
+        server.recv(timeout="soon")  # type: ignore[arg-type]
+
+
+def test_a_call_without_a_timeout_waits_for_as_long_as_its_client_says() -> None:
+    segment = Segment.anonymous(slots=3)
+    client, server = Client(segment, timeout=0), Server(segment)
+    assert (client.timeout, Client(segment).timeout) == (0.0, None)
+    ticket, buffer = client.send(b""), bytearray(10)
+    calls: list[Callable[[], object]] = [
+        lambda: client.call(b""),
+        lambda: client.call_message(b""),
+        lambda: client.call_into(b"", buffer),
+        lambda: client.recv(ticket),
+        lambda: client.recv(ticket, timeout=...),
+        lambda: client.recv_message(ticket),
+        lambda: client.recv_into(ticket, buffer),
+        lambda: next(client.stream(b"")),
+        lambda: next(client.stream_messages(b"")),
+        lambda: next(client.as_completed()),
+        lambda: asyncio.run(in_a_task(client.acall(b""))),
+        lambda: asyncio.run(in_a_task(client.acall_message(b""))),
+        lambda: asyncio.run(in_a_task(client.arecv(ticket))),
+        lambda: asyncio.run(in_a_task(client.arecv_message(ticket))),
+        lambda: asyncio.run(in_a_task(anext(client.astream(b"")))),
+        lambda: asyncio.run(in_a_task(anext(client.astream_messages(b"")))),
+    ]
+    for call in calls:
+        with pytest.raises(pipework.TimedOut):
+            call()
+    while client.try_send(b"") is not None:
+        pass
+    for send in (client.send, lambda data: client.send_many([data])):
+        with pytest.raises(pipework.TimedOut):
+            send(b"")
+    server.clear()
+    for timeout in (SOON, None):
+        thread = after(0.05, lambda: served(server, lambda request: request.reply(request.data)).join())
+        assert client.call(b"in time", timeout=timeout) == b"in time"
+        thread.join()
+
+
+async def in_a_task(wait: Awaitable[object]) -> object:
+    return await wait
+
+
+def test_a_server_waits_for_as_long_as_it_says_except_in_loops() -> None:
+    segment = Segment.anonymous()
+    client, server = Client(segment), Server(segment, timeout=0)
+    assert (server.timeout, Server(segment).timeout) == (0.0, None)
+    receives: list[Callable[[], object]] = [
+        server.recv,
+        server.claim,
+        lambda: server.recv_many(2),
+        lambda: asyncio.run(in_a_task(server.arecv())),
+        lambda: asyncio.run(in_a_task(server.arecv_many(2))),
+        lambda: asyncio.run(in_a_task(server.arecv_many(2, linger=0.01))),
+    ]
+    for receive in receives:
+        with pytest.raises(pipework.TimedOut):
+            receive()
+    takes: list[Callable[[], Request]] = [lambda: server.recv(timeout=None), lambda: next(iter(server))]
+    for take in takes:
+        thread = after(0.05, lambda: client.send(b"late"))
+        assert take().data == b"late"
+        thread.join()
+    thread = after(0, lambda: server.serve_batches(lambda batch: batch))
+    time.sleep(0.01)
+    assert client.call(b"batched", timeout=SOON) == b"batched"
+    server.stop()
+    thread.join()
 
 
 def test_no_server() -> None:
@@ -250,7 +319,7 @@ def test_no_server() -> None:
     ticket = client.send(b"x")
     server.close()
     with pytest.raises(pipework.NoServer):
-        client.recv(ticket, SOON)
+        client.recv(ticket, timeout=SOON)
     assert all_free(segment)
 
 
@@ -260,15 +329,15 @@ def test_calls_in_flight_have_a_limit() -> None:
     first, second = client.send(b"a"), client.send(b"b")
     assert client.try_send(b"c") is None
     with pytest.raises(pipework.TimedOut):
-        client.send(b"c", 0.01)
+        client.send(b"c", timeout=0.01)
     with pytest.raises(pipework.TimedOut):
-        client.call(b"c", 0.01)
-    assert other.cancel(other.send(b"the others have their slots", SOON))
+        client.call(b"c", timeout=0.01)
+    assert other.cancel(other.send(b"the others have their slots", timeout=SOON))
     assert client.cancel(second)
-    assert client.cancel(client.send(b"d", SOON))
-    server.recv(SOON).reply(b"A")
-    assert client.recv(first, SOON) == b"A"
-    tickets = [client.send(b"e", SOON), client.send(b"f", SOON)]
+    assert client.cancel(client.send(b"d", timeout=SOON))
+    server.recv(timeout=SOON).reply(b"A")
+    assert client.recv(first, timeout=SOON) == b"A"
+    tickets = [client.send(b"e", timeout=SOON), client.send(b"f", timeout=SOON)]
     assert client.try_send(b"g") is None and all(client.cancel(ticket) for ticket in tickets)
 
 
@@ -293,7 +362,7 @@ def test_iterating_ends_when_the_server_is_closed() -> None:
 
     threads = [after(0, serve) for _ in range(3)]
     for i in range(100):
-        client.call(bytes([i]), SOON)
+        client.call(bytes([i]), timeout=SOON)
     server.close()
     server.close()
     for thread in threads:
@@ -333,7 +402,7 @@ def test_threads_share_a_client() -> None:
     def call(name: int) -> None:
         for turn in range(200):
             data = b"%d-%d" % (name, turn)
-            if client.call(data, SOON) != data:
+            if client.call(data, timeout=SOON) != data:
                 wrong.append(data)
 
     calling = [threading.Thread(target=call, args=(name,)) for name in range(8)]
@@ -374,7 +443,7 @@ def test_a_segment_by_path(tmp_path: Path) -> None:
     both.close()
     again.sync()
     assert again.unlink() and not again.unlink() and not path.exists()
-    assert server.recv(0).reply(b"y"), "who is attached stays so"
+    assert server.recv(timeout=0).reply(b"y"), "who is attached stays so"
     assert Server(path).segment.geometry.slots == 256
 
 
@@ -490,10 +559,10 @@ def test_a_path_may_be_text_bytes_or_what_has_one(tmp_path: Path) -> None:
 def test_second_arguments_mean_the_same_in_functions_that_look_alike() -> None:
     client, server = ends(Segment.anonymous(slots=2))
     tickets = [client.send(b"x") for _ in range(2)]
-    server.recv().reply(b"", 5)
+    server.recv().reply(b"", flags=5)
 
     async def areply() -> None:
-        await server.recv().areply(b"", 5)
+        await server.recv().areply(b"", flags=5)
 
     asyncio.run(areply())
     assert [client.recv_message(ticket).flags for ticket in tickets] == [5, 5]

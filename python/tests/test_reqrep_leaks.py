@@ -39,7 +39,7 @@ def operations() -> dict[str, Callable[[], object]]:
 
     def timed_out() -> None:
         with pytest.raises(TimeoutError):
-            client.call(data, 0)
+            client.call(data, timeout=0)
         server.try_recv()
 
     return {

@@ -51,7 +51,7 @@ def test_a_killed_server_is_reported() -> None:
 
     with forked(lambda: take_and_die(segment)):
         with pytest.raises(pipework.PeerDied) as raised:
-            client.call(b"x", SOON)
+            client.call(b"x", timeout=SOON)
         assert isinstance(raised.value, ConnectionResetError) and all_free(segment)
 
     def take_and_wait() -> None:
@@ -75,12 +75,12 @@ def test_another_server_gets_the_request_if_that_was_asked_for() -> None:
     with forked(lambda: take_and_die(segment)):
         ticket = client.send(b"x")
         with pytest.raises(TimeoutError):
-            client.recv(ticket, 1.0)
+            client.recv(ticket, timeout=1.0)
         server = Server(segment)
-        request = server.recv(SOON)
+        request = server.recv(timeout=SOON)
         assert (request.data, request.redeliveries) == (b"x", 1)
         request.reply(b"y")
-        assert client.recv(ticket, SOON) == b"y" and segment.stats().redelivered == 1
+        assert client.recv(ticket, timeout=SOON) == b"y" and segment.stats().redelivered == 1
 
 
 def test_what_the_dead_held_is_taken_back() -> None:
@@ -117,7 +117,7 @@ def test_callers_among_workers_that_are_killed() -> None:
             for turn in range(300):
                 data = turn.to_bytes(4, "little")
                 try:
-                    assert client.call(data, SOON) == data
+                    assert client.call(data, timeout=SOON) == data
                 except pipework.PeerDied:
                     died += 1
             killer.join()
@@ -139,8 +139,8 @@ def test_inherited_ends_work_in_the_child() -> None:
             with pytest.raises(pipework.Stale):
                 refused()
         other = client.send(b"the child's")
-        server.recv(SOON).reply(b"for the child")
-        assert client.recv(other, SOON) == b"for the child"
+        server.recv(timeout=SOON).reply(b"for the child")
+        assert client.recv(other, timeout=SOON) == b"for the child"
         assert len(segment.members()) == 4
         client.close()
         server.close()
@@ -160,16 +160,16 @@ def test_many_forked_workers() -> None:
             request.reply(request.data + b" by %d" % os.getpid())
 
     with forked(work) as one, forked(work) as other:
-        by = {int(client.call(b"x", SOON).split()[-1]) for _ in range(50)}
+        by = {int(client.call(b"x", timeout=SOON).split()[-1]) for _ in range(50)}
         assert by <= {one, other}
 
 
 def spawned(client: Client, path: Client, segment: Segment) -> None:
     """What a process does that has got nothing but this."""
-    assert client.call(b"by descriptor", SOON) == b"BY DESCRIPTOR"
-    assert path.call(b"by path", SOON) == b"BY PATH"
+    assert client.call(b"by descriptor", timeout=SOON) == b"BY DESCRIPTOR"
+    assert path.call(b"by path", timeout=SOON) == b"BY PATH"
     ticket = client.send(b"redelivered")
-    assert client.recv(ticket, SOON) == b"REDELIVERED"
+    assert client.recv(ticket, timeout=SOON) == b"REDELIVERED"
     assert segment.geometry.slots == 4
 
 
@@ -210,7 +210,7 @@ class Named(Client):
 
 class NamedServer(Server):
     def __new__(cls, segment: Segment, *, name: str) -> NamedServer:
-        made = super().__new__(cls, segment, 1234)
+        made = super().__new__(cls, segment, max_message=1234)
         made.name = name
         return made
 
@@ -233,10 +233,10 @@ def test_what_pickle_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir("/")
     copy = pickle.loads(pickle.dumps(server))
     assert isinstance(copy, Server) and copy.segment.path == tmp_path / "segment"
-    client = pickle.loads(pickle.dumps(Client(server.segment, 1, True, 1)))
+    client = pickle.loads(pickle.dumps(Client(server.segment, redeliveries=1, needs_server=True, max_in_flight=1)))
     client.send(b"x")
     assert client.try_send(b"beyond its max_in_flight") is None
-    request = server.recv(0)
+    request = server.recv(timeout=0)
     with pytest.raises(TypeError):
         pickle.dumps(request)
     (tmp_path / "segment").unlink()
@@ -247,9 +247,9 @@ def test_what_pickle_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_process_that_was_told_the_path_only(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     server = Server(path)
-    program = "import sys; from pipework.reqrep import Client; print(Client(sys.argv[1]).call(b'x', 20).decode())"
+    program = "import sys; from pipework.reqrep import Client; print(Client(sys.argv[1]).call(b'x', timeout=20).decode())"
     with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE) as child:
-        server.recv(SOON).reply(b"heard")
+        server.recv(timeout=SOON).reply(b"heard")
         assert child.communicate(timeout=SOON)[0] == b"heard\n" and child.returncode == 0
 
 
@@ -289,14 +289,14 @@ def test_what_a_handler_raises_ends_the_wait(name: str, restart: bool) -> None:
 def test_a_handler_that_returns_does_not_end_the_wait() -> None:
     client, server = ends(Segment.anonymous())
     ran: list[bool] = []
-    answerer = after(0.3, lambda: server.recv(SOON).reply(b"after the signal"))
+    answerer = after(0.3, lambda: server.recv(timeout=SOON).reply(b"after the signal"))
     with signal_after(0.05, handler=lambda: ran.append(True)):
-        assert client.call(b"x", SOON) == b"after the signal"
+        assert client.call(b"x", timeout=SOON) == b"after the signal"
     answerer.join()
     assert ran == [True] and client.segment.stats().requests == 1, "it was sent once"
     began = time.monotonic()
     with pytest.raises(TimeoutError), signal_after(0.1, handler=lambda: None):
-        server.recv(0.3)
+        server.recv(timeout=0.3)
     assert 0.3 <= time.monotonic() - began < SOON
 
 
@@ -309,7 +309,7 @@ def test_a_call_that_a_handler_ends_is_cancelled() -> None:
     ticket = client.send(b"y")
     with pytest.raises(Alarm), signal_after(0.05):
         client.recv(ticket)
-    assert server.recv(0).reply(b"z") and client.recv(ticket) == b"z", "a ticket stays good"
+    assert server.recv(timeout=0).reply(b"z") and client.recv(ticket) == b"z", "a ticket stays good"
 
 
 def test_a_time_out_of_the_handler_s_is_not_taken_for_ours() -> None:
@@ -333,14 +333,14 @@ def test_a_handler_may_close_the_server_that_waits() -> None:
 def test_ctrl_c_from_another_thread() -> None:
     client = Client(Segment.anonymous())
     with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.05):
-        client.call(b"x", SOON)
+        client.call(b"x", timeout=SOON)
 
 
 def test_the_lock_is_free_while_something_waits() -> None:
     client, server = ends(Segment.anonymous(spin=0))
     counted = 0
-    waiter = after(0, lambda: client.call(b"x", SOON))
-    request = server.recv(SOON)
+    waiter = after(0, lambda: client.call(b"x", timeout=SOON))
+    request = server.recv(timeout=SOON)
     end = time.monotonic() + 0.05
     while time.monotonic() < end:
         counted += 1

@@ -19,22 +19,22 @@ def test_a_transfer_may_take_longer_than_a_slice(segment: Segment) -> None:
     data = bytes(range(200)) * 2
 
     def slowly() -> None:
-        with server.claim(SOON) as request:
+        with server.claim(timeout=SOON) as request:
             got = request.data
             while request.has_more:
                 time.sleep(0.1)
-                assert request.next_part(SOON)
+                assert request.next_part(timeout=SOON)
                 got += request.data
-            assert not request.next_part(SOON)
+            assert not request.next_part(timeout=SOON)
             request.reply(got)
 
     for _ in range(2):
         thread = after(0, slowly)
-        assert client.call(data, SOON) == data
+        assert client.call(data, timeout=SOON) == data
         thread.join()
     assert segment.stats().cancelled == 0
     thread = after(0, slowly)
-    assert client.recv(client.send(data, SOON), SOON) == data
+    assert client.recv(client.send(data, timeout=SOON), timeout=SOON) == data
     thread.join()
     assert segment.stats().cancelled == 0
 
@@ -46,28 +46,29 @@ def test_max_message_holds_for_both_ends_and_both_ways(segment: Segment) -> None
             call(bytes(201))
     thread = serving(server, lambda request: pytest.raises(pipework.TooLong, request.reply, bytes(151)))
     with pytest.raises(pipework.RemoteError, match="longer than the server's max_message") as raised:
-        client.call(bytes(190), SOON)
+        client.call(bytes(190), timeout=SOON)
     assert raised.value.reason == str(raised.value).encode()
     with pytest.raises(pipework.RemoteError):
-        client.call(b"short", SOON)
+        client.call(b"short", timeout=SOON)
     server.close()
     thread.join()
     other = Server(segment)
     thread = serving(other, lambda request: request.reply(bytes(300)))
     with pytest.raises(pipework.TooLong, match=r"larger than the limit$"):
-        client.call(b"short", SOON)
+        client.call(b"short", timeout=SOON)
     other.close()
     thread.join()
     for end in (Client, Server):
         with pytest.raises(pipework.Invalid, match="max_message must be"):
             end(segment, max_message=-1)
-    assert Server(segment, 70, 0.5).__reduce__()[1][2][1:] == (70, 0.5)
+    options = {"timeout": 3.0, "max_message": 70, "part_timeout": 0.5}
+    assert Server(segment, timeout=3.0, max_message=70, part_timeout=0.5).__reduce__()[1][2][1] == options
 
 
 def test_a_client_that_stops_holds_a_server_for_part_timeout(segment: Segment) -> None:
     server = Server(segment, part_timeout=0.2)
     with forked(lambda: Client(segment).call(b"x")) as pid:
-        request = server.recv(SOON)
+        request = server.recv(timeout=SOON)
         os.kill(pid, signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(pipework.TimedOut):
@@ -84,7 +85,7 @@ def test_a_signal_ends_a_reply_that_waits_for_its_client(segment: Segment) -> No
     with pytest.raises(Alarm), signal_after(0.05):
         request.reply(bytes(500))
     with pytest.raises(pipework.RemoteError):
-        client.recv(ticket, SOON)
+        client.recv(ticket, timeout=SOON)
 
 
 # ---------------------------------------------------------------- in place
@@ -94,28 +95,28 @@ def test_replies_are_copied_into_a_buffer(segment: Segment) -> None:
     client, server = ends(segment)
     thread = serving(server, lambda request: request.reply(request.data))
     buffer = bytearray(b"-" * 100)
-    assert client.call_into(b"hello", buffer, SOON) == 5 and buffer == b"hello" + b"-" * 95
-    assert client.call_into(b"world", memoryview(buffer)[50:55], SOON) == 5 and buffer[45:60] == b"-----world-----"
-    assert client.call_into(b"", bytearray(), SOON) == 0
-    assert client.recv_into(client.send(b"12"), buffer, SOON) == 2 and buffer[:5] == b"12llo"
+    assert client.call_into(b"hello", buffer, timeout=SOON) == 5 and buffer == b"hello" + b"-" * 95
+    assert client.call_into(b"world", memoryview(buffer)[50:55], timeout=SOON) == 5 and buffer[45:60] == b"-----world-----"
+    assert client.call_into(b"", bytearray(), timeout=SOON) == 0
+    assert client.recv_into(client.send(b"12"), buffer, timeout=SOON) == 2 and buffer[:5] == b"12llo"
     data = os.urandom(90)
-    assert client.call_into(data, buffer, SOON) == 90 and buffer[:90] == data
+    assert client.call_into(data, buffer, timeout=SOON) == 90 and buffer[:90] == data
     for long in (b"123456", data):
         with pytest.raises(pipework.TooLong):
-            client.call_into(long, bytearray(5), SOON)
+            client.call_into(long, bytearray(5), timeout=SOON)
     ticket = client.send(b"123456")
     with pytest.raises(pipework.TooLong, match="6 bytes, and the buffer's length is 5"):
-        client.recv_into(ticket, bytearray(5), SOON)
+        client.recv_into(ticket, bytearray(5), timeout=SOON)
     assert client.recv(ticket) == b"123456"
     with pytest.raises((TypeError, BufferError)):
-        client.call_into(b"x", b"read only", SOON)
+        client.call_into(b"x", b"read only", timeout=SOON)
     server.close()
     thread.join()
     with pytest.raises(TimeoutError):
-        client.call_into(b"x", buffer, 0.02)
+        client.call_into(b"x", buffer, timeout=0.02)
     ticket = client.send(b"x")
     with pytest.raises(TimeoutError):
-        client.recv_into(ticket, buffer, 0.02)
+        client.recv_into(ticket, buffer, timeout=0.02)
     assert client.cancel(ticket)
 
 
@@ -126,14 +127,14 @@ def test_requests_are_read_into_a_buffer(segment: Segment) -> None:
     request = server.claim()
     assert "in the segment" in repr(request) and not request.has_more
     with pytest.raises(pipework.TooLong, match="the request has 10 bytes, and the buffer 9"):
-        request.readinto(bytearray(9))
-    assert request.readinto(buffer) == 10 and buffer[:11] == b"x" * 10 + b"\0" and request.flags == 3
-    assert request.readinto(buffer) == 10 and request.data == b"x" * 10
+        request.recv_into(bytearray(9))
+    assert request.recv_into(buffer) == 10 and buffer[:11] == b"x" * 10 + b"\0" and request.flags == 3
+    assert request.recv_into(buffer) == 10 and request.data == b"x" * 10
     assert request.reply(b"") and request.data == b"x" * 10
     unread = client.send(b"y")
     request = server.claim()
     request.fail()
-    for use in (lambda: request.data, lambda: request.readinto(buffer)):
+    for use in (lambda: request.data, lambda: request.recv_into(buffer)):
         with pytest.raises(ValueError, match="answered already"):
             use()
     client.recv(ticket)
@@ -141,23 +142,23 @@ def test_requests_are_read_into_a_buffer(segment: Segment) -> None:
         client.recv(unread)
     client.send(b"12345")
     whole = server.recv()
-    assert whole.readinto(buffer) == 5 and buffer[:5] == b"12345" and not whole.next_part()
+    assert whole.recv_into(buffer) == 5 and buffer[:5] == b"12345" and not whole.next_part()
     with pytest.raises(pipework.TooLong):
-        whole.readinto(bytearray(4))
+        whole.recv_into(bytearray(4))
     client.close()
 
 
 def test_a_request_whose_client_dies_in_the_middle(segment: Segment) -> None:
     server = Server(segment)
     with forked(lambda: Client(segment).call(bytes(1000))) as pid:
-        request = server.claim(SOON)
+        request = server.claim(timeout=SOON)
         assert request.has_more
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(TimeoutError):
-            request.next_part(0.05)
+            request.next_part(timeout=0.05)
         with pytest.raises(Alarm), signal_after(0.05):
             request.next_part()
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(pipework.Closed):
-            request.next_part(SOON)
+            request.next_part(timeout=SOON)
     request.fail()

@@ -18,7 +18,7 @@ from support import SOON, Alarm, after, signal_after
 def counted(request: Request) -> None:
     """Sends as many parts as it is asked for, and says when nobody listens."""
     for number in range(int(request.data)):
-        if not request.send_part(b"%d" % number, SOON):
+        if not request.send_part(b"%d" % number, timeout=SOON):
             return
     request.reply(b"")
 
@@ -27,9 +27,9 @@ def test_parts_come_as_they_are_sent(segment: Segment) -> None:
     client, server = ends(segment)
     thread = serving(server, counted)
     for count in (0, 1, 5, 200):
-        assert list(client.stream(b"%d" % count, SOON)) == [b"%d" % number for number in range(count)]
-    assert client.call(b"12", SOON) == b"01234567891011"
-    stream = client.stream(b"2", SOON)
+        assert list(client.stream(b"%d" % count, timeout=SOON)) == [b"%d" % number for number in range(count)]
+    assert client.call(b"12", timeout=SOON) == b"01234567891011"
+    stream = client.stream(b"2", timeout=SOON)
     assert (next(stream), next(stream), next(stream, None), next(stream, None)) == (b"0", b"1", None, None)
     server.stop()
     thread.join()
@@ -41,7 +41,7 @@ def test_parts_come_as_they_are_sent(segment: Segment) -> None:
         request.reply(long)
 
     thread = serving(other, long_parts)
-    assert list(client.stream(b"x", SOON)) == [long, b"", long]
+    assert list(client.stream(b"x", timeout=SOON)) == [long, b"", long]
     other.close()
     thread.join()
 
@@ -50,13 +50,13 @@ def test_parts_have_flags(segment: Segment) -> None:
     client, server = ends(segment)
 
     def flagged(request: Request) -> None:
-        assert request.send_part(b"one", flags=1) and request.send_part(bytes(1000), SOON, 2**32 - 1)
+        assert request.send_part(b"one", flags=1) and request.send_part(bytes(1000), timeout=SOON, flags=2**32 - 1)
         request.reply(b"end", flags=3)
 
     thread = serving(server, flagged)
     expected = [Message(b"one", 1), Message(bytes(1000), 2**32 - 1), Message(b"end", 3)]
-    assert list(client.stream_messages(b"x", SOON)) == expected
-    assert client.call_message(b"x", SOON) == Message(b"one" + bytes(1000) + b"end", 3)
+    assert list(client.stream_messages(b"x", timeout=SOON)) == expected
+    assert client.call_message(b"x", timeout=SOON) == Message(b"one" + bytes(1000) + b"end", 3)
     server.stop()
     thread.join()
     other = Server(segment)
@@ -81,8 +81,8 @@ def test_a_stream_that_is_left_cancels_the_call(segment: Segment, leave: str) ->
     refused: list[bool] = []
 
     def endless() -> None:
-        request = server.recv(SOON)
-        while request.send_part(b"part", SOON):
+        request = server.recv(timeout=SOON)
+        while request.send_part(b"part", timeout=SOON):
             if leave == "signal":
                 time.sleep(0.01)
         refused.append(True)
@@ -90,19 +90,19 @@ def test_a_stream_that_is_left_cancels_the_call(segment: Segment, leave: str) ->
 
     thread = after(0, endless)
     if leave == "break":
-        for part in client.stream(b"x", SOON):
+        for part in client.stream(b"x", timeout=SOON):
             assert part == b"part"
             break
     elif leave == "raise":
         with pytest.raises(KeyError):
-            for part in client.stream(b"x", SOON):
+            for part in client.stream(b"x", timeout=SOON):
                 raise KeyError
     elif leave == "signal":
         with pytest.raises(Alarm), signal_after(0.1):
-            for part in client.stream(b"x", SOON):
+            for part in client.stream(b"x", timeout=SOON):
                 assert part == b"part"
     else:
-        stream = client.stream(b"x", SOON)
+        stream = client.stream(b"x", timeout=SOON)
         assert next(stream) == b"part"
         if leave == "drop":
             del stream
@@ -126,20 +126,20 @@ def test_a_stream_ends_with_its_server_and_with_its_time(segment: Segment) -> No
         time.sleep(SOON)
 
     with forked(sends_one) as pid:
-        stream = client.stream(b"x", SOON)
+        stream = client.stream(b"x", timeout=SOON)
         assert next(stream) == b"one"
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(pipework.PeerDied):
             next(stream)
         assert list(stream) == []
     with forked(sends_one):
-        stream = client.stream(b"x", 0.5)
+        stream = client.stream(b"x", timeout=0.5)
         assert next(stream) == b"one"
         with pytest.raises(TimeoutError):
             next(stream)
         assert list(stream) == []
         with pytest.raises(TimeoutError):
-            client.stream(bytes(1000), 0.05)
+            client.stream(bytes(1000), timeout=0.05)
     client.close()
 
 
@@ -155,7 +155,7 @@ def test_closing_the_client_ends_its_streams(segment: Segment) -> None:
 
 def test_a_signal_handler_may_fail_the_request_whose_part_waits(segment: Segment) -> None:
     client, server = ends(segment)
-    stream = client.stream(b"x", SOON)
+    stream = client.stream(b"x", timeout=SOON)
     request = server.recv()
     assert request.send_part(b"one")
     with pytest.raises(ValueError, match="answered already"), signal_after(0.05, handler=lambda: request.fail("enough")):
@@ -163,21 +163,21 @@ def test_a_signal_handler_may_fail_the_request_whose_part_waits(segment: Segment
     with pytest.raises(pipework.RemoteError) as raised:  # there is no space for a reason beside a part
         list(stream)
     assert raised.value.reason == b""
-    stream = client.stream(b"x", SOON)
+    stream = client.stream(b"x", timeout=SOON)
     request = server.recv()
     assert request.send_part(b"one")
     with pytest.raises(TimeoutError):
         request.send_part(b"two", timeout=0.05)
     with pytest.raises(Alarm), signal_after(0.05):
         request.send_part(b"two")
-    thread = after(0, lambda: request.send_part(b"two", SOON) and request.reply(b""))
+    thread = after(0, lambda: request.send_part(b"two", timeout=SOON) and request.reply(b""))
     assert list(stream) == [b"one", b"two"]
     thread.join()
 
 
 def test_a_long_part_that_was_half_sent_fails_the_request(segment: Segment) -> None:
     client, server = ends(segment)
-    stream = client.stream(b"x", SOON)
+    stream = client.stream(b"x", timeout=SOON)
     request = server.recv()
     with pytest.raises(TimeoutError):
         request.send_part(bytes(1000), timeout=0.05)
@@ -192,8 +192,8 @@ def test_nothing_is_left_of_many_streams() -> None:
     thread = serving(server, counted)
     counts = sys.getrefcount(b"7")
     for _ in range(200):
-        assert len(list(client.stream(b"7", SOON))) == 7
-        for _part in client.stream(b"7", SOON):
+        assert len(list(client.stream(b"7", timeout=SOON))) == 7
+        for _part in client.stream(b"7", timeout=SOON):
             break
     until(lambda: all_free(segment))
     assert client.pending == 0 and sys.getrefcount(b"7") - counts < 10

@@ -19,7 +19,7 @@ def test_a_reason_reaches_the_caller(segment: Segment) -> None:
     reasons: list[str | bytes] = ["no such \N{SNOWMAN}", b"\xff\x00", "", "long" * 100, "\ud800"]
 
     def told(call: Callable[[], object], reason: str | bytes) -> None:
-        thread = after(0, lambda: server.recv(SOON).fail(reason))
+        thread = after(0, lambda: server.recv(timeout=SOON).fail(reason))
         with pytest.raises(pipework.RemoteError) as raised:
             call()
         thread.join()
@@ -36,15 +36,15 @@ def test_a_reason_reaches_the_caller(segment: Segment) -> None:
 
     buffer = bytearray(PART)
     for reason in reasons:
-        told(lambda: client.call(b"x", SOON), reason)
-        told(lambda: client.recv(client.send(b"x"), SOON), reason)
-        told(lambda: list(client.stream(b"x", SOON)), reason)
-        told(lambda: client.call_into(b"x", buffer, SOON), reason)
-        told(lambda: client.recv_into(client.send(b"x"), buffer, SOON), reason)
+        told(lambda: client.call(b"x", timeout=SOON), reason)
+        told(lambda: client.recv(client.send(b"x"), timeout=SOON), reason)
+        told(lambda: list(client.stream(b"x", timeout=SOON)), reason)
+        told(lambda: client.call_into(b"x", buffer, timeout=SOON), reason)
+        told(lambda: client.recv_into(client.send(b"x"), buffer, timeout=SOON), reason)
         told(lambda: asyncio.run(asyncio.wait_for(client.acall(b"x"), SOON)), reason)
         told(lambda: asyncio.run(asyncio.wait_for(client.arecv(client.send(b"x")), SOON)), reason)
         told(lambda: asyncio.run(asyncio.wait_for(parts(), SOON)), reason)
-        told(lambda: [client.send(b"x"), [outcome.result() for _, outcome in client.as_completed(SOON)]], reason)
+        told(lambda: [client.send(b"x"), [outcome.result() for _, outcome in client.as_completed(timeout=SOON)]], reason)
     ticket = client.send(b"x")
     request = server.recv()
     for wrong in (7, object()):
@@ -67,7 +67,7 @@ def test_of_an_exception_the_caller_learns_the_type_and_no_more(segment: Segment
         with pytest.raises(kind), server.recv():
             raise kind("secret")
         with pytest.raises(pipework.RemoteError) as raised:
-            client.recv(ticket, SOON)
+            client.recv(ticket, timeout=SOON)
         assert raised.value.reason == name
     ticket = client.send(b"x")
     with pytest.raises(KeyError), server.recv() as request:
@@ -88,7 +88,7 @@ def test_of_an_exception_the_caller_learns_the_type_and_no_more(segment: Segment
 def test_calls_as_they_are_completed(segment: Segment) -> None:
     client, server = ends(segment)
     assert list(client.as_completed()) == []
-    tickets = client.send_many([b"one", bytearray(b"two"), memoryview(b"three")], SOON)
+    tickets = client.send_many([b"one", bytearray(b"two"), memoryview(b"three")], timeout=SOON)
     requests = {bytes(request.data): request for request in server.recv_many(3)}
     requests[b"two"].reply(b"2", flags=9)
     requests[b"three"].fail("no three")
@@ -103,16 +103,16 @@ def test_calls_as_they_are_completed(segment: Segment) -> None:
     with pytest.raises(TimeoutError):
         next(completed)
     requests[b"one"].reply(b"1")
-    assert [(ticket, outcome.result()) for ticket, outcome in client.as_completed(SOON)] == [(tickets[0], b"1")]
+    assert [(ticket, outcome.result()) for ticket, outcome in client.as_completed(timeout=SOON)] == [(tickets[0], b"1")]
 
 
 def test_as_completed_leaves_the_calls_of_others(segment: Segment) -> None:
     client, server = ends(segment)
     called: list[bytes] = []
-    thread = after(0, lambda: called.append(client.call(b"a call", SOON)))
-    request = server.recv(SOON)
+    thread = after(0, lambda: called.append(client.call(b"a call", timeout=SOON)))
+    request = server.recv(timeout=SOON)
     request.reply(b"its reply")
-    for _, _outcome in client.as_completed(SOON):
+    for _, _outcome in client.as_completed(timeout=SOON):
         raise AssertionError("nothing was sent")
     thread.join()
     assert called == [b"its reply"]
@@ -127,7 +127,7 @@ def test_many_at_once_of_any_size(segment: Segment) -> None:
         client.send_many([b"x"], timeout=0.05)
     with pytest.raises(Alarm), signal_after(0.05):
         client.send_many([b"x"])
-    assert server.clear() == 4 and len(list(client.as_completed(SOON))) == 4
+    assert server.clear() == 4 and len(list(client.as_completed(timeout=SOON))) == 4
     with pytest.raises(Alarm), signal_after(0.05):
         client.send_many([b"x"] * 9)
     assert client.pending == 0  # nobody has got their tickets
@@ -135,10 +135,10 @@ def test_many_at_once_of_any_size(segment: Segment) -> None:
         client.send_many([b"x", "text"])  # type: ignore[list-item]
     thread = serving(server, lambda request: request.reply(request.data))
     sent: list[Ticket] = []
-    sender = after(0, lambda: sent.extend(client.send_many([b"short", long, b"short"] * 5, SOON)))
+    sender = after(0, lambda: sent.extend(client.send_many([b"short", long, b"short"] * 5, timeout=SOON)))
     got: list[bytes] = []
     while len(got) < 15:
-        got += [outcome.result() for _, outcome in client.as_completed(SOON)]
+        got += [outcome.result() for _, outcome in client.as_completed(timeout=SOON)]
     sender.join()
     assert len(set(sent)) == 15 and sorted(got) == sorted([b"short", long, b"short"] * 5)
     server.close()
@@ -155,13 +155,13 @@ def test_a_server_lingers_for_a_batch(segment: Segment) -> None:
 
     sender = after(0, send)
     began = time.monotonic()
-    batch = server.recv_many(3, SOON, linger=SOON)
+    batch = server.recv_many(3, timeout=SOON, linger=SOON)
     assert [request.data for request in batch] == [b"0", b"1", b"2"] and time.monotonic() - began < SOON
     sender.join()
     batch[0].reply(b"")
     sender = after(0, lambda: client.send(b"alone"))
     began = time.monotonic()
-    assert [request.data for request in server.recv_many(3, SOON, linger=0.1)] == [b"alone"]
+    assert [request.data for request in server.recv_many(3, timeout=SOON, linger=0.1)] == [b"alone"]
     assert time.monotonic() - began >= 0.1
     sender.join()
     client.close()
@@ -173,7 +173,7 @@ def test_a_server_is_stopped_from_anywhere(segment: Segment) -> None:
     request = server.recv()
     stopper = after(0.05, server.stop)
     with pytest.raises(pipework.Closed):
-        server.recv(SOON)
+        server.recv(timeout=SOON)
     stopper.join()
     for wait in (server.recv, lambda: server.recv_many(3), server.try_recv):
         with pytest.raises(EOFError):
@@ -181,7 +181,7 @@ def test_a_server_is_stopped_from_anywhere(segment: Segment) -> None:
     assert list(server) == [] and not server.closed
     assert request.reply(b"done") and client.recv(request_of) == b"done"
     ticket = client.send(b"for another")
-    assert Server(segment).recv(SOON).reply(b"here") and client.recv(ticket) == b"here"
+    assert Server(segment).recv(timeout=SOON).reply(b"here") and client.recv(ticket) == b"here"
 
     other = Server(segment)
     with signal_after(0.05, handler=other.stop):
@@ -214,7 +214,7 @@ def test_a_request_is_kept_and_answered_by_its_ticket(segment: Segment) -> None:
     server.recv().keep()
     server.close()
     with pytest.raises(pipework.RemoteError):
-        client.recv(ticket, SOON)
+        client.recv(ticket, timeout=SOON)
 
 
 def test_a_child_adopts_what_its_parent_keeps(segment: Segment) -> None:
@@ -229,7 +229,7 @@ def test_a_child_adopts_what_its_parent_keeps(segment: Segment) -> None:
         assert request.data == b"x" and request.reply(b"the child's")
 
     in_child(child)
-    assert client.recv(ticket, SOON) == b"the child's"
+    assert client.recv(ticket, timeout=SOON) == b"the child's"
     with pytest.raises(pipework.Stale):
         server.adopt(ticket)
     kept = server.kept(ticket)
@@ -240,13 +240,13 @@ def test_a_child_adopts_what_its_parent_keeps(segment: Segment) -> None:
 
 def test_a_request_in_a_forked_child_is_the_parents(segment: Segment) -> None:
     client, server = ends(segment)
-    stream = client.stream(b"x", SOON)
+    stream = client.stream(b"x", timeout=SOON)
     request = server.recv()
     assert request.send_part(b"one")
 
     def child() -> None:
         with pytest.raises(pipework.Stale):
-            request.send_part(b"the child's", SOON)
+            request.send_part(b"the child's", timeout=SOON)
         with pytest.raises(pipework.Stale):
             next(stream)
         with pytest.raises(pipework.Stale):
@@ -265,5 +265,5 @@ def test_what_is_forgotten_is_carried_out(segment: Segment) -> None:
     with pytest.raises(pipework.Stale):
         client.forget(Ticket(12345))
     client.close()
-    request = server.recv(SOON)
+    request = server.recv(timeout=SOON)
     assert request.data == b"x" and request.wanted and not request.reply(b"y")

@@ -65,8 +65,8 @@ def test_what_a_handler_returns_is_the_reply(segment: Segment) -> None:
     replies = {b"bytes": b"1", b"buffer": bytearray(b"2"), b"none": None, b"long": bytes(1000)}
     with running(server, lambda: server.serve(replies.__getitem__)):
         for request, reply in replies.items():
-            assert client.call(request, SOON) == (reply or b"")
-        assert client.call(b"buffer", SOON) == b"2"
+            assert client.call(request, timeout=SOON) == (reply or b"")
+        assert client.call(b"buffer", timeout=SOON) == b"2"
 
 
 def test_threads_work_at_the_same_time(segment: Segment) -> None:
@@ -79,7 +79,7 @@ def test_threads_work_at_the_same_time(segment: Segment) -> None:
 
     with running(server, functools.partial(server.serve, meet, threads=3)):
         tickets = [client.send(b"%d" % number) for number in range(3)]
-        assert [client.recv(ticket, SOON) for ticket in tickets] == [b"0", b"1", b"2"]
+        assert [client.recv(ticket, timeout=SOON) for ticket in tickets] == [b"0", b"1", b"2"]
 
 
 def test_a_handler_that_raises_fails_its_call(segment: Segment, logged: list[str]) -> None:
@@ -87,10 +87,10 @@ def test_a_handler_that_raises_fails_its_call(segment: Segment, logged: list[str
     serve: Any = server.serve  # an int is no reply
     with running(server, functools.partial(serve, int, threads=2)):
         with pytest.raises(RemoteError) as raised:
-            client.call(b"three", SOON)
+            client.call(b"three", timeout=SOON)
         assert str(raised.value).startswith("ValueError: invalid literal for int()")
         with pytest.raises(RemoteError, match="^TypeError: "):
-            client.call(b"3", SOON)
+            client.call(b"3", timeout=SOON)
     assert ["Traceback" in text for text in logged] == [True, True]
 
 
@@ -101,7 +101,7 @@ def test_an_exception_that_cannot_be_printed_is_a_reason_all_the_same(segment: S
     client, server = ends(segment)
     with running(server, functools.partial(server.serve, raise_it)):
         with pytest.raises(RemoteError, match="Silent: <"):
-            client.call(b"", SOON)
+            client.call(b"", timeout=SOON)
 
 
 def test_a_generator_is_a_reply_in_parts(segment: Segment, logged: list[str]) -> None:
@@ -113,10 +113,10 @@ def test_a_generator_is_a_reply_in_parts(segment: Segment, logged: list[str]) ->
 
     client, server = ends(segment)
     with running(server, functools.partial(server.serve, count)):
-        assert list(client.stream(b"3", SOON)) == [b"0", b"1", b"2"]
-        assert client.call(b"3", SOON) == b"012"
-        assert list(client.stream(b"0", SOON)) == []
-        parts = client.stream(b"4", SOON)
+        assert list(client.stream(b"3", timeout=SOON)) == [b"0", b"1", b"2"]
+        assert client.call(b"3", timeout=SOON) == b"012"
+        assert list(client.stream(b"0", timeout=SOON)) == []
+        parts = client.stream(b"4", timeout=SOON)
         assert [next(parts) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
         with pytest.raises(RemoteError, match="^ValueError: not four$"):
             next(parts)
@@ -134,7 +134,7 @@ def test_a_generator_is_closed_when_its_caller_goes(segment: Segment) -> None:
 
     client, server = ends(segment)
     with running(server, functools.partial(server.serve, endless)):
-        with client.stream(b"", SOON) as parts:
+        with client.stream(b"", timeout=SOON) as parts:
             assert next(parts) == b"again"
         assert closed.wait(SOON)
 
@@ -143,9 +143,9 @@ def test_a_caller_that_takes_no_parts_ends_its_own_call_only(segment: Segment, l
     client, server = Client(segment), Server(segment, part_timeout=0.1)
     assert server.part_timeout == 0.1
     with running(server, functools.partial(server.serve, lambda data: iter([data] * 3))):
-        parts = client.stream(b"slow", SOON)
+        parts = client.stream(b"slow", timeout=SOON)
         assert next(parts) == b"slow"
-        assert client.call(b"quick", SOON) == b"quick" * 3
+        assert client.call(b"quick", timeout=SOON) == b"quick" * 3
         with pytest.raises(RemoteError):
             list(parts)
 
@@ -167,7 +167,7 @@ def test_what_was_taken_is_answered_before_serve_returns(segment: Segment) -> No
         thread.join(0.05)
         assert thread.is_alive()
         go_on.set()
-        assert client.recv(ticket, SOON) == b"taken"
+        assert client.recv(ticket, timeout=SOON) == b"taken"
     assert client.cancel(left)
 
 
@@ -193,7 +193,7 @@ def test_the_handler_may_be_given_before(segment: Segment) -> None:
 
     assert upper(b"still a function") == b"STILL A FUNCTION"
     with running(server, server.serve):
-        assert client.call(b"a", SOON) == b"A"
+        assert client.call(b"a", timeout=SOON) == b"A"
 
 
 def test_what_is_no_exception_ends_serve(segment: Segment) -> None:
@@ -205,7 +205,7 @@ def test_what_is_no_exception_ends_serve(segment: Segment) -> None:
     with pytest.raises(SystemExit):
         server.serve(leave, threads=3)
     with pytest.raises(RemoteError, match="^SystemExit$"):
-        [outcome.result() for _, outcome in client.as_completed(SOON)]
+        [outcome.result() for _, outcome in client.as_completed(timeout=SOON)]
 
 
 # ---------------------------------------------------------------- in asyncio
@@ -303,7 +303,7 @@ def test_a_batch_is_what_waits(segment: Segment) -> None:
     tickets = [client.send(b"%d" % number) for number in range(4)]
     assert client.cancel(tickets.pop(1))
     with running(server, functools.partial(server.serve_batches, double, max_batch=3)):
-        assert [client.recv(ticket, SOON) for ticket in tickets] == [b"00", b"22", b"33"]
+        assert [client.recv(ticket, timeout=SOON) for ticket in tickets] == [b"00", b"22", b"33"]
     assert batches == [[b"0", b"2", b"3"]]
 
 
@@ -320,7 +320,7 @@ def test_a_batch_waits_for_more_only_so_long(segment: Segment) -> None:
         first = client.send(b"1")
         time.sleep(0.02)
         second = client.send(b"2")
-        assert [client.recv(ticket, SOON) for ticket in (first, second)] == [b"1", b"2"]
+        assert [client.recv(ticket, timeout=SOON) for ticket in (first, second)] == [b"1", b"2"]
         assert time.monotonic() - began < SOON / 2, "a full batch waits for nothing"
     assert batches == [2]
 
@@ -337,7 +337,7 @@ def test_in_a_batch_one_call_fails_or_all(segment: Segment, logged: list[str]) -
 
     def outcomes(*requests: bytes) -> list[str]:
         tickets = client.send_many(requests)
-        told = {ticket: str(outcome.exception()) for ticket, outcome in client.as_completed(SOON)}
+        told = {ticket: str(outcome.exception()) for ticket, outcome in client.as_completed(timeout=SOON)}
         return [told[ticket] for ticket in tickets]
 
     with running(server, functools.partial(server.serve_batches, work, max_batch=2, linger=SOON)):
@@ -394,7 +394,7 @@ def test_sigterm_drains(how: str, tmp_path: Path) -> None:
         # A signal that comes just before a wait is heeded when the wait's first slice has passed.
         assert process.stdout.readline() == b"stopped\n"
         left = client.send(b"left to others")
-        assert client.recv(ticket, SOON) == b"taken"
+        assert client.recv(ticket, timeout=SOON) == b"taken"
         assert process.communicate(timeout=SOON)[0].endswith(b"drained\n")
         assert process.returncode == 0
     assert client.cancel(left)
@@ -409,7 +409,7 @@ def test_a_program_that_handles_sigterm_itself_goes_on_to(segment: Segment) -> N
 
         def tell() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
-            client.call(b"", SOON)
+            client.call(b"", timeout=SOON)
             server.stop()
 
         stopper = after(0.1, tell)
@@ -436,4 +436,4 @@ def test_a_server_that_is_killed_leaves_its_work_to_the_next(segment: Segment) -
         os.kill(pid, signal.SIGKILL)
         server = Server(segment)
         with running(server, functools.partial(server.serve_batches, lambda batch: [data.upper() for data in batch])):
-            assert client.recv(ticket, SOON) == b"A"
+            assert client.recv(ticket, timeout=SOON) == b"A"

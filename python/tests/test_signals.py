@@ -63,7 +63,7 @@ def test_a_handler_that_returns_does_not_end_the_wait() -> None:
     ran: list[float] = []
     sender = after(0.3, lambda: writer.send(b"after the signal"))
     with signal_after(0.05, handler=lambda: ran.append(time.monotonic())):
-        assert reader.recv(SOON) == b"after the signal"
+        assert reader.recv(timeout=SOON) == b"after the signal"
     sender.join()
     assert len(ran) == 1
 
@@ -72,7 +72,7 @@ def test_a_handler_that_returns_does_not_make_the_time_longer() -> None:
     reader, writer = atomic.pair()
     began = time.monotonic()
     with pytest.raises(TimeoutError), signal_after(0.1, handler=lambda: None):
-        reader.recv(0.3)
+        reader.recv(timeout=0.3)
     assert 0.3 <= time.monotonic() - began < 0.3 + SOON / 2
     del writer
 
@@ -81,7 +81,7 @@ def test_a_message_goes_on_after_a_handler_that_returns() -> None:
     reader, writer = atomic.pair()
     data = os.urandom(1_000_000)
     got: list[bytes] = []
-    receiver = after(0.3, lambda: got.append(reader.recv(SOON)))
+    receiver = after(0.3, lambda: got.append(reader.recv(timeout=SOON)))
     with signal_after(0.05, handler=lambda: None):
         writer.send(data)
     receiver.join()
@@ -94,7 +94,7 @@ def test_a_message_that_a_handler_ends_is_not_delivered() -> None:
         writer.send(bytes(1_000_000))
 
     def send_another() -> None:
-        writer.send(b"next", SOON)
+        writer.send(b"next", timeout=SOON)
         writer.close()
 
     closer = after(0, send_another)
@@ -119,15 +119,15 @@ def test_a_handler_ends_what_a_dropped_writer_waits_for() -> None:
 
 def test_a_handler_may_use_the_end_that_waits() -> None:
     reader, writer = atomic.pair()
-    with signal_after(0.05, handler=lambda: (writer.send(b"from the handler"), None)[1]):
-        assert reader.recv(SOON) == b"from the handler"
+    with signal_after(0.05, handler=lambda: writer.send(b"from the handler")):
+        assert reader.recv(timeout=SOON) == b"from the handler"
     with pytest.raises(ValueError, match="is closed"), signal_after(0.05, handler=reader.close):
-        reader.recv(SOON)
+        reader.recv(timeout=SOON)
 
 
 def test_a_handler_inside_a_message_cannot_send_another() -> None:
     reader, writer = atomic.pair()
-    with pytest.raises(RuntimeError, match="under way"), signal_after(0.05, handler=lambda: (writer.send(b"x"), None)[1]):
+    with pytest.raises(RuntimeError, match="under way"), signal_after(0.05, handler=lambda: writer.send(b"x")):
         writer.send(bytes(1_000_000))
     del reader
 
@@ -138,7 +138,7 @@ def test_a_handler_inside_a_message_may_close_it_and_use_other_ends() -> None:
 
     def handler() -> None:
         other.send(b"nested")
-        assert other_reader.recv(SOON) == b"nested"
+        assert other_reader.recv(timeout=SOON) == b"nested"
         writer.close()
 
     with pytest.raises(ValueError, match="is closed"), signal_after(0.05, handler=handler):
@@ -157,13 +157,13 @@ def test_a_handler_that_raises_in_a_wait_of_a_handler_ends_both() -> None:
     def outer() -> None:
         depth.append("outer")
         with signal_after(0.05, handler=inner):
-            fd.poll([], SOON)
+            fd.poll([], timeout=SOON)
 
     with pytest.raises(ZeroDivisionError), signal_after(0.05, handler=outer):
         writer.send(bytes(1_000_000))
     assert depth == ["outer", "inner"]
     # Nothing is left of it: the next wait is as any.
-    assert fd.poll([], 0.01) == []
+    assert fd.poll([], timeout=0.01) == []
     del reader
 
 
@@ -182,7 +182,7 @@ def test_a_closed_writer_does_not_end_other_waits_of_its_handler() -> None:
     def handler() -> None:
         writer.close()
         began = time.monotonic()
-        assert fd.poll([], 0.6) == []
+        assert fd.poll([], timeout=0.6) == []
         took.append(time.monotonic() - began)
 
     with pytest.raises(ValueError, match="is closed"), signal_after(0.05, handler=handler):
@@ -194,11 +194,11 @@ def test_a_closed_writer_does_not_end_other_waits_of_its_handler() -> None:
 def test_waits_of_other_threads_go_on_while_the_main_thread_handles_signals() -> None:
     (reader, writer), (silent, other) = atomic.pair(), atomic.pair()
     got: list[bytes] = []
-    thread = threading.Thread(target=lambda: got.append(reader.recv(SOON)))
+    thread = threading.Thread(target=lambda: got.append(reader.recv(timeout=SOON)))
     thread.start()
     rang: list[None] = []
     with signal_after(0.05, handler=lambda: rang.append(None)), pytest.raises(TimeoutError):
-        silent.recv(0.6)
+        silent.recv(timeout=0.6)
     other.close()
     writer.send(b"still waited for")
     thread.join()
@@ -210,7 +210,7 @@ def test_ctrl_c_from_another_thread() -> None:
     it."""
     reader, writer = atomic.pair()
     with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.05):
-        reader.recv(SOON)
+        reader.recv(timeout=SOON)
     del writer
 
 

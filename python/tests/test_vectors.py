@@ -79,10 +79,10 @@ def test_a_reader_makes_of_the_bytes_what_the_index_says(vector: dict[str, Any])
     for read_size in (1, 17, 65536):
         reader = filled(vector, read_size)
         for expected in map(item, vector["items"]):
-            assert reader.next_item(20) == expected
+            assert reader.next_item(timeout=20) == expected
         for _ in range(2):
             with pytest.raises(ENDS[vector["ends"]]):
-                reader.next_item(20)
+                reader.next_item(timeout=20)
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v["mode"] == "plain"], ids=lambda vector: vector["name"])
@@ -90,12 +90,12 @@ def test_recv_gives_the_messages_of_a_plain_pipe_and_tells_of_the_lost(vector: d
     reader = filled(vector, 65536)
     for expected in map(item, vector["items"]):
         if isinstance(expected, atomic.Message):
-            assert reader.recv(20) == expected.data
+            assert reader.recv(timeout=20) == expected.data
         else:
             assert isinstance(expected, atomic.Torn)
             with pytest.raises(pipework.Error) as raised:
-                reader.recv(20)
+                reader.recv(timeout=20)
             assert (raised.value.kind, raised.value.torn) == (expected.kind, expected)  # type: ignore[attr-defined]
     with pytest.raises(ENDS[vector["ends"]]) as ended:
-        reader.recv(20)
+        reader.recv(timeout=20)
     assert not hasattr(ended.value, "torn")

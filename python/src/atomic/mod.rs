@@ -35,7 +35,6 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair(mixed=True, zstd=3)
 /// >>> writer.send(b"x" * 10_000)
-/// 1
 /// >>> len(reader.next_item().data)
 /// 10000
 #[pyfunction]

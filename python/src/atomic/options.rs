@@ -8,7 +8,7 @@ use pipework::atomic::{self, Options};
 use pipework::defaults;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyInt};
 
 use crate::buffer::Bytes;
 use crate::imports::Import;
@@ -26,12 +26,12 @@ use crate::keywords;
 /// 1
 #[pyclass(frozen, eq, from_py_object, module = "pipework.atomic")]
 #[derive(Clone, PartialEq)]
-pub(crate) struct Zstd(atomic::Zstd);
+pub(crate) struct Zstd(pub(super) atomic::Zstd);
 
 #[pymethods]
 impl Zstd {
     #[new]
-    #[pyo3(signature = (level=Level(defaults::ZSTD_LEVEL), dictionary=None, accept_unchecked=false), text_signature = "(level=3, dictionary=None, accept_unchecked=false)")]
+    #[pyo3(signature = (level=Level(defaults::ZSTD_LEVEL), *, dictionary=None, accept_unchecked=false), text_signature = "(level=3, *, dictionary=None, accept_unchecked=false)")]
     fn new(level: Level, dictionary: Option<Bytes<'_, '_>>, accept_unchecked: bool) -> Zstd {
         let zstd = atomic::Zstd::new().with_level(level.0).accept_unchecked(accept_unchecked);
         Zstd(match dictionary {
@@ -52,10 +52,18 @@ impl Zstd {
         self.0.dictionary().map(|dictionary| PyBytes::new(py, dictionary))
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Zstd>) -> PyResult<Bound<'py, PyTuple>> {
-        let (py, this) = (slf.py(), slf.get());
-        let of = (this.level(), this.dictionary(py), this.0.accepts_unchecked());
-        (slf.get_type(), of).into_pyobject(py)
+    /// Whether a reader also takes frames without a checksum.
+    #[getter]
+    fn accept_unchecked(&self) -> bool {
+        self.0.accepts_unchecked()
+    }
+
+    /// What pickle makes one like it of.
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((i32,), Bound<'py, PyDict>)> {
+        let options = PyDict::new(py);
+        options.set_item("dictionary", self.dictionary(py))?;
+        options.set_item("accept_unchecked", self.accept_unchecked())?;
+        Ok(((self.level(),), options))
     }
 
     fn __repr__(&self) -> String {

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::item;
-use super::options::{Compression, Origin, READ_SIZE, options, options_text};
+use super::options::{Compression, Origin, READ_SIZE, Zstd, options, options_text};
 use crate::asyncio;
 use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
@@ -36,7 +36,7 @@ const RECV: &str = "atomic recv";
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair()
 /// >>> with writer:
-/// ...     _ = writer.send(b"one"), writer.send(b"two")
+/// ...     writer.send(b"one"); writer.send(b"two")
 /// >>> list(reader.messages())
 /// [b'one', b'two']
 #[pyclass(frozen, weakref, module = "pipework.atomic")]
@@ -129,7 +129,7 @@ impl Reader {
     /// Raises `Closed` (an `EOFError`) at the end of the pipe; `TimedOut`; and `TornMessage`,
     /// `TooLong` or `Corrupt` for a message that is lost: its `torn` attribute says whose, and the
     /// next call goes on. `Invalid` in mixed mode: there is `next_item`.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
         self.message(py, until(timeout), |message| bytes(py, [message]))?
     }
@@ -153,11 +153,11 @@ impl Reader {
     ///
     /// >>> import pipework.atomic
     /// >>> reader, writer = pipework.atomic.pair()
-    /// >>> _ = writer.send(b"again and again")
+    /// >>> writer.send(b"again and again")
     /// >>> buffer = bytearray(4096)
     /// >>> reader.recv_into(buffer)
     /// 15
-    #[pyo3(signature = (buffer, timeout=None))]
+    #[pyo3(signature = (buffer, *, timeout=None))]
     fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
         let space = buffer.len();
         let len = self.message(py, until(timeout), |message| {
@@ -179,7 +179,7 @@ impl Reader {
     /// Waits for the next `Line`, `Burst`, `Message` or `Torn`.
     ///
     /// Raises `Closed` (an `EOFError`) at the end of the pipe, and `TimedOut`.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn next_item(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Py<PyAny>> {
         self.next(py, until(timeout))
     }
@@ -215,14 +215,14 @@ impl Reader {
 
     /// As `recv`, in asyncio or trio. A task that is cancelled has taken nothing. Not for readers
     /// with clones, which may have read the message along.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn arecv<'py>(slf: &Bound<'py, Reader>, timeout: Option<Seconds>) -> PyResult<Bound<'py, PyAny>> {
         asyncio::start(slf.py(), "recv", (slf, timeout.map(Seconds::to_f64)))
     }
 
     /// As `next_item`, in asyncio or trio. A task that is cancelled has taken nothing. Not for
     /// readers with clones.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn anext_item<'py>(slf: &Bound<'py, Reader>, timeout: Option<Seconds>) -> PyResult<Bound<'py, PyAny>> {
         asyncio::start(slf.py(), "next_item", (slf, timeout.map(Seconds::to_f64)))
     }
@@ -251,7 +251,7 @@ impl Reader {
     /// many; 0 at the end of the pipe.
     ///
     /// Raises `TooLong` once `max_unfinished` bytes lie unparsed, and `TimedOut`.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn read_ahead(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
         let deadline = until(timeout);
         let call = |reader: &mut atomic::Reader| py.detach(|| reader.read_ahead(deadline));
@@ -266,10 +266,10 @@ impl Reader {
     /// >>> import pipework.atomic
     /// >>> reader, writer = pipework.atomic.pair()
     /// >>> with writer:
-    /// ...     _ = writer.send(b"hello")
+    /// ...     writer.send(b"hello")
     /// >>> reader.wait_eof(), reader.recv(), reader.wait_eof()
     /// (False, b'hello', True)
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn wait_eof(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
         let deadline = until(timeout);
         self.handle.wait(py, deadline, "atomic wait_eof", |reader| py.detach(|| reader.wait_eof(deadline)))
@@ -332,11 +332,17 @@ impl Reader {
         self.origin.set(py, "read_size", read_size)
     }
 
-    /// Makes reads stop at the end of the so many-th item from here on, and then of each further
-    /// one, so that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as
-    /// at first. Reports of lost messages do not count.
+    /// The number of items after which reads stop, so that the bytes behind them stay in the pipe
+    /// for another reader. It counts down to 1 as items come, and then each further item is read
+    /// alone. Reports of lost messages do not count. 0: reads take all that is there.
+    #[getter]
+    fn exact(&self, py: Python<'_>) -> PyResult<u64> {
+        self.handle.with(py, "exact", |reader| reader.exact())
+    }
+
+    #[setter]
     fn set_exact(&self, py: Python<'_>, items: u64) -> PyResult<()> {
-        self.handle.with(py, "set_exact", |reader| reader.set_exact(items))
+        self.handle.with(py, "exact", |reader| reader.set_exact(items))
     }
 
     /// Whether text may lie between the messages. Set it at the place of the stream where the
@@ -352,34 +358,42 @@ impl Reader {
         self.origin.set(py, "mixed", mixed)
     }
 
-    /// Sets how messages are compressed, for all that was not given out yet: a `Zstd`, a level, or
-    /// None.
+    /// How messages are compressed: a `Zstd` or None. Set it to a `Zstd`, a level or None; it holds
+    /// for all that the reader has not given out.
+    #[getter]
+    fn zstd(&self, py: Python<'_>) -> PyResult<Option<Zstd>> {
+        self.handle.with(py, "zstd", |reader| reader.zstd().map(Zstd))
+    }
+
+    #[setter]
     fn set_zstd(&self, py: Python<'_>, zstd: &Bound<'_, PyAny>) -> PyResult<()> {
         let compression: Compression = zstd.extract()?;
-        self.handle.with(py, "set_zstd", |reader| reader.set_zstd(compression.0))?.or_raise(py)?;
+        self.handle.with(py, "zstd", |reader| reader.set_zstd(compression.0))?.or_raise(py)?;
         self.origin.set(py, "zstd", zstd)
     }
 
-    /// Sets whether messages and bursts come with the zstd frame that held them.
+    /// Whether messages and bursts come with the zstd frame that held them.
+    #[getter]
+    fn keep_compressed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.with(py, "keep_compressed", |reader| reader.keeps_compressed())
+    }
+
+    #[setter]
     fn set_keep_compressed(&self, py: Python<'_>, keep: bool) -> PyResult<()> {
-        self.handle.with(py, "set_keep_compressed", |reader| reader.set_keep_compressed(keep))?;
+        self.handle.with(py, "keep_compressed", |reader| reader.set_keep_compressed(keep))?;
         self.origin.set(py, "keep_compressed", keep)
     }
 
-    /// Bytes that the pipe holds before a writer waits.
+    /// Bytes that the pipe holds before a writer waits. Set it to at most `max_capacity()`: the
+    /// kernel chooses a capacity that is at least as large.
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
         self.handle.with(py, "capacity", |reader| reader.capacity())?.or_raise(py)
     }
 
-    /// Asks for another capacity and returns the one that the kernel chose, at least as large.
-    fn set_capacity(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
-        self.handle.with(py, "set_capacity", |reader| reader.set_capacity(capacity))?.or_raise(py)
-    }
-
-    /// As `set_capacity`, with at most `max_capacity()` bytes.
-    fn set_capacity_or_max(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
-        self.handle.with(py, "set_capacity", |reader| reader.set_capacity_or_max(capacity))?.or_raise(py)
+    #[setter]
+    fn set_capacity(&self, py: Python<'_>, capacity: usize) -> PyResult<()> {
+        self.handle.with(py, "capacity", |reader| reader.set_capacity(capacity))?.or_raise(py).map(drop)
     }
 
     fn __reduce__(slf: &Bound<'_, Reader>) -> PyResult<Py<PyAny>> {

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::item;
-use super::options::{Compression, Origin, options, options_text};
+use super::options::{Compression, Origin, Zstd, options, options_text};
 use crate::asyncio;
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, at};
@@ -34,7 +34,6 @@ const SEND: &str = "atomic send";
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair()
 /// >>> writer.send(b"hello", timeout=5.0)
-/// 1
 /// >>> reader.recv()
 /// b'hello'
 #[pyclass(frozen, weakref, module = "pipework.atomic")]
@@ -97,18 +96,19 @@ impl Writer {
         Ok(Writer::new(writer, origin))
     }
 
-    #[doc = concat!("fifo(path, timeout=None, *, ", options_text!(), ")\n--\n")]
-    /// Opens the FIFO at `path` as soon as it has a reader. Raises `TimedOut` if nobody reads it.
+    #[doc = concat!("fifo(path, *, connect_timeout=None, ", options_text!(), ")\n--\n")]
+    /// Opens the FIFO at `path` as soon as it has a reader. Raises `TimedOut` if it has none after
+    /// `connect_timeout` seconds.
     #[staticmethod]
-    #[pyo3(signature = (path, timeout=None, **options), text_signature = None)]
+    #[pyo3(signature = (path, *, connect_timeout=None, **options), text_signature = None)]
     fn fifo(
         py: Python<'_>,
         path: FilePath,
-        timeout: Option<Timeout>,
+        connect_timeout: Option<Timeout>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Writer> {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
-        let deadline = until(timeout);
+        let deadline = until(connect_timeout);
         let opened = wait(py, &Used::Nothing, || Ok(py.detach(|| options.write_fifo(&path.0, deadline))));
         let writer = opened.and_then(|opened| opened.or_raise(py));
         writer.map(|writer| Writer::new(writer, origin)).map_err(|raised| at(py, raised, &path.0))
@@ -126,26 +126,25 @@ impl Writer {
         Ok(Writer::new(writer, Origin::of(py, options)?.of_others()))
     }
 
-    /// Sends one message, after what is pending, and waits until all of it is in the pipe. Returns
-    /// the number of parts, at least 1.
+    /// Sends one message, after what is pending, and waits until all of it is in the pipe.
     ///
     /// After any exception the message is not delivered, and may be sent again. Raises `TimedOut`;
-    /// `Closed` (a `BrokenPipeError`) where nobody reads; and whatever a signal handler raises:
-    /// parts that were in the pipe already reach the reader as `Torn`.
-    #[pyo3(signature = (data, timeout=None))]
-    fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<u32> {
+    /// `Closed` (a `BrokenPipeError`) if the pipe has no reader; and the exception of a signal
+    /// handler. Parts that are in the pipe already reach the reader as `Torn`.
+    #[pyo3(signature = (data, *, timeout=None))]
+    fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<()> {
         let data: &[u8] = &data;
-        self.call(py, until(timeout), SEND, |writer| writer.send(data, until(timeout)))
+        self.call(py, until(timeout), SEND, |writer| writer.send(data, until(timeout)).map(drop))
     }
 
-    /// Sends one message without waiting and returns the number of parts. What the pipe has no
-    /// space for is pending, and is written by the next call that writes, or by `close`. None, with
-    /// nothing taken, if more than `max_pending` bytes would be pending.
+    /// Sends one message without waiting. Bytes that the pipe has no space for are pending: the next
+    /// call that writes, or `close`, writes them. Returns False, and takes nothing, if more than
+    /// `max_pending` bytes would be pending.
     ///
-    /// Raises `Closed` where nobody reads.
-    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<Option<u32>> {
+    /// Raises `Closed` if the pipe has no reader.
+    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<bool> {
         let data: &[u8] = &data;
-        self.try_call(py, SEND, |writer| writer.try_send(data))
+        Ok(self.try_call(py, SEND, |writer| writer.try_send(data))?.is_some())
     }
 
     /// Sends messages in their order, several small ones in one write. Returns how many were sent
@@ -157,7 +156,7 @@ impl Writer {
     /// >>> reader, writer = pipework.atomic.pair()
     /// >>> writer.send_many([b"many", b"small", b"ones"])
     /// 3
-    #[pyo3(signature = (messages, timeout=None))]
+    #[pyo3(signature = (messages, *, timeout=None))]
     fn send_many(
         &self,
         py: Python<'_>,
@@ -178,7 +177,7 @@ impl Writer {
     /// As `send`, in asyncio or trio. A task that is cancelled, or whose time is over, may have
     /// sent the message, or a part that is pending: then the next call that writes, or `close`,
     /// completes it.
-    #[pyo3(signature = (data, timeout=None))]
+    #[pyo3(signature = (data, *, timeout=None))]
     fn asend<'py>(
         slf: &Bound<'py, Writer>,
         data: &Bound<'py, PyAny>,
@@ -188,39 +187,40 @@ impl Writer {
     }
 
     /// As `flush`, in asyncio or trio. After it, `close` does not wait.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn aflush<'py>(slf: &Bound<'py, Writer>, timeout: Option<Seconds>) -> PyResult<Bound<'py, PyAny>> {
         asyncio::start(slf.py(), "flush", (slf, timeout.map(Seconds::to_f64)))
     }
 
-    /// Puts one message behind what is pending and writes nothing. Returns the number of parts. Has
-    /// no limit but memory.
-    fn enqueue(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<u32> {
+    /// Adds one message to what is pending and writes nothing. Memory is the only limit.
+    fn enqueue(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<()> {
         let data: &[u8] = &data;
-        self.handle.with(py, "atomic enqueue", |writer| py.detach(|| writer.enqueue(data)))?.or_raise(py)
+        let enqueue = |writer: &mut atomic::Writer| py.detach(|| writer.enqueue(data).map(drop));
+        self.handle.with(py, "atomic enqueue", enqueue)?.or_raise(py)
     }
 
     /// Sends bytes in one write, after what is pending, without a sender's name.
     ///
     /// Raises `TooLong` if they do not fit in one write, `Invalid` if they hold the bytes 0x0E or
     /// 0x0F or begin with 0x10 (in mixed mode without compression), and as `send`.
-    #[pyo3(signature = (data, timeout=None))]
+    #[pyo3(signature = (data, *, timeout=None))]
     fn burst(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<()> {
         let data: &[u8] = &data;
         self.call(py, until(timeout), "atomic burst", |writer| writer.burst(data, until(timeout)))
     }
 
-    /// As `burst`, without waiting. Whether it was taken.
+    /// As `burst`, without waiting. Returns False if nothing was taken.
     fn try_burst(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<bool> {
         let data: &[u8] = &data;
         let burst = |writer: &mut atomic::Writer| Ok(writer.try_burst(data)?.then_some(()));
         Ok(self.try_call(py, "atomic burst", burst)?.is_some())
     }
 
-    /// The bytes that a burst would take in the pipe; None if it does not fit in one write.
-    fn fits_in_burst(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<Option<usize>> {
+    /// Whether `burst` can send these bytes: whether they fit in one write.
+    fn fits_in_burst(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<bool> {
         let data: &[u8] = &data;
-        self.handle.with(py, "atomic burst", |writer| py.detach(|| writer.fits_in_burst(data)))?.or_raise(py)
+        let fits = |writer: &mut atomic::Writer| py.detach(|| writer.fits_in_burst(data));
+        Ok(self.handle.with(py, "atomic burst", fits)?.or_raise(py)?.is_some())
     }
 
     /// Bytes that were taken and are not in the pipe yet.
@@ -232,7 +232,7 @@ impl Writer {
     /// Writes what is pending.
     ///
     /// Raises `TimedOut`: the rest is still pending. After `Closed` it is dropped.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<()> {
         self.call(py, until(timeout), "atomic flush", |writer| writer.flush(until(timeout)))
     }
@@ -252,7 +252,7 @@ impl Writer {
     ///
     /// Raises as `flush`; the end is closed all the same, and what was still pending is dropped. In
     /// a signal handler that interrupts a call of this end, that call is given up.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn close(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<()> {
         if self.handle.is_closed() {
             return Ok(());
@@ -321,33 +321,42 @@ impl Writer {
         self.origin.set(py, "mixed", mixed)
     }
 
-    /// Sets how messages are compressed from now on: a `Zstd`, a level, or None.
+    /// How messages are compressed: a `Zstd` or None. Set it to a `Zstd`, a level or None; it holds
+    /// for the messages that follow.
+    #[getter]
+    fn zstd(&self, py: Python<'_>) -> PyResult<Option<Zstd>> {
+        self.handle.with(py, "zstd", |writer| writer.zstd().cloned().map(Zstd))
+    }
+
+    #[setter]
     fn set_zstd(&self, py: Python<'_>, zstd: &Bound<'_, PyAny>) -> PyResult<()> {
         let compression: Compression = zstd.extract()?;
-        self.handle.with(py, "set_zstd", |writer| writer.set_zstd(compression.0))?.or_raise(py)?;
+        self.handle.with(py, "zstd", |writer| writer.set_zstd(compression.0))?.or_raise(py)?;
         self.origin.set(py, "zstd", zstd)
     }
 
-    /// Sets how many bytes may be pending before `try_send` takes no more.
+    /// How many bytes may be pending before `try_send` takes no more.
+    #[getter]
+    fn max_pending(&self, py: Python<'_>) -> PyResult<usize> {
+        self.handle.with(py, "max_pending", |writer| writer.max_pending())
+    }
+
+    #[setter]
     fn set_max_pending(&self, py: Python<'_>, max_pending: usize) -> PyResult<()> {
-        self.handle.with(py, "set_max_pending", |writer| writer.set_max_pending(max_pending))?;
+        self.handle.with(py, "max_pending", |writer| writer.set_max_pending(max_pending))?;
         self.origin.set(py, "max_pending", max_pending)
     }
 
-    /// Bytes that the pipe holds before a writer waits.
+    /// Bytes that the pipe holds before a writer waits. Set it to at most `max_capacity()`: the
+    /// kernel chooses a capacity that is at least as large.
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<usize> {
         self.handle.with(py, "capacity", |writer| writer.capacity())?.or_raise(py)
     }
 
-    /// Asks for another capacity and returns the one that the kernel chose, at least as large.
-    fn set_capacity(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
-        self.handle.with(py, "set_capacity", |writer| writer.set_capacity(capacity))?.or_raise(py)
-    }
-
-    /// As `set_capacity`, with at most `max_capacity()` bytes.
-    fn set_capacity_or_max(&self, py: Python<'_>, capacity: usize) -> PyResult<usize> {
-        self.handle.with(py, "set_capacity", |writer| writer.set_capacity_or_max(capacity))?.or_raise(py)
+    #[setter]
+    fn set_capacity(&self, py: Python<'_>, capacity: usize) -> PyResult<()> {
+        self.handle.with(py, "capacity", |writer| writer.set_capacity(capacity))?.or_raise(py).map(drop)
     }
 
     fn __reduce__(slf: &Bound<'_, Writer>) -> PyResult<Py<PyAny>> {

@@ -22,15 +22,15 @@ fn why(py: Python<'_>, stopped: Stopped) -> Why {
     }
 }
 
-/// Accepts up to `max` connections: their descriptors, their peers, and why it stopped.
+/// Accepts up to `count` connections: their descriptors, their peers, and why it stopped.
 #[pyfunction]
 pub(super) fn accept_connections(
     py: Python<'_>,
     fd: i32,
-    max: usize,
+    count: usize,
 ) -> PyResult<(Vec<i32>, Vec<Py<PyAny>>, Why)> {
     let fd = borrow(py, fd)?;
-    let accepted = py.detach(|| fd::accept_many(fd, max));
+    let accepted = py.detach(|| fd::accept_many(fd, count));
     let connections = accepted.connections.iter();
     let peers =
         connections.map(|connection| to_python(py, connection.peer.as_ref())).collect::<PyResult<_>>()?;
@@ -58,10 +58,10 @@ impl ReserveCore {
         self.handle.with(py, "fd reserve", |reserve| reserve.is_held())
     }
 
-    /// Accepts up to `max` connections and closes each at once: how many, and why not more.
-    fn shed(&self, py: Python<'_>, fd: i32, max: usize) -> PyResult<(usize, Why)> {
+    /// Accepts up to `count` connections and closes each at once: how many, and why not more.
+    fn shed(&self, py: Python<'_>, fd: i32, count: usize) -> PyResult<(usize, Why)> {
         let fd = borrow(py, fd)?;
-        let shed = self.handle.with(py, "fd shed", |reserve| py.detach(|| reserve.shed(fd, max)))?;
+        let shed = self.handle.with(py, "fd shed", |reserve| py.detach(|| reserve.shed(fd, count)))?;
         Ok((shed.turned_away, why(py, shed.stopped)))
     }
 

@@ -10,18 +10,18 @@ use super::raw::borrow;
 use crate::buffer::Bytes;
 use crate::wait::{Timeout, until};
 
-/// Reads `n` bytes, or fewer at the end of file only.
+/// Reads `count` bytes, and fewer only at the end of file.
 ///
-/// Raises `TimedOut` and others; what had been read by then is in the exception's `data`.
+/// The exceptions, `TimedOut` among them, have an attribute `data`: the bytes read before the failure.
 #[pyfunction]
-#[pyo3(signature = (fd, n, timeout=None))]
+#[pyo3(signature = (fd, count, *, timeout=None))]
 pub(super) fn read_full(
     py: Python<'_>,
     fd: i32,
-    n: usize,
+    count: usize,
     timeout: Option<Timeout>,
 ) -> PyResult<Py<PyBytes>> {
-    let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(n)?, 0);
+    let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(count)?, 0);
     let deadline = until(timeout);
     let done = progress(py, &mut len, |done| {
         fd::read_full(fd, &mut buffer[done as usize..], deadline).map(|len| len as u64)
@@ -29,10 +29,10 @@ pub(super) fn read_full(
     with_data(py, done, &buffer[..len as usize])
 }
 
-/// As `read_full`, from `offset` on. The descriptor's own position stays.
+/// As `read_full`, from `offset` on. The position of the descriptor does not change.
 #[pyfunction]
-pub(super) fn pread_full(py: Python<'_>, fd: i32, n: usize, offset: u64) -> PyResult<Py<PyBytes>> {
-    let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(n)?, 0);
+pub(super) fn pread_full(py: Python<'_>, fd: i32, count: usize, offset: u64) -> PyResult<Py<PyBytes>> {
+    let (fd, mut buffer, mut len) = (borrow(py, fd)?, zeros(count)?, 0);
     let done = progress(py, &mut len, |done| {
         fd::pread_full(fd, &mut buffer[done as usize..], offset + done).map(|len| len as u64)
     });
@@ -44,7 +44,7 @@ pub(super) fn pread_full(py: Python<'_>, fd: i32, n: usize, offset: u64) -> PyRe
 /// Raises `Closed` (a `BrokenPipeError`) where nobody reads, `TimedOut` and others; the exception's
 /// `done` says how much was written.
 #[pyfunction]
-#[pyo3(signature = (fd, data, timeout=None))]
+#[pyo3(signature = (fd, data, *, timeout=None))]
 pub(super) fn write_all(
     py: Python<'_>,
     fd: i32,
@@ -59,7 +59,7 @@ pub(super) fn write_all(
     progress(py, &mut 0, all).map(drop)
 }
 
-/// As `write_all`, from `offset` on. The descriptor's own position stays.
+/// As `write_all`, from `offset` on. The position of the descriptor does not change.
 #[pyfunction]
 pub(super) fn pwrite_all(py: Python<'_>, fd: i32, data: Bytes<'_, '_>, offset: u64) -> PyResult<()> {
     let (fd, data): (_, &[u8]) = (borrow(py, fd)?, &data);
@@ -75,7 +75,7 @@ pub(super) fn pwrite_all(py: Python<'_>, fd: i32, data: Bytes<'_, '_>, offset: u
 /// Raises `TooLong` beyond `max_bytes`, `TimedOut` and others; what had been read by then is in the
 /// exception's `data`.
 #[pyfunction]
-#[pyo3(signature = (fd, max_bytes=None, timeout=None))]
+#[pyo3(signature = (fd, *, max_bytes=None, timeout=None))]
 pub(super) fn slurp(
     py: Python<'_>,
     fd: i32,

@@ -18,7 +18,7 @@ use crate::wait::{Timeout, until};
 /// Hosts are numbers. The exception's `done` says how many datagrams were sent before the one that
 /// it failed at.
 #[pyfunction]
-#[pyo3(signature = (fd, datagrams, timeout=None))]
+#[pyo3(signature = (fd, datagrams, *, timeout=None))]
 pub(super) fn send_many(
     py: Python<'_>,
     fd: i32,
@@ -40,7 +40,7 @@ pub(super) fn send_many(
 /// What has come, its sender, and whether the end is lost.
 type Come = (Py<PyBytes>, Py<PyAny>, bool);
 
-/// Space for `max` datagrams of at most `max_bytes` each, to be received into again and again. All
+/// Space for `count` datagrams of at most `max_bytes` each, to be received into again and again. All
 /// memory is taken at once.
 #[pyclass(frozen, module = "pipework.fd")]
 pub(crate) struct InboxCore {
@@ -50,13 +50,13 @@ pub(crate) struct InboxCore {
 #[pymethods]
 impl InboxCore {
     #[new]
-    fn new(py: Python<'_>, max: usize, max_bytes: usize) -> PyResult<InboxCore> {
-        Ok(InboxCore { handle: Handle::new("inbox", fd::Inbox::new(max, max_bytes).or_raise(py)?) })
+    fn new(py: Python<'_>, count: usize, max_bytes: usize) -> PyResult<InboxCore> {
+        Ok(InboxCore { handle: Handle::new("inbox", fd::Inbox::new(count, max_bytes).or_raise(py)?) })
     }
 
     /// Waits for a datagram and returns all that are there, as many as fit: bytes, sender, and
     /// whether the end is lost.
-    #[pyo3(signature = (fd, timeout=None))]
+    #[pyo3(signature = (fd, *, timeout=None))]
     fn recv(&self, py: Python<'_>, fd: i32, timeout: Option<Timeout>) -> PyResult<Vec<Come>> {
         let (fd, deadline) = (borrow(py, fd)?, until(timeout));
         self.handle.wait(py, deadline, "fd recv many", |inbox| {

@@ -17,7 +17,7 @@ use crate::keywords::FilePath;
 /// folder `dir_fd`, or the current one. Raises `Invalid` if `template` does not end with six X at
 /// least.
 #[pyfunction]
-#[pyo3(signature = (template, dir_fd=None))]
+#[pyo3(signature = (template, *, dir_fd=None))]
 pub(super) fn mkstemp(py: Python<'_>, template: FilePath, dir_fd: Option<i32>) -> PyResult<(i32, OsString)> {
     let folder = dir_fd.map_or(Ok(fd::CWD), |number| borrow(py, number))?;
     let (made, path) = fd::mkstemp_at(folder, template.0.as_os_str()).or_raise_at(py, &template.0)?;
@@ -27,7 +27,7 @@ pub(super) fn mkstemp(py: Python<'_>, template: FilePath, dir_fd: Option<i32>) -
 /// A path that nothing has, as `mkstemp` would choose it. Nothing is created, so somebody else may
 /// take it meanwhile.
 #[pyfunction]
-#[pyo3(signature = (template, dir_fd=None))]
+#[pyo3(signature = (template, *, dir_fd=None))]
 pub(super) fn mktemp(py: Python<'_>, template: FilePath, dir_fd: Option<i32>) -> PyResult<OsString> {
     let folder = dir_fd.map_or(Ok(fd::CWD), |number| borrow(py, number))?;
     fd::mktemp_at(folder, template.0.as_os_str()).or_raise_at(py, &template.0)

@@ -13,7 +13,7 @@ use crate::wait::{Timeout, Used, until, wait};
 /// Returns those that are ready, each with what it is ready for; none once the time is over. A
 /// descriptor that is not open is ready, with `POLLNVAL`.
 #[pyfunction]
-#[pyo3(signature = (fds, timeout=None))]
+#[pyo3(signature = (fds, *, timeout=None))]
 pub(super) fn poll(
     py: Python<'_>,
     fds: Vec<(i32, u16)>,

@@ -37,7 +37,7 @@ pub(crate) fn take_over<T>(
 ///
 /// `on_exec` marks them only. Raises `Invalid` if `first` is larger than `last`.
 #[pyfunction]
-#[pyo3(signature = (first, last, on_exec=false))]
+#[pyo3(signature = (first, last, *, on_exec=false))]
 pub(super) fn close_range(py: Python<'_>, first: u32, last: u32, on_exec: bool) -> PyResult<()> {
     let done = if on_exec {
         raw::close_range_on_exec(first, last)

@@ -153,7 +153,7 @@ fn shutdown(py: Python<'_>, fd: i32, how: i32) -> PyResult<()> {
 
 /// Sends what there is space for, to an address or to the socket's peer. Returns how many bytes.
 #[pyfunction]
-#[pyo3(signature = (fd, data, flags=0, address=None))]
+#[pyo3(signature = (fd, data, flags=0, *, address=None))]
 fn send(
     py: Python<'_>,
     fd: i32,
@@ -169,13 +169,13 @@ fn send(
     }
 }
 
-/// Receives what is there, up to `n` bytes; b"" at the end of a stream.
+/// Receives the bytes that are there, up to `count`; b"" at the end of a stream.
 #[pyfunction]
-#[pyo3(signature = (fd, n, flags=0))]
-fn recv(py: Python<'_>, fd: i32, n: usize, flags: u32) -> PyResult<Py<PyBytes>> {
+#[pyo3(signature = (fd, count, flags=0))]
+fn recv(py: Python<'_>, fd: i32, count: usize, flags: u32) -> PyResult<Py<PyBytes>> {
     let (fd, flags) = (borrow(py, fd)?, RecvFlags::from_bits_retain(flags));
     let came = call(py, || {
-        let mut space = space_for(n).map_err(|_| Errno::NOMEM)?;
+        let mut space = space_for(count).map_err(|_| Errno::NOMEM)?;
         net::recv(fd, spare_capacity(&mut space), flags).map(|_| space)
     })?;
     bytes(py, [&came])
@@ -183,11 +183,11 @@ fn recv(py: Python<'_>, fd: i32, n: usize, flags: u32) -> PyResult<Py<PyBytes>> 
 
 /// As `recv`, with the address of the sender.
 #[pyfunction]
-#[pyo3(signature = (fd, n, flags=0))]
-fn recvfrom(py: Python<'_>, fd: i32, n: usize, flags: u32) -> PyResult<(Py<PyBytes>, Py<PyAny>)> {
+#[pyo3(signature = (fd, count, flags=0))]
+fn recvfrom(py: Python<'_>, fd: i32, count: usize, flags: u32) -> PyResult<(Py<PyBytes>, Py<PyAny>)> {
     let (fd, flags) = (borrow(py, fd)?, RecvFlags::from_bits_retain(flags));
     let (came, from) = call(py, || {
-        let mut space = space_for(n).map_err(|_| Errno::NOMEM)?;
+        let mut space = space_for(count).map_err(|_| Errno::NOMEM)?;
         let (_, _, from) = net::recvfrom(fd, spare_capacity(&mut space), flags)?;
         Ok((space, from))
     })?;

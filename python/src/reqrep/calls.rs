@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use pipework::reqrep::{CallError, Client, ClientOptions, Message, Reply, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 
 use super::segment::Segment;
 use super::shared::{Shared, closed};
@@ -14,7 +14,7 @@ use crate::buffer::{SMALL, Space, bytes, filled, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
 use crate::task::Task;
-use crate::wait::{PAST, Seconds, wait};
+use crate::wait::{CallTimeout, PAST, Seconds, wait};
 
 /// Bytes and flags.
 pub(super) type Request<'a> = (&'a [u8], u32);
@@ -33,6 +33,8 @@ pub(super) const RECV: &str = "reqrep recv";
 /// How a client was set.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
+    /// The `timeout` of each call that is given none.
+    pub(super) timeout: Option<Seconds>,
     pub(super) redeliveries: u8,
     pub(super) needs_server: bool,
     pub(super) max_in_flight: u32,
@@ -46,8 +48,8 @@ impl Terms {
     }
 }
 
-/// What makes a client like this one in another process: the segment, and its terms.
-pub(super) type Settings = (Py<Segment>, u8, bool, u32, usize);
+/// What makes a client like this one in another process: the segment, and the keyword arguments.
+pub(super) type Settings<'py> = (Py<Segment>, Bound<'py, PyDict>);
 
 /// What a client does, on Python's terms.
 pub(super) struct Calls {
@@ -59,6 +61,20 @@ pub(super) struct Calls {
 impl Calls {
     pub(super) fn new(client: Client, segment: Py<Segment>, terms: Terms) -> Calls {
         Calls { client: Shared::new("client", client), segment, terms }
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// The time-out of a call: its own, or else the client's.
+    pub(super) fn timeout(&self, timeout: CallTimeout) -> Option<Seconds> {
+        timeout.or(self.terms.timeout)
+    }
+
+    /// When a call that begins now ends.
+    pub(super) fn until(&self, timeout: CallTimeout) -> Deadline {
+        Seconds::from_now(self.timeout(timeout))
     }
 
     pub(super) fn call(
@@ -270,9 +286,15 @@ impl Calls {
         self.segment.clone_ref(py)
     }
 
-    pub(super) fn settings(&self, py: Python<'_>) -> Settings {
-        let Terms { redeliveries, needs_server, max_in_flight, max_message } = self.terms;
-        (self.segment(py), redeliveries, needs_server, max_in_flight, max_message)
+    pub(super) fn settings<'py>(&self, py: Python<'py>) -> PyResult<Settings<'py>> {
+        let Terms { timeout, redeliveries, needs_server, max_in_flight, max_message } = self.terms;
+        let options = PyDict::new(py);
+        options.set_item("timeout", timeout.map(Seconds::to_f64))?;
+        options.set_item("redeliveries", redeliveries)?;
+        options.set_item("needs_server", needs_server)?;
+        options.set_item("max_in_flight", max_in_flight)?;
+        options.set_item("max_message", max_message)?;
+        Ok((self.segment(py), options))
     }
 
     pub(super) fn get(&self, py: Python<'_>) -> PyResult<Client> {

@@ -22,57 +22,6 @@ use crate::locked::Locked;
 use crate::task::Task;
 use crate::wait::{PAST, Seconds, Timeout, Used, until, wait};
 
-/// The methods of a class of requests: `payload`, and those that are the same whatever that is.
-macro_rules! request {
-    ($Request:ident, { $($payload:tt)* }) => {
-        #[pymethods]
-        impl $Request {
-            $($payload)*
-
-            /// How many servers have died with this request. More than 0 only if the client asked
-            /// for redelivery.
-            #[getter]
-            fn redeliveries(&self) -> u8 {
-                self.redeliveries
-            }
-
-            /// The ticket that the client's `send` has returned for it.
-            #[getter]
-            fn ticket(&self) -> u64 {
-                self.ticket.to_bits()
-            }
-
-            /// Leaves the request with its server, whose `kept` takes it back by the ticket that
-            /// this returns: for programs that hand numbers around. Raises `Invalid` if it is
-            /// answered already. If the server goes before, it fails at its client.
-            fn keep(&self, py: Python<'_>) -> PyResult<u64> {
-                self.open.take(py).map(|request| request.keep().to_bits())
-            }
-
-            /// Whether somebody waits for the answer: False once the client has cancelled, or its
-            /// death was noticed (within 250 ms, where this is asked again and again), and once it
-            /// is answered.
-            #[getter]
-            fn wanted(&self) -> bool {
-                self.open.look(|request| request.is_wanted()).unwrap_or_else(|| self.open.is_open())
-            }
-
-            /// Takes it out of the loop that gave it out, which would fail it when it comes back.
-            /// Returns the request, for the thread or the task that answers it: `pool.submit(work,
-            /// request.detach())`.
-            fn detach(slf: Py<$Request>) -> Py<$Request> {
-                slf.get().open.detach();
-                slf
-            }
-
-            fn __enter__(slf: Py<$Request>) -> Py<$Request> {
-                slf
-            }
-
-        }
-    };
-}
-
 /// A request that this process has taken, and that no other server gets.
 ///
 /// Answer it once, with `reply` or `fail`, from any thread. Dropped without an answer, it fails at
@@ -92,7 +41,8 @@ pub(crate) struct Request {
     open: Arc<Open>,
 }
 
-request!(Request, {
+#[pymethods]
+impl Request {
     #[classattr]
     #[pyo3(name = "__match_args__")]
     const MATCH_ARGS: (&'static str,) = ("data",);
@@ -114,13 +64,13 @@ request!(Request, {
     }
 
     /// A read-only `memoryview` of `data`: slices of it are no copies, and `numpy.frombuffer` makes
-    /// an array of it that is none. For an array to write to there is `readinto`.
+    /// an array of it that is none. `recv_into` fills an array that can be written to.
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         PyMemoryView::from(self.data(py)?.bind(py).as_any())
     }
 
-    /// Bytes of the request; of one that was claimed, of the part that is there: what `readinto`
-    /// needs space for.
+    /// Bytes of the request; of one that was claimed, of the part that is there: the space that
+    /// `recv_into` needs.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.data {
@@ -141,12 +91,12 @@ request!(Request, {
         self.open.look(|request| request.has_more()).unwrap_or(false)
     }
 
-    /// Gets the next part of a request that was claimed, in the place of the one that is there:
-    /// `data` and `readinto` give it. False if there is none.
+    /// Waits for the next part of a request that was claimed. It takes the place of the part before:
+    /// `data` and `recv_into` give it. Returns False if the request has no more parts.
     ///
     /// Raises `TimedOut`; the next call goes on waiting for the same part. `Closed` if the client
     /// has cancelled the call or has died.
-    #[pyo3(signature = (timeout=None))]
+    #[pyo3(signature = (*, timeout=None))]
     fn next_part(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
         let next = |request: &mut reqrep::Request<'static>, deadline| request.next_part(deadline);
         let next = self.open.wait_for(py, until(timeout), next)?.or_raise(py)?;
@@ -156,10 +106,9 @@ request!(Request, {
         Ok(next)
     }
 
-    /// Copies the bytes of the request, or of the part of a claimed one that is there, from the
-    /// segment to the beginning of `buffer`; returns how many they are. Raises `TooLong` if they
-    /// are more than fit.
-    fn readinto(&self, py: Python<'_>, mut buffer: Space<'_>) -> PyResult<usize> {
+    /// Copies the bytes of the request, or of the current part of a claimed one, from the segment to
+    /// the beginning of `buffer`. Returns how many. Raises `TooLong` if they do not fit.
+    fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>) -> PyResult<usize> {
         let too_long = |len, most| {
             let text = format!("the request has {len} bytes, and the buffer {most}");
             of_kind(py, ErrorKind::TooLong, "reqrep recv", &text)
@@ -181,14 +130,16 @@ request!(Request, {
         Ok(len)
     }
 
-    /// Answers. False if the client has cancelled, forgotten the call, or died.
+    /// Answers the request. Returns False if the client has cancelled or forgotten the call, or has
+    /// died. `flags` are 32 bits that travel with the reply.
     ///
-    /// Waits if the reply is longer than a slot, or comes after a part: until the client has taken
-    /// all but the end of it. Raises `TooLong` if it is longer than the server's `max_message`, and
-    /// `TimedOut` if the client has not taken a part within the server's `part_timeout`: the
-    /// request then fails at its client, as it does when a signal handler raises. `Invalid` if it
-    /// is answered already; `Stale` in a child that was forked after the request was taken.
-    #[pyo3(signature = (data, flags=Flags(0)), text_signature = "($self, data, flags=0)")]
+    /// If the reply is longer than a slot, or comes after a part, this waits until the client has
+    /// taken all but the end of it. Raises `TooLong` if the reply is longer than the server's
+    /// `max_message`, and `TimedOut` if the client does not take a part within the server's
+    /// `part_timeout`; the request then fails at its client, as it does when a signal handler raises.
+    /// `Invalid` if the request was answered before; `Stale` in a child that was forked after the
+    /// request was taken.
+    #[pyo3(signature = (data, *, flags=Flags(0)), text_signature = "($self, data, *, flags=0)")]
     fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<bool> {
         let (mut request, data): (_, &[u8]) = (self.open.take(py)?, &data);
         let reply = message((data, flags.0));
@@ -201,15 +152,15 @@ request!(Request, {
         self.sent(py, data.len(), answered)
     }
 
-    /// As `reply`, in asyncio or trio: does not stop the loop while the client takes a long reply.
-    /// If the task is cancelled, or the client has not taken all but the end of it in time, the
-    /// request fails. The server's `part_timeout` does not count.
-    #[pyo3(signature = (data, flags=Flags(0), *, timeout=None), text_signature = "($self, data, flags=0, *, timeout=None)")]
+    /// As `reply`, in asyncio or trio: other tasks run while the client takes a long reply. `timeout`
+    /// is for the whole reply and replaces the server's `part_timeout`. If it passes, or the task is
+    /// cancelled, the request fails.
+    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
     fn areply<'py>(
         slf: &Bound<'py, Request>,
         data: Bytes<'_, '_>,
-        flags: Flags,
         timeout: Option<Seconds>,
+        flags: Flags,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, request, data) = (slf.py(), slf.get().open.take(slf.py())?, data.hold());
         let (len, this) = (data.len(), slf.clone().unbind());
@@ -218,15 +169,14 @@ request!(Request, {
             .start(py, "reqrep reply", timeout)
     }
 
-    /// Sends the client a part of the reply: others follow, and then `reply`, which may be empty.
-    /// False if nobody waits for it any more: the client has cancelled or forgotten the call, or
-    /// has died. A client that does not ask for parts gets all of them as one reply, with the flags
-    /// of the last.
+    /// Sends the client a part of the reply. After the last part comes `reply`, which may be empty.
+    /// Returns False if the client has cancelled or forgotten the call, or has died. A client that
+    /// does not ask for parts gets all of them as one reply, with the flags of the last.
     ///
-    /// Waits until the client has taken the part before. Raises `TimedOut`: nothing of it was sent,
-    /// unless it is longer than a slot; then the request fails. `TooLong` as for `reply`. `Invalid`
-    /// if it is answered already, or has more parts itself.
-    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
+    /// Waits until the client has taken the part before. Raises `TimedOut`: nothing was sent, unless
+    /// the part is longer than a slot; then the request fails. `TooLong` as `reply`. `Invalid` if the
+    /// request was answered before, or has more parts itself.
+    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
     fn send_part(
         &self,
         py: Python<'_>,
@@ -260,9 +210,9 @@ request!(Request, {
         given
     }
 
-    /// Waits until the client has taken the part that was sent last. False if nobody waits for it
-    /// any more. Raises `TimedOut`: it has not taken it yet.
-    #[pyo3(signature = (timeout=None))]
+    /// Waits until the client has taken the part that was sent last. Returns False if the client has
+    /// cancelled or forgotten the call, or has died. Raises `TimedOut` if it has not taken the part.
+    #[pyo3(signature = (*, timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
         let flush = |request: &mut reqrep::Request<'static>, deadline| request.flush(deadline);
         self.open.wait_for(py, until(timeout), flush)?.or_raise(py)
@@ -270,7 +220,7 @@ request!(Request, {
 
     /// As `send_part`, in asyncio or trio. If the task is cancelled, the part was not sent, unless
     /// it is longer than a slot; then the request fails.
-    #[pyo3(signature = (data, timeout=None, flags=Flags(0)), text_signature = "($self, data, timeout=None, flags=0)")]
+    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
     fn asend_part<'py>(
         slf: &Bound<'py, Request>,
         data: Bytes<'_, '_>,
@@ -320,7 +270,47 @@ request!(Request, {
             None => format!("<Request in the segment{state}>"),
         }
     }
-});
+
+    /// How many servers have died with this request. More than 0 only if the client asked
+    /// for redelivery.
+    #[getter]
+    fn redeliveries(&self) -> u8 {
+        self.redeliveries
+    }
+
+    /// The ticket that the client's `send` has returned for it.
+    #[getter]
+    fn ticket(&self) -> u64 {
+        self.ticket.to_bits()
+    }
+
+    /// Leaves the request with its server, whose `kept` takes it back by the ticket that
+    /// this returns: for programs that hand numbers around. Raises `Invalid` if it is
+    /// answered already. If the server goes before, it fails at its client.
+    fn keep(&self, py: Python<'_>) -> PyResult<u64> {
+        self.open.take(py).map(|request| request.keep().to_bits())
+    }
+
+    /// Whether somebody waits for the answer: False once the client has cancelled, or its
+    /// death was noticed (within 250 ms, where this is asked again and again), and once it
+    /// is answered.
+    #[getter]
+    fn wanted(&self) -> bool {
+        self.open.look(|request| request.is_wanted()).unwrap_or_else(|| self.open.is_open())
+    }
+
+    /// Takes it out of the loop that gave it out, which would fail it when it comes back.
+    /// Returns the request, for the thread or the task that answers it: `pool.submit(work,
+    /// request.detach())`.
+    fn detach(slf: Py<Request>) -> Py<Request> {
+        slf.get().open.detach();
+        slf
+    }
+
+    fn __enter__(slf: Py<Request>) -> Py<Request> {
+        slf
+    }
+}
 
 impl Request {
     fn sent(&self, py: Python<'_>, len: usize, sent: Result<bool>) -> PyResult<bool> {

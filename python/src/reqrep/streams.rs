@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
-use std::time::Duration;
 
 use pipework::reqrep::{self, CallError, Client, Completion, Reply, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
@@ -56,7 +55,7 @@ impl Raise for Ended {
 pub(crate) struct Stream {
     parts: Handle<reqrep::Stream>,
     client: Shared<Client>,
-    each: Option<Duration>,
+    each: Option<Seconds>,
     give: Give,
 }
 
@@ -65,10 +64,10 @@ impl Calls {
         &self,
         py: Python<'_>,
         request: Request<'_>,
-        each: Option<Duration>,
+        each: Option<Seconds>,
         give: Give,
     ) -> PyResult<Stream> {
-        let deadline = deadline(each);
+        let deadline = Seconds::from_now(each);
         // Dropped because a signal handler has raised, it cancels the call.
         let stream = wait(py, &self.shared().used(), || {
             let client = self.get(py)?;
@@ -97,10 +96,6 @@ impl Calls {
     }
 }
 
-fn deadline(each: Option<Duration>) -> Deadline {
-    each.map_or(Deadline::NEVER, Deadline::after)
-}
-
 #[pymethods]
 impl Stream {
     fn __iter__(slf: Py<Stream>) -> Py<Stream> {
@@ -111,7 +106,7 @@ impl Stream {
         if self.parts.is_closed() {
             return Ok(None);
         }
-        let (mut is_ours, deadline) = (false, deadline(self.each));
+        let (mut is_ours, deadline) = (false, Seconds::from_now(self.each));
         let part = self.parts.wait(py, deadline, STREAM, |stream| {
             is_ours = true;
             if self.client.is_closed() {

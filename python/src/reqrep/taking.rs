@@ -4,12 +4,13 @@ use std::os::fd::IntoRawFd;
 use std::sync::Weak;
 use std::time::Duration;
 
-use pipework::reqrep::{Request, Server, Ticket};
+use pipework::reqrep::{Request, Server, ServerOptions, Ticket};
 use pipework::{Deadline, Result};
 use pyo3::PyClass;
 use pyo3::exceptions::{PyEOFError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::boolean_struct::True;
+use pyo3::types::PyDict;
 
 use super::open::Lent;
 use super::segment::Segment;
@@ -18,7 +19,7 @@ use crate::buffer::{SMALL, unless_small};
 use crate::error::OrRaise;
 use crate::handle::warn_unclosed;
 use crate::task::Task;
-use crate::wait::{Seconds, wait};
+use crate::wait::{CallTimeout, Seconds, wait};
 
 /// A request as Python gets it.
 pub(super) trait Given: Into<PyClassInitializer<Self>> + PyClass<Frozen = True> + Sync {
@@ -35,27 +36,52 @@ pub(super) trait Given: Into<PyClassInitializer<Self>> + PyClass<Frozen = True> 
 /// The option that limits a reply, and its value.
 pub(super) type Limit = (&'static str, usize);
 
-/// What makes a server like this one in another process: the segment, and how it was set.
-pub(super) type Settings = (Py<Segment>, usize, f64);
+/// How a server was set.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    /// The `timeout` of each call that is given none.
+    pub(super) timeout: Option<Seconds>,
+    pub(super) max_message: usize,
+    pub(super) part_timeout: Duration,
+}
+
+impl Terms {
+    /// A request is copied once, into the object that Python gets.
+    pub(super) fn options(self) -> ServerOptions {
+        let options = ServerOptions::new().max_message(self.max_message).part_timeout(self.part_timeout);
+        options.reads_later(true)
+    }
+}
+
+/// What makes a server like this one in another process: the segment, and the keyword arguments.
+pub(super) type Settings<'py> = (Py<Segment>, Bound<'py, PyDict>);
 
 /// What a server does, on Python's terms.
 pub(super) struct Taking {
     server: Shared<Server>,
     segment: Py<Segment>,
-    max_message: usize,
-    part_timeout: Duration,
+    terms: Terms,
 }
 
 const RECV: &str = "reqrep recv";
 
 impl Taking {
-    pub(super) fn new(
-        server: Server,
-        segment: Py<Segment>,
-        max_message: usize,
-        part_timeout: Duration,
-    ) -> Taking {
-        Taking { server: Shared::new("server", server), segment, max_message, part_timeout }
+    pub(super) fn new(server: Server, segment: Py<Segment>, terms: Terms) -> Taking {
+        Taking { server: Shared::new("server", server), segment, terms }
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// The time-out of a call: its own, or else the server's.
+    pub(super) fn timeout(&self, timeout: CallTimeout) -> Option<Seconds> {
+        timeout.or(self.terms.timeout)
+    }
+
+    /// When a call that begins now ends.
+    pub(super) fn until(&self, timeout: CallTimeout) -> Deadline {
+        Seconds::from_now(self.timeout(timeout))
     }
 
     pub(super) fn recv<G: Given>(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<G> {
@@ -89,16 +115,16 @@ impl Taking {
     pub(super) fn recv_many<G: Given>(
         &self,
         py: Python<'_>,
-        max: usize,
+        count: usize,
         deadline: Deadline,
         linger: Duration,
     ) -> PyResult<Vec<G>> {
-        let recv = |server: &Server, max, deadline| {
-            py.detach(|| server.recv_many(max, deadline, Duration::ZERO).map(owned))
+        let recv = |server: &Server, count, deadline| {
+            py.detach(|| server.recv_many(count, deadline, Duration::ZERO).map(owned))
         };
         let mut taken =
-            self.server.wait(py, deadline, RECV, |server, deadline| recv(server, max, deadline))?;
-        let most = max.min(self.segment.get().sizes().slots as usize);
+            self.server.wait(py, deadline, RECV, |server, deadline| recv(server, count, deadline))?;
+        let most = count.min(self.segment.get().sizes().slots as usize);
         let lingers = (!linger.is_zero()).then(|| Deadline::after(linger));
         while let Some(until) = lingers.filter(|_| taken.len() < most) {
             // An error comes again with the next call.
@@ -112,10 +138,10 @@ impl Taking {
         self.give(py, taken)
     }
 
-    pub(super) fn drain<G: Given>(&self, py: Python<'_>, max: usize) -> PyResult<Vec<G>> {
+    pub(super) fn drain<G: Given>(&self, py: Python<'_>, count: usize) -> PyResult<Vec<G>> {
         let server = self.get(py)?;
-        let drain = || server.drain(max).map(owned);
-        let taken = unless_small(py, waiting_bytes(&server, max), drain).or_raise(py)?;
+        let drain = || server.drain(count).map(owned);
+        let taken = unless_small(py, waiting_bytes(&server, count), drain).or_raise(py)?;
         self.give(py, taken)
     }
 
@@ -163,16 +189,16 @@ impl Taking {
     pub(super) fn start_recv_many<'py, G: Given>(
         &self,
         py: Python<'py>,
-        max: usize,
+        count: usize,
         timeout: Option<Seconds>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let recv = move |server: Server| async move {
-            if max == 0 {
+            if count == 0 {
                 return Ok(Vec::new());
             }
             let mut taken = vec![server.recv_async().await.map(Request::into_owned)?];
             // If this fails, so will the next call.
-            taken.extend(server.drain(max - 1).map(owned).into_iter().flatten());
+            taken.extend(server.drain(count - 1).map(owned).into_iter().flatten());
             Ok(taken)
         };
         let limit = self.limit();
@@ -180,14 +206,14 @@ impl Taking {
             let given = taken.into_iter().map(|taken| Py::new(py, G::of(py, taken, limit)?));
             Ok(given.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.unbind())
         };
-        self.start(py, max, recv, give, timeout)
+        self.start(py, count, recv, give, timeout)
     }
 
-    /// `max`: so many requests a poll may take.
+    /// A poll may take up to `count` requests.
     fn start<'py, T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
         &self,
         py: Python<'py>,
-        max: usize,
+        count: usize,
         recv: impl FnOnce(Server) -> F,
         give: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
         timeout: Option<Seconds>,
@@ -198,13 +224,13 @@ impl Taking {
             Some(taken) => give(py, taken.or_raise(py)?),
             None => Err(closed(py, "server", RECV)),
         };
-        Task::new(move || waiting_bytes(&server, max), taken, give).start(py, RECV, timeout)
+        Task::new(move || waiting_bytes(&server, count), taken, give).start(py, RECV, timeout)
     }
 
     fn limit(&self) -> Limit {
         match self.segment.get().sizes().reply_bytes as usize {
             0 => ("the segment's reply_bytes", 0),
-            slot => ("the server's max_message", self.max_message.max(slot)),
+            slot => ("the server's max_message", self.terms.max_message.max(slot)),
         }
     }
 
@@ -233,12 +259,13 @@ impl Taking {
         self.segment.clone_ref(py)
     }
 
-    pub(super) fn settings(&self, py: Python<'_>) -> Settings {
-        (self.segment(py), self.max_message, self.part_timeout())
-    }
-
-    pub(super) fn part_timeout(&self) -> f64 {
-        self.part_timeout.as_secs_f64()
+    pub(super) fn settings<'py>(&self, py: Python<'py>) -> PyResult<Settings<'py>> {
+        let Terms { timeout, max_message, part_timeout } = self.terms;
+        let options = PyDict::new(py);
+        options.set_item("timeout", timeout.map(Seconds::to_f64))?;
+        options.set_item("max_message", max_message)?;
+        options.set_item("part_timeout", part_timeout.as_secs_f64())?;
+        Ok((self.segment(py), options))
     }
 
     pub(super) fn close(&self) {
@@ -266,8 +293,8 @@ fn owned(requests: Vec<Request<'_>>) -> Vec<Request<'static>> {
     requests.into_iter().map(Request::into_owned).collect()
 }
 
-/// Bytes that `max` requests would copy now. A look that finds nothing copies nothing, so it keeps the
+/// Bytes that `count` requests would copy now. A look that finds nothing copies nothing, so it keeps the
 /// interpreter lock.
-fn waiting_bytes(server: &Server, max: usize) -> usize {
-    server.waiting_bytes(max).try_into().unwrap_or(usize::MAX)
+fn waiting_bytes(server: &Server, count: usize) -> usize {
+    server.waiting_bytes(count).try_into().unwrap_or(usize::MAX)
 }
