@@ -232,12 +232,12 @@ class Reader(_End):
     def readinto(self, buffer: Buffer, /, *, timeout: float | None = None) -> int:
         """Waits for the first byte and copies the bytes that are there to the beginning of `buffer`.
         Returns how many; 0 at the end of the stream. Raises `TimedOut`."""
-        return self._end.recv_into(buffer, timeout=timeout)
+        return self._end.recv_into(buffer, timeout)
 
     def recv(self, count: int = CAPACITY, *, timeout: float | None = None) -> bytes:
         """Waits for the first byte and returns the bytes that are there, up to `count`; b"" at the
         end of the stream. Raises `TimedOut`."""
-        return self._end.recv(count, timeout=timeout)
+        return self._end.recv(count, timeout)
 
     def try_recv(self, count: int = CAPACITY) -> bytes | None:
         """The bytes that are there now, up to `count`; None if there are none, b"" at the end of the
@@ -261,7 +261,7 @@ class Reader(_End):
 
         The `done` of an exception says how many have arrived; no others have left the pipe.
         """
-        return self._end.copy_to_fd(fd, count=count, timeout=timeout)
+        return self._end.copy_to_fd(fd, count, timeout)
 
 
 class Writer(_End):
@@ -333,7 +333,7 @@ class Writer(_End):
     def send(self, data: Buffer, *, timeout: float | None = None) -> None:
         """As `write`, with a deadline. Raises `TimedOut`, whose `done` says how many bytes are in the
         pipe."""
-        self._end.send(data, timeout=timeout)
+        self._end.send(data, timeout)
 
     def try_send(self, data: Buffer) -> int | None:
         """Puts the beginning of `data` into the space that there is. Returns how many bytes; None if
@@ -346,7 +346,7 @@ class Writer(_End):
         end, whole, done = self._end, data if isinstance(data, bytes) else bytes(memoryview(data)), 0
 
         def attempt(inbox: Inbox, number: int) -> int | None:
-            while (sent := end.try_send(whole, start=done)) is None and end.poll(inbox, number):
+            while (sent := end.try_send(whole, done)) is None and end.poll(inbox, number):
                 pass
             return sent
 
@@ -366,7 +366,7 @@ class Writer(_End):
 
         The `done` of an exception says how many are in the pipe; no others have left the descriptor.
         """
-        return self._end.copy_from_fd(fd, count=count, timeout=timeout)
+        return self._end.copy_from_fd(fd, count, timeout)
 
 
 class _Produced(Writer):

@@ -96,7 +96,7 @@ fn take_now<T>(
 impl PipeReader {
     /// Waits for the first byte and returns the bytes that are there, up to `count`; b"" at the end of
     /// the stream.
-    #[pyo3(signature = (count, *, timeout=None))]
+    #[pyo3(signature = (count, timeout=None))]
     fn recv(&self, py: Python<'_>, count: usize, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
         if count == 0 {
             return Ok(PyBytes::new(py, b"").unbind());
@@ -120,7 +120,7 @@ impl PipeReader {
 
     /// As `recv`, into a buffer of the caller's. Returns the number of bytes; 0 at the end of the
     /// stream.
-    #[pyo3(signature = (buffer, *, timeout=None))]
+    #[pyo3(signature = (buffer, timeout=None))]
     fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>, timeout: Option<Timeout>) -> PyResult<usize> {
         if buffer.len() == 0 {
             return Ok(0);
@@ -143,7 +143,7 @@ impl PipeReader {
 
     /// Copies `count` bytes, or everything up to the end of the stream, to a descriptor. Returns how
     /// many.
-    #[pyo3(signature = (fd, *, count=None, timeout=None))]
+    #[pyo3(signature = (fd, count=None, timeout=None))]
     fn copy_to_fd(
         &self,
         py: Python<'_>,
@@ -209,7 +209,7 @@ struct PipeWriter {
 impl PipeWriter {
     /// Waits until all of `data` is in the pipe. Returns its length. The exception's `done` says how
     /// many bytes are in the pipe.
-    #[pyo3(signature = (data, *, timeout=None))]
+    #[pyo3(signature = (data, timeout=None))]
     fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: Option<Timeout>) -> PyResult<usize> {
         let (data, deadline): (&[u8], _) = (&data, until(timeout));
         let mut total = 0;
@@ -228,7 +228,7 @@ impl PipeWriter {
 
     /// Puts the bytes of `data` from `start` on into the space that there is. Returns how many; None
     /// if there is no space.
-    #[pyo3(signature = (data, *, start=0))]
+    #[pyo3(signature = (data, start=0))]
     fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, start: usize) -> PyResult<Option<usize>> {
         let rest = data.get(start..).unwrap_or_default();
         let sent = self.handle.try_with(py, SEND, |end| {
@@ -250,7 +250,7 @@ impl PipeWriter {
     }
 
     /// Copies `count` bytes, or everything up to the end of file, from a descriptor. Returns how many.
-    #[pyo3(signature = (fd, *, count=None, timeout=None))]
+    #[pyo3(signature = (fd, count=None, timeout=None))]
     fn copy_from_fd(
         &self,
         py: Python<'_>,

@@ -28,7 +28,7 @@ use crate::wait::{CallTimeout, Seconds, Timeout, until};
 /// `timeout`: seconds that each method of this client waits, unless it is given a `timeout` of its
 /// own. Default None: for ever.
 ///
-/// `redeliveries`: how often a request goes to another server because its own has died, at most 3,
+/// `redeliveries`: how often (at most 3) a request goes to another server because its own has died,
 /// for requests that may be carried out twice. A request longer than a slot is not kept, so its call
 /// raises `PeerDied`, and so does a call whose reply has begun to come in parts. Default 0.
 ///
