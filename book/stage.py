@@ -175,7 +175,8 @@ class Book:
                 copy = self.folder / path.relative_to(ROOT / "docs")
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(path.read_bytes())
-        (self.folder / "book.css").write_bytes((ROOT / "book/book.css").read_bytes())
+        for name in ("book.css", "iframe-worker.js"):
+            shutil.copy(ROOT / "book" / name, self.folder)
         self.benchmarks()
         self.references()
         for shown in sorted(self.shown):
@@ -355,6 +356,4 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     book = Book(folder / "docs")
     book.stage()
-    shutil.copytree(ROOT / "book/theme", folder / "theme")
-    shutil.copy(ROOT / "book/tables.py", folder)
     (folder / "mkdocs.yml").write_text(configuration(folder / "docs", book.order))
