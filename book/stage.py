@@ -2,8 +2,8 @@
 
 The texts stand in the repository, one place for each, and read well there. On the way into the book
 - a link to a file of the repository leads to its page, or to a page that shows the file;
-- headings that are names of languages, one after the other, become tabs, and a tab that is nothing
-  but a link shows the program that the link leads to;
+- headings that are names of languages, one after the other, become tabs, and so do folded blocks; a
+  tab that is nothing but a link shows the program that the link leads to;
 - a long text becomes a page for each of its sections;
 - pages that show data are written: the records of the benchmarks, and the list of references.
 """
@@ -18,6 +18,7 @@ import re
 import shutil
 import statistics
 import sys
+import textwrap
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,18 +45,17 @@ SPLIT = {
     "docs/io-fd.md": "io-fd",
     "perl/COMPAT.md": "perl/compat",
 }
-# What its heading says of such a page, for who comes from a search.
+# What the heading of such a page adds, for a reader who comes from a search.
 OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "design": "design",
       "formats/bridge": "bridge", "formats/segment": "segment", "formats/wire": "wire",
-      "io-fd": "room `fd`", "perl/compat": "Perl"}  # fmt: skip
-# What stands at the head of a page, for the generator: wide tables need the room of the contents,
-# and who looks for an error wants its cause before an example that has it.
-HEAD = {"io-fd/": "hide: [toc]", "errors.md": "search: {boost: 4}", "source/": "search: {exclude: true}"}
+      "io-fd": "module `fd`", "perl/compat": "Perl"}  # fmt: skip
+# Settings of pages. A wide table needs the space that the list of contents takes.
+HEAD = {"index.md": "hide: [navigation, toc]", "io-fd/": "hide: [toc]", "source/": "search: {exclude: true}"}
 
 # What the tools of each language write, and what one opens of it.
 REFERENCES = {
     "Rust": {"the crate `pipework`": "rust/pipework/index.html"}
-    | {f"room `{room}`": f"rust/pipework/{room}/index.html" for room in ("atomic", "reqrep", "pipe", "fd")}
+    | {f"module `{module}`": f"rust/pipework/{module}/index.html" for module in ("atomic", "reqrep", "pipe", "fd")}
     | {"every error": "rust/pipework/enum.ErrorKind.html"},
     "Python": {"the package `pipework`": "python/pipework.html"}
     | {f"`pipework.{name}`": f"python/pipework/{name}.html" for name in ("atomic", "reqrep", "pipe", "fd", "logging")},
@@ -71,6 +71,7 @@ LANGUAGE = {".c": "c", ".h": "c", ".json": "json", ".pl": "perl", ".pm": "perl",
             ".sh": "bash", ".toml": "toml", ".yml": "yaml"}  # fmt: skip
 
 FENCE = re.compile(r"^ *(```+|~~~+)")
+FOLDED = re.compile(r"^<details>\n<summary>(.*?)</summary>\n(.*?)^</details>$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?\[(?:[^\]`]|`[^`]*`)*\]\()([^)\s]+)(\))")
 
 
@@ -289,7 +290,8 @@ def drawn(name: str, time: float, longest: float) -> str:
 
 
 def tabbed(text: str, source: str) -> str:
-    """Headings that are names of languages, one after the other, as tabs."""
+    """Headings that are names of languages, one after the other, as tabs, and folded blocks as well."""
+    text = FOLDED.sub(lambda found: f'=== "{found[1]}"\n\n' + textwrap.indent(found[2].strip("\n"), "    "), text)
     lines: list[str] = []
     depth = 0  # of the heading of the tab that is open
     for line, is_prose in outside_of_code(text):
@@ -330,9 +332,13 @@ def program(source: str, link: str) -> str:
 
 def configuration(docs: Path, order: dict[str, dict[str, str]]) -> str:
     """`mkdocs.yml`, each folder with a star replaced by what is there and no other line names: its
-    pages, and a section for each folder in it."""
-    lines = (ROOT / "book/mkdocs.yml").read_text().splitlines()
-    text = "\n".join(lines)
+    pages, and a section for each folder in it. A page that is nowhere in it is an error."""
+    text = (ROOT / "book/mkdocs.yml").read_text()
+    for page in re.findall(r"[\w./-]+\.md\b", text):
+        if not (docs / page).exists():
+            print(f"book: mkdocs.yml leaves out {page}, which is not there", file=sys.stderr)
+            text = re.sub(rf"^ *- {re.escape(page)}\n", "", text, flags=re.MULTILINE)
+    lines = text.splitlines()
 
     def inside(start: str, folder: str) -> list[str]:
         found = order.get(folder) or {str(path.relative_to(docs)): "" for path in sorted((docs / folder).glob("*.md"))}
@@ -349,7 +355,11 @@ def configuration(docs: Path, order: dict[str, dict[str, str]]) -> str:
     for line in lines:
         start, _, folder = line.removesuffix("/*").rpartition(" ")
         expanded += inside(start, folder) if line.endswith("/*") else [line]
-    return "\n".join(expanded) + "\n"
+    text = "\n".join(expanded) + "\n"
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
+    if lost := [page for page in sorted(pages) if page not in text and not page.startswith("source/")]:
+        raise SystemExit(f"book: mkdocs.yml leads to no {', '.join(lost)}")
+    return text
 
 
 if __name__ == "__main__":
