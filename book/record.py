@@ -25,15 +25,15 @@ echo "worker $PPID has it" >&2
 sleep 5
 tr a-z A-Z
 """
-# Which terminal gets which line, and what shows that the next line can be typed. `{}` is the number
-# of the worker that has the call.
+# Which terminal gets which line, and what has to appear in any of them before the next line is typed.
+# `{}` is the number of the worker that has the call.
 LEFT, RIGHT, BELOW = range(3)
 SCENE = [
-    (BELOW, "cat work", BELOW, "A-Z\r\n$ "),
-    (LEFT, "pipework serve -q calls -- ./work", LEFT, "\n"),
-    (RIGHT, "pipework serve -q calls -- ./work", RIGHT, "\n"),
-    (BELOW, "pipework call --wait --retries 1 calls hello &", LEFT, "has it"),
-    (BELOW, "kill -9 {}; wait", BELOW, "Done"),
+    (BELOW, "cat work", "A-Z\r\n$ "),
+    (LEFT, "pipework serve -q calls -- ./work", "\n"),
+    (RIGHT, "pipework serve -q calls -- ./work", "\n"),
+    (BELOW, "pipework call --wait --retries 1 calls hello &", "worker "),
+    (BELOW, "kill -9 {}; wait", "Done"),
 ]
 KEY, PAUSE, END = 0.04, 1.4, 6.0  # seconds: between two keys, of a pause, of the last picture
 
@@ -77,16 +77,16 @@ def record(command: Path) -> list[list[tuple[float, str]]]:
                     terminal.shown.append((time.monotonic(), os.read(end, 65536).decode()))
 
         look(0.5)
-        for place, line, where, text in SCENE:
-            terminal, shows = terminals[place], terminals[where]
-            line, known = line.format(*re.findall(r"worker (\d+) has it", terminals[LEFT].text())), len(shows.text())
+        for place, line, text in SCENE:
+            terminal, known = terminals[place], [len(each.text()) for each in terminals]
+            line = line.format(*re.findall(r"worker (\d+) has it", "".join(each.text() for each in terminals)))
             for key in line:
                 os.write(terminal.end, key.encode())
                 look(KEY)
             look(0.3)
             os.write(terminal.end, b"\n")
-            limit = time.monotonic() + 10
-            while text not in shows.text()[known:]:
+            limit = time.monotonic() + 30
+            while not any(text in each.text()[before:] for each, before in zip(terminals, known)):
                 if time.monotonic() > limit:
                     raise SystemExit(f"record: {text!r} did not come: {[each.text() for each in terminals]}")
                 look(0.1)
@@ -129,7 +129,7 @@ def drawn(found: list[tuple[float, int, int, int, str]]) -> str:
              for at, name in names.items() if at]  # fmt: skip
     body = []
     for (x, y), (w, h), title in zip(edges, sizes, TITLES):
-        body.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="8"/>'
+        body.append(f'<rect x="{x + 0.5:.1f}" y="{y + 0.5:.1f}" width="{w - 1:.1f}" height="{h - 1:.1f}" rx="8"/>'
                     f'<text class="title" x="{x + w - MARGIN:.1f}" y="{y + h - MARGIN:.1f}">{title}</text>')  # fmt: skip
     for moment, place, line, column, text in found:
         text, indent = text.strip(), len(text) - len(text.lstrip())
@@ -145,7 +145,7 @@ def drawn(found: list[tuple[float, int, int, int, str]]) -> str:
         "<!-- Written by book/record.py from a real run. -->",
         "<style>",
         f"text{{font:14px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#e6edf3;white-space:pre;animation:{end:.2f}s linear infinite}}",
-        "rect{fill:#0d1117}.title{fill:#768390;text-anchor:end;animation:none}",
+        "rect{fill:#0d1117;stroke:#30363d}.title{fill:#768390;text-anchor:end;animation:none}",
         ".good{fill:#56d364;font-weight:700}.bad{fill:#ff7b72;font-weight:700}.soft{fill:#79c0ff}",
         *rules,
         "@media(prefers-reduced-motion:reduce){text{animation:none}}",

@@ -39,7 +39,7 @@ for my $module (sort @modules) {
     my $code = synopsis(slurp($module)) or next;
     runs($code, 'SYNOPSIS of ' . $module =~ s{^\Q$root\E/lib/}{}r);
 }
-my @pages = glob(checkout() ? checkout() . '/docs/{,*/}*.md' : "$root/docs/*.md");
+my @pages = glob(checkout() ? checkout() . '/{README,docs/{,*/}*}.md' : "$root/docs/*.md");
 cmp_ok(scalar @pages, '>', 3, 'there are pages');
 for my $page ("$root/README.md", @pages) {
     my $nth = 0;

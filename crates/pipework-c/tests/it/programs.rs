@@ -69,7 +69,8 @@ fn pages_run() {
     let entries = |folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let docs = home().join("../../docs");
     let folders = entries(docs.clone()).filter(|path| path.is_dir()).chain([docs]);
-    for page in folders.flat_map(entries).filter(|path| path.extension().is_some_and(|kind| kind == "md")) {
+    let pages = folders.flat_map(entries).filter(|path| path.extension().is_some_and(|kind| kind == "md"));
+    for page in pages.chain([home().join("../../README.md")]) {
         let text = fs::read_to_string(&page).unwrap();
         let examples = examples_of(&text, "```c", "```");
         let is_for_c = page.parent().is_some_and(|folder| folder.ends_with("c"));

@@ -169,19 +169,19 @@ fn examples_in_documents_are_run() {
     /// Whether the tests run blocks of this kind in this document: those of the core's
     /// documentation run Rust, those of the package Python, those of the C library C, those of the
     /// Perl distribution Perl, and those of the command and of the bridge what their pages show.
-    /// What the README shows of a console is how to begin.
+    /// Nobody runs what the README shows of a console.
     fn is_run(path: &str, kind: &str) -> bool {
         let core = || read(&format!("{CORE}lib.rs"));
         let package = || read("python/tests/test_readme.py");
         let programs = || read("crates/pipework-c/tests/it/programs.rs");
-        let perl = || read("perl/t/synopsis.t").contains("checkout() . '/docs/{,*/}*.md'");
+        let perl = || read("perl/t/synopsis.t").contains("checkout() . '/{README,docs/{,*/}*}.md'");
         let is_a_page = path.starts_with("docs/");
         match kind {
             "rust" | "rust,no_run" => core().contains(&format!("include_str!(\"../../../{path}\")")),
             "python" if is_a_page => package().contains(r#"(ROOT / "docs").rglob("*.md")"#),
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
-            "c" => is_a_page && programs().contains("../../docs"),
-            "perl" => (is_a_page || path == "perl/README.md") && perl(),
+            "c" => (is_a_page || path == "README.md") && programs().contains("../../README.md"),
+            "perl" => (is_a_page || ["README.md", "perl/README.md"].contains(&path)) && perl(),
             "console" if path == "docs/nats.md" => read("bridge/nats/tests/it/page.rs").contains(path),
             "console" => {
                 ["README.md", "docs/command.md"].contains(&path)
