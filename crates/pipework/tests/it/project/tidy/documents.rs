@@ -84,8 +84,8 @@ fn the_forge_runs_only_what_a_desk_can_run() {
 }
 
 #[test]
-fn promises_name_tests_that_exist() {
-    /// The names in the rows of its tables that are no test of `files`.
+fn the_proof_names_tests_that_exist() {
+    /// The names in the rows of the page's tables that are no test of `files`.
     fn unknown<'a>(page: &'a str, files: &[File]) -> Vec<&'a str> {
         let rows = page.lines().filter(|line| line.starts_with('|'));
         let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|name| name.contains('_'));
@@ -97,13 +97,9 @@ fn promises_name_tests_that_exist() {
     }
     let sample = [File::sample("a.rs", "#[test]\nfn it_is_kept() {}")];
     assert_eq!(unknown("| P1 | all | `it_is_kept`, `it_is_broken` |", &sample), ["it_is_broken"]);
-    let page = read("docs/promises.md");
-    assert!(page.matches("| P").count() >= 13, "the promises were found");
-    assert_eq!(
-        unknown(&page, &tree()),
-        Vec::<&str>::new(),
-        "docs/promises.md names tests that are not there"
-    );
+    let page = read("docs/proof.md");
+    assert!(page.matches("| P").count() >= 13, "the page has the tests of each promise");
+    assert_eq!(unknown(&page, &tree()), Vec::<&str>::new(), "docs/proof.md names tests that do not exist");
 }
 
 /// What stands in the quotes behind `key` in a manifest's table, or in any text behind a mark.
