@@ -50,7 +50,8 @@ OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "des
       "formats/bridge": "bridge", "formats/segment": "segment", "formats/wire": "wire",
       "io-fd": "module `fd`", "perl/compat": "Perl"}  # fmt: skip
 # Settings of pages. A wide table needs the space that the list of contents takes.
-HEAD = {"index.md": "hide: [navigation, toc]", "io-fd/": "hide: [toc]", "source/": "search: {exclude: true}"}
+HEAD = {"index.md": "hide: [navigation, toc]", "io-fd/": "hide: [toc]", "errors.md": "hide: [toc]",
+        "source/": "search: {exclude: true}"}
 
 # What the tools of each language write, and what one opens of it.
 REFERENCES = {
@@ -214,9 +215,9 @@ class Book:
         self.write(page, f"# {path}\n\n`````{language}\n{text}`````\n")
 
     def references(self) -> None:
-        """A page that leads to what the tools of each language write. Its links are plain HTML, for
-        the generator does not know those pages."""
-        lines = ["# References", "", "What each function does, from the sources themselves."]
+        """A page that leads to the pages that the tools of each language write. Its links are plain HTML,
+        because the generator does not know those pages."""
+        lines = ["# API references", "", "All functions, types and errors, written from the sources."]
         code = partial(re.sub, "`(.*?)`", r"<code>\1</code>")
         for language, pages in REFERENCES.items():
             lines += ["", f"## {language}", "", "<ul>"]
