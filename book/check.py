@@ -1,8 +1,8 @@
 """Checks every link of a built site: check.py SITE [FOLDER]
 
-Links within it, with their anchors, must lead somewhere; of those to elsewhere, which are not
-asked for, the syntax is checked. The pages that rustdoc and pdoc wrote are led to, and are not
-checked themselves.
+Links within the site must lead to a page, and to an anchor that it has. Of links to other sites only
+the syntax is checked; nothing is fetched. Links may lead to the pages of rustdoc and pdoc, but the
+links on those pages are not checked.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def fault(site: Path, left_out: Path | None, source: Path, link: str) -> str | N
         target /= "index.html"
     if not target.is_file():
         return "does not exist"
-    # What follows `__` are the settings of the page itself.
+    # A fragment that begins with `__` is a setting of the page itself.
     is_known = not parts.fragment or target.suffix != ".html" or parts.fragment.startswith("__")
     return None if is_known or unquote(parts.fragment) in page(target).anchors else "has no such anchor"
 

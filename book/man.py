@@ -1,6 +1,6 @@
 """Turns the man pages that `man.awk` writes into pages of HTML: man.py MAN3 FOLDER
 
-It knows the requests that stand in those pages, and stops at any other.
+It knows the requests of those pages, and fails at any other.
 """
 
 from __future__ import annotations

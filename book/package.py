@@ -1,7 +1,8 @@
 """Writes the pages of the Python package, from its docstrings: package.py FOLDER
 
-What it imports when it is first asked for is there from the beginning, for pdoc to see. Nobody makes
-a named tuple of it: how one is made is left out, and so are decorators.
+The package imports some names at their first use; this program imports them at once, so that pdoc sees
+them. The constructors of named tuples are left out, because users do not call them, and so are
+decorators.
 """
 
 from __future__ import annotations

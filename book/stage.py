@@ -53,7 +53,7 @@ OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "des
 HEAD = {"index.md": "hide: [navigation, toc]", "io-fd/": "hide: [toc]", "errors.md": "hide: [toc]",
         "source/": "search: {exclude: true}"}
 
-# What the tools of each language write, and what one opens of it.
+# The pages that the tools of each language write, and that the page of references leads to.
 REFERENCES = {
     "Rust": {"the crate `pipework`": "rust/pipework/index.html"}
     | {f"module `{module}`": f"rust/pipework/{module}/index.html" for module in ("atomic", "reqrep", "pipe", "fd")}
@@ -104,12 +104,12 @@ class Book:
         self.folder = folder
         self.pages = pages()
         self.shown: set[str] = set()  # files of the repository that some page links to
-        self.order: dict[str, dict[str, str]] = {}  # the pages of a folder, as one reads them, and their names there
+        self.order: dict[str, dict[str, str]] = {}  # the pages of a folder in reading order, and their names there
 
     def write(self, page: str, text: str) -> None:
-        # What follows the language is for the tests.
+        # The words behind the language are for the tests.
         text = re.sub(r"^( *`{3,}rust),\w+$", r"\1", text, flags=re.MULTILINE)
-        # The generator tells what is typed from what is printed.
+        # In a console the generator tells typed lines from printed ones.
         text = re.sub(r"^( *`{3,})text(?=\n *\$ )", r"\1console", text, flags=re.MULTILINE)
         head = "".join(f"---\n{entry}\n---\n\n" for begin, entry in HEAD.items() if page.startswith(begin))
         path = self.folder / page
@@ -185,7 +185,7 @@ class Book:
             self.show(shown)
 
     def split(self, source: str, text: str) -> None:
-        """A page for each section, and one for what stands before them, with a list of them."""
+        """A page for each section, and one for the text before them, with a list of them."""
         sections: list[tuple[str, list[str]]] = [("", [])]
         for line, is_prose in outside_of_code(text):
             if is_prose and line.startswith("## "):
@@ -242,7 +242,7 @@ class Book:
             self.write(f"{folder}/index.md", "\n".join([
                 f"# Measured on {cpu(machine)}", "",
                 f"{machine['make'] or machine['cpu']}, {machine['cores']} cores, {machine['kernel']}. "
-                "[How it is measured, and what is wrong with that](../../speed.md#how-it-is-measured).", "",
+                "[How it is measured, and what is wrong with it](../../speed.md#how-it-is-measured).", "",
                 "| record | date | rounds | cases |", "| --- | --- | ---: | ---: |", *rows]))  # fmt: skip
             for page, (path, record) in zip(pages, records, strict=True):
                 self.write(page, self.record(page, path, record))
@@ -263,8 +263,8 @@ class Book:
             longest = max((time for _, time in lanes), default=0)
             rows = [drawn(name, time, longest) for name, time in lanes]
             lines += ["", f"**{case['name']}**", "", '<div class="bars" markdown="0" data-search-exclude>', *rows, "</div>"]
-        lines += ["", "## What was asked for", "", "Ratios of speed. In bold what falls short.", "",
-                  "| ratio | reached | asked for |", "| --- | ---: | ---: |"]  # fmt: skip
+        lines += ["", "## Targets", "", "Ratios of speed. Missed targets are bold.", "",
+                  "| ratio | reached | target |", "| --- | ---: | ---: |"]  # fmt: skip
         for bar in record["bars"]:
             value, asked = bar["value"], bar["at_least"]
             reached = short(value) if value is None or value >= asked else f"**{short(value)}**"
@@ -332,8 +332,8 @@ def program(source: str, link: str) -> str:
 
 
 def configuration(docs: Path, order: dict[str, dict[str, str]]) -> str:
-    """`mkdocs.yml`, each folder with a star replaced by what is there and no other line names: its
-    pages, and a section for each folder in it. A page that is nowhere in it is an error."""
+    """`mkdocs.yml` with each star replaced by the pages of its folder that no other line names, and a
+    section for each folder in it. A page that stands nowhere in it is an error."""
     text = (ROOT / "book/mkdocs.yml").read_text()
     for page in re.findall(r"[\w./-]+\.md\b", text):
         if not (docs / page).exists():
