@@ -94,20 +94,6 @@ impl Event {
         self.wake(1, reach)
     }
 
-    /// The word, if a thread has announced itself, so that every notification changes it; `None` if
-    /// none has. A change that a look after this misses will change the word.
-    pub(crate) fn seen(&self) -> Option<u64> {
-        let seen = self.0.load(Ordering::Relaxed);
-        // As in `announce`, but for another thread's mark.
-        fence(Ordering::SeqCst);
-        (seen & PARKED != 0).then_some(seen)
-    }
-
-    /// Whether the word is as it was [seen](Event::seen).
-    pub(crate) fn is_still(&self, seen: u64) -> bool {
-        self.0.load(Ordering::Relaxed) == seen
-    }
-
     /// False if no thread was parked.
     fn wake(&self, count: u32, reach: Reach) -> bool {
         if self.0.load(Ordering::Relaxed) & PARKED == 0 {
@@ -144,23 +130,7 @@ impl Event {
         look: impl FnMut() -> Result<Option<T>>,
         check: impl FnMut() -> Result<()>,
     ) -> Result<T> {
-        self.wait_parking(wait, || {}, look, check)
-    }
-
-    /// The same; `parks` is called whenever this thread is about to look for the last time before
-    /// it parks.
-    pub(crate) fn wait_parking<T>(
-        &self,
-        wait: &Wait<'_>,
-        mut parks: impl FnMut(),
-        look: impl FnMut() -> Result<Option<T>>,
-        check: impl FnMut() -> Result<()>,
-    ) -> Result<T> {
-        let announce = || {
-            parks();
-            Some(self.announce())
-        };
-        wait.on(&self.0, announce, look, check)
+        wait.on(&self.0, || Some(self.announce()), look, check)
     }
 }
 
@@ -200,7 +170,7 @@ impl Tick {
         self.stopped.set(1);
     }
 
-    /// The same, but threads go on looking after tasks that may be absent.
+    /// The same, but watch threads go on looking after tasks that may be missing.
     #[cfg(test)]
     pub(crate) fn stop_slices(&self) {
         self.stopped.set(2);

@@ -19,7 +19,7 @@ pub(super) struct Arrivals {
 
 type Table = HashMap<Ticket, Arrival, foldhash::fast::RandomState>;
 
-/// What has arrived of one reply. The thread that has the lock takes its parts.
+/// What has arrived of one reply. The thread that holds the lock receives its parts.
 pub(super) type Arrival = Arc<Mutex<Vec<u8>>>;
 
 impl Arrivals {
@@ -27,7 +27,8 @@ impl Arrivals {
         Arrivals { len: Hint::new(0), table: Mutex::default() }
     }
 
-    /// What has arrived of a call. Calls that are over are forgotten by the way.
+    /// What has arrived of a call. A new call makes this drop what has arrived of calls that are
+    /// over.
     pub(super) fn of(&self, ticket: Ticket, is_over: impl Fn(Ticket) -> bool) -> Arrival {
         self.with(|table| {
             if !table.contains_key(&ticket) {

@@ -51,7 +51,6 @@ pub(super) struct ClientInner {
     /// Whether a ticket was given out.
     has_sent: Flag,
     segment: Segment,
-    terms: Terms,
     /// Bytes of the longest message in parts.
     pub(super) max_message: usize,
 }
@@ -151,12 +150,11 @@ impl Client {
         let membership = segment.join(Role::Client, "reqrep attach client")?;
         let inner = ClientInner {
             replies: Watcher::new(),
-            sender: Sender::new(membership, segment.spin(), options.max_in_flight, SEND)?,
+            sender: Sender::new(membership, segment.spin(), options.terms, options.max_in_flight, SEND)?,
             arrivals: Arrivals::new(),
             next_received: Hint::new(0),
             has_sent: Flag::new(),
             segment: segment.clone(),
-            terms: options.terms,
             max_message: options.max_message,
         };
         Ok(Client { inner: Arc::new(inner) })
@@ -377,7 +375,7 @@ impl Client {
     }
 
     pub(super) fn terms(&self) -> Terms {
-        self.inner.terms
+        self.sender().terms()
     }
 
     pub(super) fn sender(&self) -> &Sender {
@@ -434,11 +432,7 @@ impl Client {
     /// As [`doorbell`](Client::doorbell).
     pub fn send_doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep send doorbell";
-        let watcher = self.sender().watch_space(OP)?;
-        if self.inner.terms.needs_server {
-            watcher.needs_server();
-        }
-        watcher.descriptor(OP)
+        self.sender().watch_space(OP)?.descriptor(OP)
     }
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<WatcherState>> {
@@ -447,7 +441,7 @@ impl Client {
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> AwaitedCall {
-        AwaitedCall::new(ticket, self.inner.terms.needs_server)
+        AwaitedCall::new(ticket, self.terms().needs_server)
     }
 
     #[inline]

@@ -21,7 +21,7 @@ use super::shm::payload::Message;
 use super::shm::slot::Holding;
 use super::shm::ticket::Ticket;
 use super::stream::{STREAM, Stream};
-use super::waiters::Place;
+use super::waiters::Entry;
 use super::watch::{AwaitedCall, Registration, WatcherState};
 use crate::error::{Error, Result};
 
@@ -56,8 +56,8 @@ impl Client {
     /// As [`send`](Client::send), for a task. Nothing was sent if the future is dropped before it
     /// is ready.
     ///
-    /// A future that was polled waits in line for a slot, ahead of later ones. One that is kept and
-    /// not polled keeps a slot from them for 100 ms after it was woken, once.
+    /// A future that was polled waits for a slot ahead of later ones. One that is kept and not polled
+    /// keeps a slot from them for 100 ms after it was woken, once.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Client {
         has_ticket: bool,
         op: &'static str,
     ) -> Result<Ticket> {
-        let sending = Sending::new(self.terms(), has_ticket);
+        let sending = Sending::new(has_ticket);
         if self.shared().fits(Direction::Request, request) {
             return self.place_async(request, sending, op).await;
         }
@@ -112,18 +112,18 @@ impl Client {
     }
 
     async fn place_async(&self, request: &Message<'_>, sending: Sending, op: &'static str) -> Result<Ticket> {
-        let mut kept: Option<Place> = None;
-        let place = |place: Option<&Place>| {
+        let mut kept: Option<Entry> = None;
+        let place = |entry: Option<&Entry>| {
             let write = |idx| self.shared().write(idx, Direction::Request, request, op);
-            self.sender().place(write, sending, None, place, op)
+            self.sender().place(write, sending, None, entry, op)
         };
         poll_fn(|cx| {
-            let before = kept.take().filter(Place::is_here);
+            let before = kept.take().filter(Entry::is_here);
             if let Some(ticket) = place(before.as_ref())? {
-                before.inspect(Place::is_served);
+                before.inspect(Entry::is_served);
                 return Poll::Ready(Ok(ticket));
             }
-            let waiting = self.sender().join_line(before, cx.waker(), self.terms(), op)?;
+            let waiting = self.sender().register(before, cx.waker(), op)?;
             // Anything that came before the registration woke no one, so look again.
             if waiting.may_look()
                 && let Some(ticket) = place(Some(&waiting))?

@@ -1,6 +1,8 @@
 //! How a request gets into the segment: a slot for it, and a cell of the ring for the slot.
-
-mod representing;
+//!
+//! Invariant: a thread that parks at `space` can use the next slot that comes free. A thread that
+//! learns there that it cannot leaves, and wakes another: once, since it parks elsewhere then. So a
+//! wake-up goes from one to the next until it is used, and never back.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,19 +14,20 @@ use super::shm::mapping::{Shared, count};
 use super::shm::member::Attached;
 use super::shm::slot::{Caller, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
-use super::waiters::{Place, Waiters};
+use super::waiters::{Entry, GRACE, Waiters};
 use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
 use crate::sync::{Flag, Hint, Ordering, Reach};
+use crate::sys;
 
 /// A slot that was acquired, and its word.
 type Acquired = (u32, SlotWord);
 
-/// How many slots are looked at between two readings of the clock. Segments with no more than this
-/// are searched at once.
+/// How many slots are looked at between two readings of the clock. A segment with no more slots
+/// than this is searched without reading it.
 const LOOKED_AT_ONCE: u32 = 256;
 
 /// What a client asks for its calls.
@@ -32,29 +35,28 @@ const LOOKED_AT_ONCE: u32 = 256;
 pub(super) struct Terms {
     /// How often a request may go to another server.
     pub(super) redeliveries: u8,
-    /// Calls fail where there is no server.
+    /// Whether a call fails if no server is attached.
     pub(super) needs_server: bool,
 }
 
-/// What is said of one request.
+/// How to place one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
-    pub(super) terms: Terms,
-    /// The caller gets the ticket.
+    /// Whether the caller gets the ticket.
     pub(super) has_ticket: bool,
-    /// Another part of the request follows the one that is placed.
+    /// Whether another part of the request follows the one that is placed.
     pub(super) follows: bool,
-    /// Servers hear of it later, from [`Sender::announce`].
+    /// Whether servers are notified later, by [`Sender::announce`].
     pub(super) quietly: bool,
 }
 
 impl Sending {
-    pub(super) fn new(terms: Terms, has_ticket: bool) -> Sending {
-        Sending { terms, has_ticket, follows: false, quietly: false }
+    pub(super) fn new(has_ticket: bool) -> Sending {
+        Sending { has_ticket, follows: false, quietly: false }
     }
 }
 
-/// The sending half of a client, and what it waits by.
+/// The sending half of a client, and how it waits.
 #[derive(Debug)]
 pub(super) struct Sender {
     // Its thread ends before the membership does.
@@ -64,6 +66,7 @@ pub(super) struct Sender {
     /// Shared with the client's threads.
     liveness: Arc<Liveness>,
     waiters: Arc<Waiters>,
+    terms: Terms,
     spin: Spin,
     /// For the server's step in a call that goes in parts.
     turn_spin: Spin,
@@ -71,15 +74,11 @@ pub(super) struct Sender {
     held_spin: Spin,
     /// For slots: where there are many, a look costs more than a few loads.
     slot_spin: Spin,
-    /// Where to look for a free slot first: one that was ours a moment ago is still in our caches.
+    /// The slot to look at first: one that was just freed, or the one behind the last that was
+    /// acquired. For 3,000 tasks on 2,048 slots that makes p99 149 ms, and 479 ms without it.
     likely: Hint,
-    /// The event `space` as it was when all slots were looked at in vain; 0 if it may have changed
-    /// unnoticed.
-    full: Hint,
-    /// How many slots had [come free](Waiters::freed) here then.
-    full_after: Hint,
-    /// Whether a request that does not wait has found the ring full: the next one looks before it
-    /// acquires a slot.
+    /// Whether a request that does not wait has found the ring full: the next one looks at the ring
+    /// before it acquires a slot.
     ring_was_full: Flag,
 }
 
@@ -88,10 +87,16 @@ const MANY: u32 = 1024;
 
 impl Sender {
     /// `limit` calls may be in progress at a time; 0 is no limit.
-    pub(super) fn new(membership: Attached, spin: Duration, limit: u32, op: &'static str) -> Result<Sender> {
+    pub(super) fn new(
+        membership: Attached,
+        spin: Duration,
+        terms: Terms,
+        limit: u32,
+        op: &'static str,
+    ) -> Result<Sender> {
         let shared = Arc::clone(membership.shared());
-        let waiters = Arc::new(Waiters::new(Arc::clone(&shared), limit));
-        // Clients begin to look at places far from each other (2^32 divided by the golden ratio).
+        let waiters = Arc::new(Waiters::new(Arc::clone(&shared), limit, terms.needs_server));
+        // Clients begin to look at slots far from each other (2^32 divided by the golden ratio).
         let number = u64::from(membership.number(op)?);
         let slots = shared.geometry().slots;
         let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(slots);
@@ -102,13 +107,12 @@ impl Sender {
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
             waiters,
+            terms,
             spin: Spin::new(spin, Looks::Load),
             turn_spin: Spin::new(for_turns(spin), Looks::Load),
             held_spin: Spin::new(for_holders(spin), Looks::Load),
             slot_spin: Spin::new(slot_spin, Looks::Call),
             likely: Hint::new(likely),
-            full: Hint::new(0),
-            full_after: Hint::new(0),
             ring_was_full: Flag::new(),
         })
     }
@@ -119,6 +123,10 @@ impl Sender {
 
     pub(super) fn liveness(&self) -> &Arc<Liveness> {
         &self.liveness
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        self.terms
     }
 
     /// The client's number. The first call in a forked child joins there.
@@ -164,31 +172,27 @@ impl Sender {
         Wait { spin: &self.slot_spin, ..self.waiting(deadline, op) }
     }
 
-    /// Fails with `NoServer` where one is needed and none was there at the last tick, nor is now.
-    pub(super) fn refuse_without_server(&self, terms: Terms, op: &'static str) -> Result<()> {
+    /// Fails with `NoServer` if this client needs a server, and none was there at the last tick,
+    /// nor is now.
+    pub(super) fn refuse_without_server(&self, op: &'static str) -> Result<()> {
         let liveness = &self.liveness;
-        if terms.needs_server && liveness.has_no_server() && !liveness.sees_server(&self.shared, op)? {
+        if self.terms.needs_server && liveness.has_no_server() && !liveness.sees_server(&self.shared, op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
         Ok(())
     }
 
-    /// What event loops and tasks wait by for a slot.
+    /// The watcher that notifies event loops and tasks of free slots.
     pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         self.number(op)?;
         let topic = Topic::Space(Arc::clone(&self.waiters));
         self.space.watch(&self.shared, &self.liveness, topic, op)
     }
 
-    /// A request has found no slot, and whoever sends it does not wait.
+    /// A request has found no slot, and its sender does not wait.
     #[inline]
     pub(super) fn found_no_slot(&self) {
         self.space.found_none();
-    }
-
-    /// Whether an event loop waits for slots: then it may be what was woken.
-    fn has_send_doorbell(&self) -> bool {
-        self.space.asked_for().is_some_and(|watcher| watcher.has_descriptor())
     }
 }
 
@@ -196,29 +200,29 @@ impl Sender {
 
 impl Sender {
     /// Puts a request into a slot and the slot into the ring; without a deadline only if that is
-    /// possible now. A thread that has not waited in a `place` goes behind those that have. `write`
-    /// writes the request, into the slot that it gets.
+    /// possible now. `entry` is the place in the wait queue of a task that has one: other callers
+    /// go to its end. `write` writes the request into the slot that it gets.
     #[inline]
     pub(super) fn place(
         &self,
         write: impl FnOnce(u32) -> Result<()>,
-        Sending { terms, has_ticket, follows, quietly }: Sending,
+        Sending { has_ticket, follows, quietly }: Sending,
         deadline: Option<Later<'_>>,
-        place: Option<&Place>,
+        entry: Option<&Entry>,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
         let shared = &self.shared;
         let me = self.membership.present(op)?;
-        if terms.needs_server && !self.liveness.sees_server(shared, op)? {
+        if self.terms.needs_server && !self.liveness.sees_server(shared, op)? {
             return Err(Error::new(ErrorKind::NoServer, op));
         }
-        let is_up = place.map_or_else(|| self.is_up(), Place::may_look)
+        let may_look = entry.map_or_else(|| self.may_look(deadline.is_some()), Entry::may_look)
             && (deadline.is_some() || !self.finds_ring_full());
-        let (idx, filled) = match is_up.then(|| self.acquire(me, deadline)).flatten() {
+        let (idx, filled) = match may_look.then(|| self.acquire(me, deadline)).flatten() {
             Some(slot) => slot,
             None => {
                 count(&self.membership.member(me).counters.0.full);
-                match self.acquire_waiting(me, terms, deadline, is_up, op)? {
+                match self.acquire_waiting(me, deadline, may_look, op)? {
                     Some(slot) => slot,
                     None => return Ok(None),
                 }
@@ -228,14 +232,14 @@ impl Sender {
         let freed_without_a_request = Unwritten { sender: self, idx, slot, filled };
         write(idx)?;
         mem::forget(freed_without_a_request);
-        let redeliveries = terms.redeliveries;
+        let redeliveries = self.terms.redeliveries;
         slot.set_caller(Caller { client: me, redeliveries, follows, has_ticket });
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
         let ticket = Ticket::new(idx, sent);
         let pushed = if quietly { shared.push(idx, op) } else { shared.enqueue(idx, op) };
         let queued = match pushed {
             Ok(true) => return Ok(Some(ticket)),
-            Ok(false) => self.queue_waiting((idx, sent), terms, deadline, op),
+            Ok(false) => self.queue_waiting((idx, sent), deadline, op),
             Err(error) => Err(error),
         };
         if queued == Ok(true) {
@@ -247,7 +251,7 @@ impl Sender {
             // An older entry of the slot has led a server to it: it is sent.
             None => Ok(Some(ticket)),
             Some(before) => {
-                // A call that another thread has forgotten counts as this client's no more.
+                // A call that another thread has forgotten does not count as this client's.
                 match before.owner() {
                     0 => {
                         shared.slot_is_free(idx);
@@ -261,8 +265,8 @@ impl Sender {
         }
     }
 
-    /// Whether the ring is full, for a request that does not wait for that: it would get a slot, and
-    /// give it back, which notifies those that wait for one.
+    /// Whether the ring is full, for a request that does not wait for that. It would get a slot and
+    /// free it again, which wakes waiters that cannot send either.
     #[inline]
     fn finds_ring_full(&self) -> bool {
         self.ring_was_full.is_set() && self.is_ring_full()
@@ -282,18 +286,27 @@ impl Sender {
         }
     }
 
-    /// Whether a newcomer may look for a slot: the line is empty, or there are slots for all in it,
-    /// and one more.
+    /// Whether a newcomer may look for a slot; otherwise it waits behind the others, if it `waits`.
+    /// If it always looked, the p99 of 400 tasks on 16 slots would be 261 ms instead of 24 ms, and
+    /// the worst wait of 64 threads on 2 slots 53 ms instead of 10 ms.
     #[inline]
-    fn is_up(&self) -> bool {
-        self.waiters.is_empty() || self.is_up_beside_others()
+    fn may_look(&self, waits: bool) -> bool {
+        (self.waiters.is_empty() || self.may_look_beside_others(waits)) && !self.leaves_last_slot()
     }
 
+    /// Whether all in the queue are missing; or, for a caller that does not wait, whether there is
+    /// a slot for each of them and one more. They may be tasks that are not polled.
     #[cold]
-    fn is_up_beside_others(&self) -> bool {
-        let (shared, waiters) = (&self.shared, &self.waiters);
+    fn may_look_beside_others(&self, waits: bool) -> bool {
+        let waiters = &self.waiters;
         let present = waiters.present();
-        present == 0 || waiters.lets_in(present) && !self.is_full() && shared.has_free(present)
+        present == 0 || !waits && waiters.lets_in(present) && self.shared.has_free(present)
+    }
+
+    /// Whether the only free slot is left to the client that was woken for it.
+    #[inline]
+    fn leaves_last_slot(&self) -> bool {
+        self.waiters.leaves_last_slot() && !self.shared.has_free(1)
     }
 
     /// Acquires a slot, if one is free and the limit of this client admits the call.
@@ -302,18 +315,14 @@ impl Sender {
         let is_in = self.waiters.enter();
         let slot = is_in.then(|| self.acquire_any(me, deadline)).flatten();
         if is_in && slot.is_none() && self.waiters.exit() {
-            self.waiters.tell_of_end();
+            self.waiters.notify_ends();
         }
         slot
     }
 
     #[inline]
     fn acquire_any(&self, me: u16, deadline: Option<Later<'_>>) -> Option<Acquired> {
-        let (shared, waiters) = (&self.shared, &self.waiters);
-        if waiters.must_leave_one() && !shared.has_free(1) {
-            return None;
-        }
-        let slots = shared.geometry().slots;
+        let slots = self.shared.geometry().slots;
         match self.acquire_among(me, slots.min(LOOKED_AT_ONCE)) {
             None if slots > LOOKED_AT_ONCE => self.acquire_among_many(me, slots, deadline),
             found => found,
@@ -339,16 +348,10 @@ impl Sender {
         None
     }
 
-    /// Looks at all slots, but not past the deadline, and not again as long as none has come free
-    /// since all were looked at in vain.
+    /// Looks at all slots, but not past the deadline.
     #[cold]
     fn acquire_among_many(&self, me: u16, slots: u32, deadline: Option<Later<'_>>) -> Option<Acquired> {
-        let shared = &self.shared;
-        if self.is_full() {
-            return None;
-        }
-        let before = self.waiters.freed();
-        let (seen, first) = (shared.space().seen(), self.likely.get());
+        let (shared, first) = (&self.shared, self.likely.get());
         let freed = shared.freed().load(Ordering::Relaxed) as u32;
         if let Some(filled) = shared.slot(freed).and_then(|slot| slot.acquire(me)) {
             shared.acquired.add(freed);
@@ -364,93 +367,111 @@ impl Sender {
                 return Some(found);
             }
         }
-        self.full.set(seen.unwrap_or(0));
-        self.full_after.set(before);
         None
     }
 
-    /// Whether all slots were looked at in vain, and none has come free since: a slot that is for a
-    /// waiter of this client changes its count, any other changes the event.
-    fn is_full(&self) -> bool {
-        let (full, after) = (self.full.get(), self.full_after.get());
-        full != 0 && self.shared.space().is_still(full) && self.waiters.freed() == after
-    }
-
-    /// Registers a task in the line for slots: at the place that it has, or at a new one. The task
-    /// must look once more after this.
-    pub(super) fn join_line(
-        &self,
-        before: Option<Place>,
-        waker: &Waker,
-        terms: Terms,
-        op: &'static str,
-    ) -> Result<Place> {
+    /// Registers a task in the wait queue: in the place that it has, or at the end. The task must
+    /// look once more after this.
+    pub(super) fn register(&self, before: Option<Entry>, waker: &Waker, op: &'static str) -> Result<Entry> {
         let watcher = self.watch_space(op)?;
-        let place = match before {
-            Some(place) => {
-                if place.leave(waker, terms.needs_server) && self.shared.is_ring_full() {
-                    // It has left its slot to those that can hold it until the ring has space.
+        let entry = match before {
+            Some(entry) => {
+                if entry.wait_again(waker) && self.shared.is_ring_full() {
+                    // A task holds no slot while the ring is full. A thread of another client can.
                     self.shared.space().notify(Reach::Machine);
                 }
-                place
+                entry
             }
-            None => self.waiters.join_task(waker, terms.needs_server),
+            None => self.waiters.join_task(waker),
         };
         // That thread notices the slots that other clients free, and the cells.
         if watcher.has_descriptor() {
-            // It may be parked for a loop, for which no time passes.
+            // It may be parked for a loop, without a deadline for tasks that are missing.
             watcher.rouse();
         } else {
             watcher.wake_thread();
         }
-        Ok(place)
+        Ok(entry)
     }
 
-    fn count_anew(&self, me: u16) -> bool {
-        self.waiters.count_anew(|| self.shared.calls_of(me).count())
+    fn recount(&self, me: u16) -> bool {
+        self.waiters.recount(|| self.shared.calls_of(me).count())
     }
 
-    /// There is no slot: dead members may hold some, or one may come free.
+    /// No slot was found: dead members may hold some, or one may come free.
     #[cold]
     fn acquire_waiting(
         &self,
         me: u16,
-        terms: Terms,
         deadline: Option<Later<'_>>,
-        is_up: bool,
+        may_look: bool,
         op: &'static str,
     ) -> Result<Option<Acquired>> {
-        // An event loop may call with a deadline that has passed, and is to be notified of the next.
+        // An event loop may call with a deadline that has passed, and is to be notified of the
+        // next.
         self.found_no_slot();
         self.liveness.lacks_slot();
         let is_time = self.liveness.look_after(op)?;
-        if self.count_anew(me) || is_time {
-            // A process that died between freeing a slot and announcing that has left the mark as
-            // it was.
-            self.full.set(0);
-            if let Some(slot) = is_up.then(|| self.acquire(me, deadline)).flatten() {
+        if (self.recount(me) || is_time)
+            && may_look
+            && let Some(slot) = self.acquire(me, deadline)
+        {
+            return Ok(Some(slot));
+        }
+        let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(None) };
+        let entry = self.waiters.join();
+        // Only a newcomer: a leader that has waited in the queue parks at `space` in the kernel's
+        // order.
+        if entry.leads() && self.leaves_last_slot() {
+            let left = deadline.remaining().unwrap_or(GRACE);
+            sys::sleep(left.min(GRACE)).map_err(|errno| errno.at(op))?;
+        }
+        loop {
+            entry.wait_to_lead(deadline, op)?;
+            if let Some(slot) = self.lead(&entry, me, deadline, op)? {
                 return Ok(Some(slot));
             }
         }
-        let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(None) };
-        let place = self.waiters.join();
-        let slot = loop {
-            if place.is_representative() {
-                match self.represent(&place, me, terms, deadline, op)? {
-                    Some(slot) => break slot,
-                    None => continue,
-                }
-            }
-            self.wait_in_line(&place, terms, deadline, op)?;
-            if place.may_look()
-                && let Some(slot) = self.acquire(me, None)
-            {
-                break slot;
-            }
-            place.wait_again();
+    }
+
+    /// Waits for a slot as the leader of the wait queue, where the leaders of other clients wait,
+    /// too; while the limit stops this client, for the end of one of its calls. `None` if this
+    /// thread does not lead any more, or is to begin again.
+    fn lead(&self, entry: &Entry, me: u16, deadline: Deadline, op: &'static str) -> Result<Option<Acquired>> {
+        let (shared, waiters) = (&self.shared, &self.waiters);
+        let meet = || {
+            self.liveness.lacks_slot();
+            // A watch thread may have met it before.
+            self.liveness.meet_failure(op)?;
+            self.refuse_without_server(op)?;
+            self.recount(me);
+            Ok(())
         };
-        place.is_served();
-        Ok(Some(slot))
+        let check = || self.liveness.check(op);
+        let wait = self.waiting_for_any(deadline, op);
+        // At `space` it would take wake-ups that others need: for 8 threads beside a client of 16
+        // tasks that is limited to 2 calls, on 4 slots, p99 is 0.4 ms, and 1.1 ms without this. For
+        // these tasks it is 2.7 ms and 21 ms.
+        if waiters.is_limited() {
+            let is_due = || waiters.lets_in(waiters.selected()) || !entry.leads();
+            waiters.ends().wait(&wait, || meet().map(|()| is_due().then_some(())), check)?;
+        }
+        let look = || {
+            meet()?;
+            // Selected tasks came first. If the leader took their slots, p99 would be 41 ms instead
+            // of 24 ms for 32 threads and 32 tasks on 2 slots. In this order: see
+            // `Waiters::selected`.
+            let leaves_slots = waiters.selected() > 0 && shared.free_slots() <= waiters.selected();
+            let can_use_one = entry.leads() && waiters.lets_in(waiters.selected());
+            let slot = (can_use_one && !leaves_slots).then(|| self.acquire(me, Some(&|| deadline))).flatten();
+            Ok((slot.is_some() || !can_use_one).then_some(slot))
+        };
+        let slot = shared.space().wait(&wait, look, check);
+        if !matches!(slot, Ok(Some(_))) {
+            // The wake-up that this thread got may be for another.
+            shared.space().notify(Reach::Machine);
+        }
+        slot
     }
 
     /// The ring is full of calls that are over: waits until a server has removed them. True once
@@ -458,21 +479,20 @@ impl Sender {
     fn queue_waiting(
         &self,
         (idx, sent): (u32, SlotWord),
-        terms: Terms,
         deadline: Option<Later<'_>>,
         op: &'static str,
     ) -> Result<bool> {
         let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(false) };
         let look = || {
-            // Also if another thread has forgotten the call: nobody else pushes it.
+            // Also if another thread has forgotten the call: no other thread pushes it.
             let waits = self.shared.slot(idx).is_some_and(|slot| slot.load().still_waits(sent));
             if !waits || self.shared.enqueue(idx, op)? {
                 return Ok(Some(true));
             }
-            self.refuse_without_server(terms, op)?;
+            self.refuse_without_server(op)?;
             Ok(None)
         };
-        // A server that claims a request wakes all that wait here, its client among them.
+        // A server that claims a request wakes all that wait here.
         self.shared.cells().wait(&self.waiting(deadline, op), look, || self.liveness.check(op))
     }
 }
@@ -520,7 +540,7 @@ impl Sender {
     pub(super) fn left(&self, left: SlotWord) {
         self.shared.ring_server(left.owner());
         if self.waiters.exit() {
-            self.waiters.tell_of_end();
+            self.waiters.notify_ends();
         }
     }
 
@@ -531,15 +551,14 @@ impl Sender {
         if waiters.hand_over() {
             return;
         }
-        // Before the wake-up: the woken thread may be the representative of this client, and takes
-        // the offer back.
-        waiters.offered();
-        if !shared.space().wake_one(Reach::Machine) || self.has_send_doorbell() {
-            waiters.took_offer();
+        // An event loop of this client may be what was woken, and is to find the slot.
+        let has_loop = self.space.asked_for().is_some_and(|watcher| watcher.has_descriptor());
+        if shared.space().wake_one(Reach::Machine) && !has_loop {
+            waiters.has_offered();
         }
-        // After that: it would leave to others what nobody came for.
+        // After that: the leader would leave to others what none of them came for.
         if waiters.is_limited() {
-            waiters.tell_of_end();
+            waiters.notify_ends();
         }
     }
 
@@ -552,5 +571,3 @@ impl Sender {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
-#[cfg(all(test, not(loom)))]
-mod woken;

@@ -276,7 +276,7 @@ impl Client {
     /// Ends a call that no server has taken while there is no server.
     #[cold]
     fn give_up_without_server(&self, ticket: Ticket, op: &'static str) -> Result<()> {
-        match self.sender().refuse_without_server(self.terms(), op) {
+        match self.sender().refuse_without_server(op) {
             // If it cannot be cancelled, a server has taken it at the last moment, and the next
             // look finds the outcome.
             Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel_if_open(ticket)? => Ok(()),

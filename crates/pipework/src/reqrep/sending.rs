@@ -95,7 +95,7 @@ impl Client {
         if len > self.shared().geometry().bytes(Direction::Request) {
             return Err(Error::new(ErrorKind::TooLong, SEND));
         }
-        let sending = Sending::new(self.terms(), true);
+        let sending = Sending::new(true);
         let deadline = LazyCell::new(|| deadline.into());
         let placed = self.sender().place(write, sending, Some(&|| *deadline), None, SEND)?;
         let ticket = placed.ok_or(Error::new(ErrorKind::TimedOut, SEND))?;
@@ -194,7 +194,7 @@ impl Client {
             return self.start_long(request, deadline, has_ticket, op);
         }
         let write = |idx| self.shared().write(idx, Direction::Request, request, op);
-        self.sender().place(write, Sending::new(self.terms(), has_ticket), deadline, None, op)
+        self.sender().place(write, Sending::new(has_ticket), deadline, None, op)
     }
 
     /// The first part of a request, which is all of it if it fits into a slot, and what follows.
@@ -214,7 +214,7 @@ impl Client {
             return Ok(None);
         }
         let write = |idx| self.shared().write(idx, Direction::Request, request, SEND);
-        let sending = Sending { quietly: true, ..Sending::new(self.terms(), true) };
+        let sending = Sending { quietly: true, ..Sending::new(true) };
         self.sender().place(write, sending, None, None, SEND)
     }
 
@@ -263,7 +263,7 @@ impl Client {
         let (first, mut rest) = self.divide(request, op)?;
         let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
         // The ticket is the caller's when all is handed out.
-        let sending = Sending { follows: true, ..Sending::new(self.terms(), false) };
+        let sending = Sending { follows: true, ..Sending::new(false) };
         let placed = self.sender().place(write, sending, Some(&|| deadline), None, op)?;
         let Some(ticket) = placed else { return Ok(None) };
         let step = || self.hand_out(ticket, &mut rest, has_ticket, op);

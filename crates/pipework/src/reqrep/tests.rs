@@ -82,7 +82,7 @@ fn recv_skips_a_request_whose_second_part_is_malformed() {
                 request.reply("").map_err(|error| error.kind())?;
                 Ok::<_, ErrorKind>(bytes)
             });
-            let sending = Sending { follows: true, ..Sending::new(client.terms(), true) };
+            let sending = Sending { follows: true, ..Sending::new(true) };
             let write = |idx| client.shared().write(idx, Direction::Request, &Message::new("first"), "test");
             let ticket = client.sender().place(write, sending, None, None, "test").unwrap().unwrap();
             let slot = client.slot(ticket, "test").unwrap();

@@ -289,9 +289,9 @@ fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
     }
 }
 
-/// A task is chosen for the only slot, and is never polled again.
+/// A task is selected for the only slot, and is not polled.
 #[test]
-fn the_slot_of_a_task_that_does_not_come_goes_to_whatever_waits_behind_it() {
+fn the_slot_of_a_missing_task_goes_to_whatever_waits_behind_it() {
     use WaitingSender::{Loop, Task, Thread};
     for kinds in picks(&[(0, Thread), (0, Task), (0, Loop)]) {
         let segment = Options::new().slots(1).members(8).anonymous().unwrap();
@@ -300,8 +300,8 @@ fn the_slot_of_a_task_that_does_not_come_goes_to_whatever_waits_behind_it() {
         let mut held = (holder.clone(), holder.try_send("held").unwrap().expect("there is a slot"));
         let polls = Arc::new(Polls(AtomicU64::new(0), Mutex::default()));
         let waker = Waker::from(Arc::clone(&polls));
-        let mut absent = Box::pin(client.send_async("absent"));
-        assert!(absent.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let mut missing = Box::pin(client.send_async("missing"));
+        assert!(missing.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         let crowd = Crowd::new();
         for (_, kind) in &kinds {
             send(&crowd, &client, *kind);
@@ -311,27 +311,27 @@ fn the_slot_of_a_task_that_does_not_come_goes_to_whatever_waits_behind_it() {
             assert!(held.0.cancel(held.1).unwrap().is_none());
             held = crowd.next(&format!("{kinds:?}, the {n}th"));
         }
-        assert_eq!(polls.0.load(Ordering::Relaxed), 1, "it was chosen once");
+        assert_eq!(polls.0.load(Ordering::Relaxed), 1, "it was selected once");
         assert!(held.0.cancel(held.1).unwrap().is_none());
-        // It comes after all. The slot may be on offer to other clients for a moment.
+        // It is polled after all. The slot may be on offer to other clients for a moment.
         let began = Instant::now();
-        while absent.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        while missing.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             assert!(began.elapsed() < GUARD);
             thread::sleep(Duration::from_micros(100));
         }
     }
 }
 
-/// A task is absent, and another one behind it is dropped: an event loop gets the slot.
+/// A task is missing, and another one behind it is dropped: an event loop gets the slot.
 #[test]
 fn an_event_loop_is_rung_when_the_tasks_before_it_are_dropped() {
-    for is_chosen in [true, false] {
+    for is_selected in [true, false] {
         let segment = Options::new().slots(1).members(8).anonymous().unwrap();
         let (client, holder) = (client(&segment), client(&segment));
         client.sender().liveness().tick().stop_slices();
         let held = holder.try_send("held").unwrap().expect("there is a slot");
         let polls = [(); 2].map(|()| Arc::new(Polls(AtomicU64::new(0), Mutex::default())));
-        let mut tasks = ["absent", "dropped"].map(|text| Some(Box::pin(client.send_async(text))));
+        let mut tasks = ["missing", "dropped"].map(|text| Some(Box::pin(client.send_async(text))));
         for (task, polls) in tasks.iter_mut().zip(&polls) {
             let waker = Waker::from(Arc::clone(polls));
             let task = task.as_mut().expect("it is not dropped yet");
@@ -340,10 +340,10 @@ fn an_event_loop_is_rung_when_the_tasks_before_it_are_dropped() {
         let space = client.send_doorbell().unwrap();
         assert!(client.try_send("late").unwrap().is_none() && !is_rung(&space, Deadline::now()));
         assert!(holder.cancel(held).unwrap().is_none());
-        let chosen = usize::from(is_chosen);
-        until(|| polls[chosen].0.load(Ordering::Relaxed) > 0);
+        let selected = usize::from(is_selected);
+        until(|| polls[selected].0.load(Ordering::Relaxed) > 0);
         tasks[1] = None;
-        if !is_chosen {
+        if !is_selected {
             tasks[0] = None;
         }
         let crowd = Crowd::new();

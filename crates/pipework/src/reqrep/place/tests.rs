@@ -1,4 +1,4 @@
-//! Who gets a slot, and when.
+//! Which waiter gets a slot, and when.
 
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -14,14 +14,14 @@ use crate::reqrep::{Client, ClientOptions, Options, Segment, Ticket};
 use crate::sync::{AtomicU64, Hint, Ordering};
 use crate::sys;
 
-pub(super) const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(20);
 /// After this time a wait is at the beginning of one of its longest slices.
 const IN_A_LONG_SLICE: Duration = Duration::from_millis(370);
 /// Less than what is left of that slice: a thread that is late by no more was woken.
-pub(super) const AT_ONCE: Duration = Duration::from_millis(120);
+const AT_ONCE: Duration = Duration::from_millis(120);
 
-/// The client of a segment of two slots and four cells, which are full: a live call, which is this
-/// client's, and three that are over.
+/// The client of a segment of two slots and four cells, all of which are taken: by a call of this
+/// client, and by three that are over.
 fn full_ring() -> Client {
     let segment = Options::new().slots(2).members(8).anonymous().expect("a segment");
     let client = segment.client().expect("a place");
@@ -33,8 +33,8 @@ fn full_ring() -> Client {
     client
 }
 
-/// The time between an end and its notice. The shortest of a few if the first are too long,
-/// because other programs use the machine as well.
+/// The time from an end to the wake-up of the waiter. The shortest of a few if the first are too
+/// long, because other programs use the machine as well.
 fn shortest(end: impl Fn(&Segment) -> Instant) -> Duration {
     let mut shortest = Duration::MAX;
     for _ in 0..5 {
@@ -60,7 +60,7 @@ fn shortest(end: impl Fn(&Segment) -> Instant) -> Duration {
 }
 
 /// A segment with one slot, which is taken, the client that has it, and its ticket.
-pub(super) fn taken() -> (Segment, Client, Ticket) {
+fn taken() -> (Segment, Client, Ticket) {
     let segment = Options::new().slots(1).members(8).anonymous().expect("a segment");
     let client = segment.client().expect("a place");
     let ticket = client.try_send("first").unwrap().expect("there is a slot");
@@ -68,7 +68,7 @@ pub(super) fn taken() -> (Segment, Client, Ticket) {
 }
 
 /// Counts how often it is woken.
-pub(super) struct Counter(pub(super) Hint);
+struct Counter(Hint);
 
 impl Wake for Counter {
     fn wake(self: Arc<Self>) {
@@ -76,11 +76,11 @@ impl Wake for Counter {
     }
 }
 
-pub(super) fn poll<T>(future: Pin<&mut impl Future<Output = T>>, woken: &Arc<Counter>) -> Poll<T> {
+fn poll<T>(future: Pin<&mut impl Future<Output = T>>, woken: &Arc<Counter>) -> Poll<T> {
     future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(woken))))
 }
 
-pub(super) fn awaited(woken: &Counter) {
+fn awaited(woken: &Counter) {
     let began = Instant::now();
     while woken.0.get() == 0 {
         assert!(began.elapsed() < SOON);
@@ -88,8 +88,8 @@ pub(super) fn awaited(woken: &Counter) {
     }
 }
 
-/// Returns when `len` wait for a slot.
-pub(super) fn until_waiting(client: &Client, len: u64) {
+/// Returns when the wait queue has `len` entries.
+fn until_waiting(client: &Client, len: u64) {
     let began = Instant::now();
     while client.sender().waiters.len() < len {
         assert!(began.elapsed() < SOON);
@@ -97,9 +97,10 @@ pub(super) fn until_waiting(client: &Client, len: u64) {
     }
 }
 
-/// Wherever in the line it stands. A thread of another client goes on waiting.
+/// The thread that leads the queue and the one behind it. A thread of another client goes on
+/// waiting.
 #[test]
-fn threads_in_the_line_of_a_client_that_needs_a_server_end_when_the_last_server_leaves() {
+fn send_ends_with_no_server_for_all_waiting_threads_of_a_client_that_needs_one() {
     let (segment, client, _first) = taken();
     let needy = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     let server = segment.server().unwrap();
@@ -124,7 +125,7 @@ fn threads_in_the_line_of_a_client_that_needs_a_server_end_when_the_last_server_
 }
 
 #[test]
-fn who_waits_for_space_in_the_ring_hears_that_there_is_no_server() {
+fn send_that_waits_for_a_cell_ends_when_the_last_server_leaves() {
     let first = full_ring();
     let server = first.segment().server().unwrap();
     let needy = first.segment().client_with(&ClientOptions::new().needs_server(true)).unwrap();
@@ -138,9 +139,9 @@ fn who_waits_for_space_in_the_ring_hears_that_there_is_no_server() {
     assert_eq!((needy.pending(), first.segment().audit().unwrap().free), (0, 1));
 }
 
-/// Threads and tasks by turns: each gets the only slot when those that came before have had it.
+/// Threads and tasks alternate: each gets the only slot when those that came before have had it.
 #[test]
-fn who_came_first_is_served_first() {
+fn waiting_threads_and_tasks_get_slots_in_the_order_in_which_they_came() {
     const WAITING: u64 = 8;
     let (segment, client, first) = taken();
     let server = segment.server().unwrap();
@@ -171,7 +172,7 @@ fn who_came_first_is_served_first() {
 }
 
 #[test]
-fn one_is_woken_for_each_slot_that_comes_free() {
+fn a_slot_that_comes_free_wakes_one_task() {
     const TASKS: usize = 200;
     let segment = Options::new().slots(4).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
@@ -201,14 +202,14 @@ fn one_is_woken_for_each_slot_that_comes_free() {
             }
         });
     });
-    // Each call looks once in vain; few do so again.
+    // Each call finds no slot when it arrives; few find none again.
     let (calls, full) = (10 * TASKS as u64, segment.stats().full);
-    assert!(full < 3 * calls, "{full} attempts in vain for {calls} calls");
+    assert!(full < 3 * calls, "{full} looks without a slot for {calls} calls");
     assert_eq!(segment.audit().unwrap().free, 4);
 }
 
 #[test]
-fn who_gives_up_passes_its_turn_on() {
+fn a_selected_task_that_is_dropped_passes_its_slot_on() {
     let (_segment, client, first) = taken();
     let [mut one, mut other] = ["a", "b"].map(|text| Box::pin(client.send_async(text)));
     let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0))));
@@ -216,7 +217,7 @@ fn who_gives_up_passes_its_turn_on() {
     thread::scope(|scope| {
         let third = scope.spawn(|| client.send("c", SOON).unwrap());
         until_waiting(&client, 3);
-        // The first is chosen, and leaves; the second is chosen for it, and leaves; the thread
+        // The first is selected and dropped; the second is selected instead and dropped; the thread
         // remains.
         assert!(client.cancel(first).unwrap().is_none());
         awaited(&woken[0]);
@@ -225,8 +226,8 @@ fn who_gives_up_passes_its_turn_on() {
         drop(other);
         assert!(client.cancel(third.join().unwrap()).unwrap().is_none());
     });
-    // In time for nothing: a wait in vain leaves no trace.
-    // The slot may be left to other clients for a moment.
+    // A wait that times out leaves nothing behind. The slot may be left to other clients for a
+    // moment.
     let ticket = client.send("d", SOON).unwrap();
     assert!(client.send("e", Duration::from_millis(2)).is_err());
     assert!(client.cancel(ticket).unwrap().is_none() && client.try_send("f").unwrap().is_some());
@@ -234,7 +235,7 @@ fn who_gives_up_passes_its_turn_on() {
 
 /// A future was polled once and is kept, as `select!` in a loop does.
 #[test]
-fn who_is_never_asked_again_stops_nobody() {
+fn a_future_that_is_not_polled_again_keeps_one_slot_and_only_for_a_while() {
     let segment = Options::new().slots(4).members(8).anonymous().unwrap();
     let client = segment.client().unwrap();
     let other = client.clone();
@@ -245,8 +246,8 @@ fn who_is_never_asked_again_stops_nobody() {
     tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap().is_none()));
     awaited(&woken);
     (0..3).for_each(|_| assert!(other.try_send("beside it").unwrap().is_some(), "three are left"));
-    // The last one is kept for it. A loop that waits for the descriptor is not woken meanwhile,
-    // and gets the slot when the future did not come.
+    // The last one is kept for it. A loop that waits for the descriptor is not woken meanwhile, and
+    // gets the slot when the future is missing.
     let (began, mut looks) = (Instant::now(), 0);
     let last = loop {
         assert!(sys::wait(&[space.as_fd()], sys::For::Reading, SOON.into()).expect("poll"));
@@ -256,14 +257,14 @@ fn who_is_never_asked_again_stops_nobody() {
             None => assert!(began.elapsed() < SOON && looks < 100),
         }
     };
-    // It comes after all; the ring is full of entries, which a server takes out.
+    // The future is polled after all. The ring is full of entries, which a server takes out.
     assert!(other.cancel(last).unwrap().is_none());
     drop(segment.server().unwrap().drain(9).unwrap());
     assert!(poll(kept.as_mut(), &woken).is_ready());
 }
 
 #[test]
-fn a_turn_that_is_not_taken_goes_to_the_next() {
+fn the_slot_of_a_selected_task_that_is_not_polled_goes_to_the_next_entry() {
     for by_thread in [true, false] {
         let (_segment, client, first) = taken();
         let (woken, mut kept) = (Arc::new(Counter(Hint::new(0))), Box::pin(client.send_async("a")));
@@ -276,14 +277,19 @@ fn a_turn_that_is_not_taken_goes_to_the_next() {
             until_waiting(&client, 2);
             assert!(client.cancel(first).unwrap().is_none());
             awaited(&woken);
-            assert!(client.cancel(next.join().unwrap().expect("it is its turn")).unwrap().is_none());
+            assert!(
+                client
+                    .cancel(next.join().unwrap().expect("the task before it is missing"))
+                    .unwrap()
+                    .is_none()
+            );
         });
         assert!(poll(kept.as_mut(), &woken).is_ready());
     }
 }
 
 #[test]
-fn only_those_who_need_a_server_hear_that_there_is_none() {
+fn only_tasks_of_a_client_that_needs_a_server_are_woken_when_the_last_one_leaves() {
     let (segment, client, _first) = taken();
     let needy = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     let server = segment.server().unwrap();
@@ -305,7 +311,7 @@ fn only_those_who_need_a_server_hear_that_there_is_none() {
 }
 
 #[test]
-fn a_client_keeps_no_more_slots_than_it_may() {
+fn max_in_flight_limits_the_slots_of_a_client() {
     let segment = Options::new().slots(4).anonymous().unwrap();
     let client = segment.client_with(&ClientOptions::new().max_in_flight(2)).unwrap();
     let server = segment.server().unwrap();
@@ -343,9 +349,9 @@ fn a_client_keeps_no_more_slots_than_it_may() {
     assert!(segment.client().unwrap().try_send("without a limit").unwrap().is_some());
 }
 
-/// As where a client was taken for dead, and joined anew.
+/// As if other processes had taken the client for dead.
 #[test]
-fn calls_that_end_unseen_are_counted_no_more() {
+fn calls_that_others_have_ended_do_not_count_for_max_in_flight() {
     let segment = Options::new().slots(4).anonymous().unwrap();
     let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
     let free = |ticket: Ticket| {
@@ -370,10 +376,9 @@ fn calls_that_end_unseen_are_counted_no_more() {
     assert!(client.try_send("one more").unwrap().is_some());
 }
 
-/// Two clients, one of which makes calls without a pause: it leaves slots to the other, which
-/// waits.
+/// Two clients, one of which calls without a pause.
 #[test]
-fn a_busy_client_starves_nobody() {
+fn a_busy_client_leaves_slots_to_another_that_waits() {
     let segment = Options::new().slots(1).anonymous().unwrap();
     let (busy, modest) = (segment.client().unwrap(), segment.client().unwrap());
     let (stop, calls) = (Hint::new(0), AtomicU64::new(0));
@@ -412,19 +417,19 @@ fn a_busy_client_starves_nobody() {
     });
 }
 
-/// A look at many slots costs more than the time that there is.
+/// To look at all of so many slots takes longer than the deadline allows.
 #[test]
-fn many_slots_are_no_reason_to_come_late() {
+fn send_keeps_its_deadline_in_a_segment_of_many_taken_slots() {
     let segment = Options::new().slots(1 << 16).request_bytes(8).reply_bytes(8).anonymous().unwrap();
     let client = segment.client().unwrap();
     let tickets: Vec<_> = std::iter::from_fn(|| client.try_send("a").unwrap()).collect();
     assert_eq!(tickets.len(), 1 << 16);
     let looks = || client.sender().likely.get();
-    // What is looked at before the deadline is not all of it.
+    // It has looked at some of the slots only.
     let before = looks();
     assert!(client.send("b", Deadline::now()).is_err());
     assert!(looks().wrapping_sub(before) % (1 << 16) <= 8 * u64::from(super::LOOKED_AT_ONCE));
-    // A waiting thread goes on with the one that comes free.
+    // A waiting thread finds the one that comes free.
     thread::scope(|scope| {
         let waiting = scope.spawn(|| client.send("c", SOON).unwrap());
         until_waiting(&client, 1);
@@ -435,7 +440,7 @@ fn many_slots_are_no_reason_to_come_late() {
 }
 
 #[test]
-fn a_claim_wakes_who_waits_for_the_ring() {
+fn a_claim_wakes_a_thread_that_waits_for_a_cell() {
     let woken = shortest(|segment| {
         let server = segment.server().unwrap();
         assert_eq!(*server.recv(SOON).unwrap(), *b"first");
@@ -444,9 +449,9 @@ fn a_claim_wakes_who_waits_for_the_ring() {
     assert!(woken < AT_ONCE, "{woken:?}");
 }
 
-/// Its request goes out through the entry of a call that its slot had before.
+/// A server finds the request through the entry of an earlier call of its slot.
 #[test]
-fn who_is_claimed_through_an_older_entry_need_not_wait_for_the_ring() {
+fn a_claim_through_an_older_entry_ends_the_wait_for_a_cell() {
     let woken = shortest(|segment| {
         let server = segment.server().unwrap();
         let requests = server.drain(2).unwrap();
@@ -459,7 +464,7 @@ fn who_is_claimed_through_an_older_entry_need_not_wait_for_the_ring() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_wakes_who_waits_for_the_ring() {
+fn a_cancelled_call_wakes_a_thread_that_waits_for_a_cell() {
     let woken = shortest(|segment| {
         let shared = segment.shared();
         let front = shared.queue().entries().next().expect("the ring is full");
@@ -471,4 +476,140 @@ fn a_call_that_is_cancelled_wakes_who_waits_for_the_ring() {
         Instant::now()
     });
     assert!(woken < AT_ONCE, "{woken:?}");
+}
+
+// ---------------------------------------------------------------- wake-ups that a waiter cannot use
+
+/// The slices of a wait are 50, 50, 100, 200 and 250 ms long: after this time the last has begun.
+const IN_THE_LAST_SLICE: Duration = Duration::from_millis(430);
+
+fn counter() -> Arc<Counter> {
+    Arc::new(Counter(Hint::new(0)))
+}
+
+/// Sends with `late`, which parks at `space` after all others. Returns how long it takes to get a
+/// slot after `free` has freed one.
+fn late(late: &Client, free: impl FnOnce()) -> Duration {
+    let before = late.sender().waiters.len();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let ticket = late.send("late", SOON).unwrap();
+            (Instant::now(), ticket)
+        });
+        until_waiting(late, before + 1);
+        thread::sleep(IN_THE_LAST_SLICE);
+        let freed = Instant::now();
+        free();
+        let (came, ticket) = waiting.join().unwrap();
+        assert!(late.cancel(ticket).unwrap().is_none());
+        came.saturating_duration_since(freed)
+    })
+}
+
+/// Three slots: two of them are held by one client, and one by another, which may have no more.
+fn limited() -> (Segment, (Client, [Ticket; 2]), (Client, Ticket)) {
+    let segment = Options::new().slots(3).members(8).anonymous().unwrap();
+    let (holder, limited) =
+        (segment.client().unwrap(), segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap());
+    let held = [(); 2].map(|()| holder.try_send("held").unwrap().unwrap());
+    let own = limited.try_send("own").unwrap().unwrap();
+    (segment, (holder, held), (limited, own))
+}
+
+#[test]
+fn a_client_at_its_limit_takes_no_wake_up_from_others() {
+    let (segment, (holder, held), (limited, own)) = limited();
+    let other = segment.client().unwrap();
+    thread::scope(|scope| {
+        let at_limit = scope.spawn(|| limited.send("waits", SOON).unwrap());
+        until_waiting(&limited, 1);
+        let took = late(&other, || assert!(holder.cancel(held[0]).unwrap().is_none()));
+        // In the last slice of that wait, too.
+        let freed = Instant::now();
+        assert!(limited.cancel(own).unwrap().is_none());
+        let own = at_limit.join().unwrap();
+        let came = freed.elapsed();
+        assert!(took < AT_ONCE && came < AT_ONCE, "{took:?}, {came:?}");
+        assert!(limited.cancel(own).unwrap().is_none());
+    });
+}
+
+#[test]
+fn the_watch_thread_of_a_client_at_its_limit_takes_no_wake_up_from_others() {
+    let (segment, (holder, held), (limited, own)) = limited();
+    let (other, woken) = (segment.client().unwrap(), counter());
+    let mut at_limit = Box::pin(limited.send_async("waits"));
+    assert!(poll(at_limit.as_mut(), &woken).is_pending());
+    // Its thread parks first.
+    thread::sleep(Duration::from_millis(20));
+    let took = late(&other, || assert!(holder.cancel(held[0]).unwrap().is_none()));
+    assert!(took < AT_ONCE, "{took:?}");
+    assert_eq!(woken.0.get(), 0, "it is at its limit");
+    let freed = Instant::now();
+    assert!(limited.cancel(own).unwrap().is_none());
+    awaited(&woken);
+    assert!(freed.elapsed() < AT_ONCE, "{:?}", freed.elapsed());
+    assert!(poll(at_limit.as_mut(), &woken).is_ready());
+}
+
+/// The limit is reached while a thread waits for a slot, and it has parked before all others.
+#[test]
+fn a_thread_whose_client_reaches_its_limit_passes_the_wake_up_on() {
+    let (segment, (holder, held), (limited, own)) = limited();
+    let (other, waiters) = (segment.client().unwrap(), &limited.sender().waiters);
+    // A third client takes its slot, so that there is no slot, and the limit is not reached at
+    // first.
+    assert!(limited.cancel(own).unwrap().is_none());
+    let third = segment.client().unwrap();
+    third.try_send("last").unwrap().unwrap();
+    thread::scope(|scope| {
+        let at_limit = scope.spawn(|| limited.send("waits", SOON).unwrap());
+        until_waiting(&limited, 1);
+        let took = late(&other, || {
+            assert!(waiters.enter(), "as if another thread had sent a call");
+            assert!(holder.cancel(held[0]).unwrap().is_none());
+        });
+        // It is woken when the other call is over.
+        let over = Instant::now();
+        if waiters.exit() {
+            waiters.notify_ends();
+        }
+        let ticket = at_limit.join().unwrap();
+        let came = over.elapsed();
+        assert!(took < AT_ONCE && came < AT_ONCE, "{took:?}, {came:?}");
+        assert!(limited.cancel(ticket).unwrap().is_none());
+    });
+}
+
+/// A task is selected for a slot and dropped. Nothing else is in its queue, or a thread that cannot
+/// be selected.
+#[test]
+fn the_slot_of_a_selected_task_that_is_dropped_goes_to_the_next_thread_at_space() {
+    for by_itself in [true, false] {
+        let (segment, client, first) = taken();
+        let (other, woken) = (segment.client().unwrap(), counter());
+        let mut leaving = Box::pin(client.send_async("leaves"));
+        assert!(poll(leaving.as_mut(), &woken).is_pending());
+        let took = late(if by_itself { &other } else { &client }, || {
+            assert!(client.cancel(first).unwrap().is_none());
+            awaited(&woken);
+            drop(leaving);
+        });
+        assert!(took < AT_ONCE, "by itself {by_itself}: {took:?}");
+    }
+}
+
+#[test]
+fn two_selected_tasks_find_their_slots_among_many() {
+    let segment = Options::new().slots(1024).request_bytes(8).reply_bytes(8).anonymous().unwrap();
+    let client = segment.client().unwrap();
+    let tickets: Vec<_> = std::iter::from_fn(|| client.try_send("a").unwrap()).collect();
+    assert_eq!(tickets.len(), 1024);
+    let slot = |idx| *tickets.iter().find(|ticket| ticket.idx() == idx).unwrap();
+    let [mut one, mut other] = ["b", "c"].map(|text| Box::pin(client.send_async(text)));
+    let woken = [(); 2].map(|()| counter());
+    assert!(poll(one.as_mut(), &woken[0]).is_pending() && poll(other.as_mut(), &woken[1]).is_pending());
+    assert!(client.cancel(slot(100)).unwrap().is_none() && client.cancel(slot(600)).unwrap().is_none());
+    woken.iter().for_each(|woken| awaited(woken));
+    assert!(poll(one.as_mut(), &woken[0]).is_ready() && poll(other.as_mut(), &woken[1]).is_ready());
 }

@@ -68,6 +68,11 @@ impl Shared {
         })
     }
 
+    /// How many slots are free now.
+    pub(crate) fn free_slots(&self) -> usize {
+        self.slots().filter(|(_, slot)| slot.load().state() == Some(State::Free)).count()
+    }
+
     /// Whether more than `more` slots are free now.
     pub(crate) fn has_free(&self, more: usize) -> bool {
         let is_free = |(_, slot): &(u32, &Slot)| slot.load().state() == Some(State::Free);

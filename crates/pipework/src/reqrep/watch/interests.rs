@@ -63,11 +63,6 @@ impl WatcherState {
         self.eventfd.get().filter(|eventfd| eventfd.is_intact())?.with(call)
     }
 
-    /// Makes the descriptor for space report a missing server, too.
-    pub(in crate::reqrep) fn needs_server(&self) {
-        self.interests().needs_server = true;
-    }
-
     /// Whether a descriptor was given out.
     pub(in crate::reqrep) fn has_descriptor(&self) -> bool {
         self.eventfd.get().is_some()
@@ -100,7 +95,7 @@ impl WatcherState {
             return Ok(None);
         }
         let mut interests = self.interests();
-        if self.find(&mut interests, 0) == DescriptorNews::Nothing {
+        if self.find(&mut interests, false) == DescriptorNews::Nothing {
             return Err(NoneDone);
         }
         // It stays until it was received, behind the others: threads that look at the same time get
@@ -144,15 +139,12 @@ impl WatcherState {
     /// for what has come since the last ring: the loop may be notified of each ring only once
     /// (edge-triggered), and may have taken that ring for something that is gone by now.
     pub(super) fn arm(&self) {
-        if !self.has_descriptor() {
+        if !self.has_descriptor() || self.interests().armed {
             return;
         }
-        let in_line = self.in_line();
+        let is_there = self.is_there();
         let mut interests = self.interests();
-        if interests.armed {
-            return;
-        }
-        match self.find(&mut interests, in_line) {
+        match self.find(&mut interests, is_there) {
             DescriptorNews::Nothing => {}
             DescriptorNews::Known => return,
             DescriptorNews::News => return self.ring(&mut interests),
@@ -165,8 +157,8 @@ impl WatcherState {
 
     fn look_once_more(&self) {
         self.wake_thread();
-        let in_line = self.in_line();
-        self.ring_if_due(&mut self.interests(), in_line);
+        let is_there = self.is_there();
+        self.ring_if_due(&mut self.interests(), is_there);
     }
 
     /// Makes the thread notice an interest that was registered. Where the thread watches already,
@@ -178,17 +170,17 @@ impl WatcherState {
     }
 
     /// Rings the eventfd if that is due.
-    pub(super) fn ring_if_due(&self, interests: &mut Interests, in_line: usize) -> bool {
-        let due = interests.armed && self.find(interests, in_line) != DescriptorNews::Nothing;
+    pub(super) fn ring_if_due(&self, interests: &mut Interests, is_there: bool) -> bool {
+        let due = interests.armed && self.find(interests, is_there) != DescriptorNews::Nothing;
         if due {
             self.ring(interests);
         }
         due
     }
 
-    /// Rings it once when the last server has gone, if an interest behind it needs a server.
+    /// Rings it once when the last server has gone, if the client needs one to send.
     pub(super) fn ring_without_server(&self, interests: &mut Interests) -> bool {
-        let is_due = interests.needs_server && self.liveness.has_no_server();
+        let is_due = self.lacks_server();
         let is_news = is_due && !interests.is_told_of_no_server && interests.armed;
         interests.is_told_of_no_server = is_due && (is_news || interests.is_told_of_no_server);
         if is_news {

@@ -17,14 +17,13 @@ pub(super) enum DescriptorNews {
 }
 
 impl WatcherState {
-    /// Where the thread of the member `me` parks. Not at `space` while it has no use for a slot: it
-    /// would take wake-ups that others need. That is so while the limit of its client stops all that
-    /// it would report to, while a thread stands before these, which looks for itself, and while the
-    /// ring is full, for neither a task nor a loop can hold a slot until then.
+    /// Where the thread of the member `me` parks. Not at `space` while it cannot use a slot: it would
+    /// take wake-ups that others need. That is so while its client is at its limit, while a thread
+    /// leads the wait queue, and while the ring is full: neither a task nor a loop holds a slot until
+    /// there is a cell.
     pub(super) fn event(&self, me: u16, view: &View) -> &Event {
         let Topic::Space(waiters) = &self.topic else { return self.common_event(me) };
-        let more = if view.has_task { view.chosen } else { view.waiting + view.chosen };
-        if view.is_thread_first || !waiters.lets_in(more) {
+        if view.thread_leads || !waiters.lets_in(view.selected) {
             waiters.ends()
         } else if self.shared.is_ring_full() {
             self.shared.cells()
@@ -44,25 +43,21 @@ impl WatcherState {
         }
     }
 
-    pub(super) fn lets_in(&self, more: usize) -> bool {
-        self.topic.line().is_none_or(|waiters| waiters.lets_in(more))
-    }
-
-    /// The line for slots, if this is what the thread is for.
+    /// The wait queue for slots; an empty one, if the thread is for something else.
     pub(super) fn view(&self) -> View {
-        self.topic.line().map_or_else(View::default, |waiters| waiters.view())
+        self.topic.waiters().map_or_else(View::default, |waiters| waiters.view())
     }
 
-    /// Counts the calls in progress anew: some of this client may have ended unseen.
-    pub(super) fn count_anew(&self) {
-        if let Some(waiters) = self.topic.line() {
-            waiters.count_anew(|| self.shared.calls_of(self.liveness.number()).count());
+    /// Recounts the calls in progress: some of this client may have ended unseen.
+    pub(super) fn recount(&self) {
+        if let Some(waiters) = self.topic.waiters() {
+            waiters.recount(|| self.shared.calls_of(self.liveness.number()).count());
         }
     }
 
-    /// How many slots are not for the loops behind the descriptor.
-    pub(super) fn in_line(&self) -> usize {
-        self.topic.line().map_or(0, |waiters| waiters.present())
+    /// Whether this waits for slots, its client needs a server, and there is none.
+    pub(super) fn lacks_server(&self) -> bool {
+        self.topic.waiters().is_some_and(|waiters| waiters.needs_server) && self.liveness.has_no_server()
     }
 
     pub(super) fn is_wanted(&self, interests: &Interests) -> bool {
@@ -71,15 +66,31 @@ impl WatcherState {
     }
 
     /// Whether there is what all interests here wait for, where that is the same for all. Where it
-    /// is space: enough for `more` others first.
-    pub(super) fn is_there(&self, more: usize) -> bool {
+    /// is a slot: one more than the wait queue needs. It locks the queue.
+    pub(super) fn is_there(&self) -> bool {
+        // In this order: see `Waiters::selected`.
+        let free = self.free_slots();
+        self.is_there_beside(free, &self.view())
+    }
+
+    /// The same for this number of free slots and this queue.
+    pub(super) fn is_there_beside(&self, free: usize, view: &View) -> bool {
         match &self.topic {
             Topic::Requests(inbox) => self.shared.has_request() || inbox.has_gathered(),
-            Topic::Space(_) => {
-                self.lets_in(more) && !self.shared.is_ring_full() && self.shared.has_free(more)
-            }
+            Topic::Space(_) => self.has_slot(free, view.waiting + view.selected),
             Topic::Replies | Topic::Turns => false,
         }
+    }
+
+    /// How many slots are free, if the thread is there for slots.
+    pub(super) fn free_slots(&self) -> usize {
+        self.topic.waiters().map_or(0, |_| self.shared.free_slots())
+    }
+
+    /// Whether a request could be sent with one of these free slots if `others` come first.
+    pub(super) fn has_slot(&self, free: usize, others: usize) -> bool {
+        let lets_in = self.topic.waiters().is_none_or(|waiters| waiters.lets_in(others));
+        lets_in && free > others && !self.shared.is_ring_full()
     }
 
     /// The same for the other members that wait there.
@@ -87,15 +98,16 @@ impl WatcherState {
         match &self.topic {
             // A thread can hold a slot until the ring has space.
             Topic::Space(_) => self.shared.has_free(0),
-            _ => self.is_there(0),
+            _ => self.is_there(),
         }
     }
 
-    /// What there is for the descriptor to report.
-    pub(super) fn find(&self, interests: &mut Interests, in_line: usize) -> DescriptorNews {
+    /// What there is for the descriptor to report. `is_there` was [asked](Self::is_there) before the
+    /// interests were locked.
+    pub(super) fn find(&self, interests: &mut Interests, is_there: bool) -> DescriptorNews {
         if !self.topic.is_of_calls() {
             // It is the same for all interests, and was not there a moment ago.
-            return if self.is_there(in_line) { DescriptorNews::News } else { DescriptorNews::Nothing };
+            return if is_there { DescriptorNews::News } else { DescriptorNews::Nothing };
         }
         let Interests { calls, done, .. } = interests;
         let is_current = |ticket: &Ticket| {

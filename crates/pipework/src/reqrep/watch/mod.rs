@@ -41,8 +41,8 @@ pub(super) use interests::Registration;
 pub(super) enum Topic {
     /// A request that waits for a server; and what else comes to that one.
     Requests(Arc<ServerInbox>),
-    /// A slot for one more call, and a cell of the ring for it; and the line that the thread
-    /// represents. Never locked while the interests are: forks wait for both.
+    /// A slot for one more call, and a cell of the ring for it; and the wait queue that the thread
+    /// leads where a task comes first. Never locked while the interests are: forks wait for both.
     Space(Arc<Waiters>),
     /// The ends of calls, and parts of their replies.
     Replies,
@@ -56,7 +56,8 @@ impl Topic {
         matches!(self, Topic::Replies | Topic::Turns)
     }
 
-    fn line(&self) -> Option<&Arc<Waiters>> {
+    /// The wait queue for slots, if this is what the thread is for.
+    fn waiters(&self) -> Option<&Arc<Waiters>> {
         if let Topic::Space(waiters) = self { Some(waiters) } else { None }
     }
 
@@ -110,8 +111,6 @@ struct Interests {
     tasks: HashMap<u64, Task, foldhash::fast::RandomState>,
     /// The highest number of a registration so far.
     last: u64,
-    /// A loop behind the descriptor needs a server, besides space.
-    needs_server: bool,
     /// It was rung since there is no server.
     is_told_of_no_server: bool,
     /// The handle is gone.
@@ -136,8 +135,8 @@ pub(super) struct NoneDone;
 struct Ready {
     /// The eventfd was rung.
     descriptor: bool,
-    /// How many in the line for slots are to be woken.
-    from_line: usize,
+    /// The task that leads the wait queue for slots is to be selected.
+    selects: bool,
     tasks: Vec<Waker>,
 }
 

@@ -14,7 +14,7 @@ use crate::sync::Reach;
 enum Order {
     Watch,
     Stop,
-    /// It rests, but for a shorter time: a task was chosen, and may be absent.
+    /// It rests, but for a shorter time: a task was selected, and may be missing.
     Sooner,
 }
 
@@ -30,8 +30,8 @@ enum Seen {
 impl WatcherState {
     pub(super) fn run(&self) {
         loop {
-            if let Some(waiters) = self.topic.line() {
-                waiters.give_up_on_the_absent();
+            if let Some(waiters) = self.topic.waiters() {
+                waiters.give_up_on_missing();
             }
             match self.rest(self.view().patience_ends.unwrap_or(Deadline::NEVER)) {
                 Ok(Order::Watch) => {
@@ -67,7 +67,7 @@ impl WatcherState {
     fn tell(&self) -> Option<bool> {
         let tick = Some(self.liveness.tick());
         let (view, reach) = (self.view(), Reach::Machine);
-        // A task may be chosen at any time, which nobody says here.
+        // A thread that frees a slot may select a task at any time, without waking this one.
         let patience = || match view.has_task && self.liveness.tick().goes_on() {
             true => Deadline::after(waiters::PATIENCE),
             false => Deadline::NEVER,
@@ -79,12 +79,14 @@ impl WatcherState {
         // all interests, whichever thread had the tick.
         let event = self.event(me, &view);
         let look = || {
+            // In this order: see `Waiters::selected`.
+            let free = self.free_slots();
             let view = self.view();
             if !std::ptr::eq(event, self.event(me, &view)) {
                 return Ok(Some(Seen::Elsewhere));
             }
             let has_changed = self.liveness.number() != me || self.liveness.failures() != failures;
-            let ready = self.look(has_changed || self.topic.is_stopped(), view);
+            let ready = self.look(has_changed || self.topic.is_stopped(), free, &view);
             Ok(ready.map(Seen::Ready).or_else(|| is_sooner(&view, deadline).then_some(Seen::Sooner)))
         };
         let ready = match event.wait(&wait, look, || self.check()) {
@@ -95,35 +97,23 @@ impl WatcherState {
             Err(error) if error.kind() == ErrorKind::TimedOut => return None,
             Err(error) if error.kind() == ErrorKind::Interrupted => Ready::default(),
             // The tasks and loops look, and get the error.
-            Err(_) => self.look(true, self.view()).unwrap_or_default(),
+            Err(_) => self.look(true, 0, &self.view()).unwrap_or_default(),
         };
         let mut any = ready.descriptor || !ready.tasks.is_empty();
         ready.tasks.into_iter().for_each(wake);
-        if let Some(waiters) = self.topic.line() {
-            waiters.took_offer();
-            any |= (0..ready.from_line).take_while(|_| waiters.choose()).count() > 0;
-        }
+        any |= ready.selects && self.topic.waiters().is_some_and(|waiters| waiters.select());
         self.interests().is_waking = false;
         Some(any)
     }
 
     /// What is to be reported now; `None` if there is nothing, but an interest is registered.
-    fn look(&self, everybody: bool, mut view: View) -> Option<Ready> {
-        self.count_anew();
-        if let Some(waiters) = self.topic.line().filter(|_| view.chosen > 0)
-            && self.shared.has_free(0)
-            && !self.shared.has_free(view.chosen)
-        {
-            view = waiters.leave_to_chosen();
-        }
-        let from_line = match view.has_task {
-            true if everybody => usize::MAX,
-            true => usize::from(!view.is_thread_first && self.is_there(view.chosen)),
-            false => 0,
-        };
-        let in_line = view.waiting + view.chosen;
+    /// `everybody` is to look if something was found that concerns all.
+    fn look(&self, everybody: bool, free: usize, view: &View) -> Option<Ready> {
+        self.recount();
+        let is_there = self.is_there_beside(free, view);
+        let selects = view.has_task && !view.thread_leads && self.has_slot(free, view.selected);
         // Wakers are dropped after the lock.
-        let mut tasks = self.told_of_no_server();
+        let mut tasks = if everybody || self.lacks_server() { self.take_wakers() } else { Vec::new() };
         let mut interests = self.interests();
         if interests.stop {
             return Some(Ready::default());
@@ -134,18 +124,18 @@ impl WatcherState {
             _ => {}
         }
         let descriptor =
-            self.ring_if_due(&mut interests, in_line) || self.ring_without_server(&mut interests);
+            self.ring_if_due(&mut interests, is_there) || self.ring_without_server(&mut interests);
         if everybody {
             self.ring(&mut interests);
         }
-        let for_all = everybody || !interests.tasks.is_empty() && self.is_there(0);
+        let for_all = everybody || is_there;
         let has_ended = |call: &AwaitedCall| self.is_done(call) || self.is_over(call);
         let is_due = |task: &mut Task| for_all || task.call.as_ref().is_some_and(has_ended);
         tasks.extend(interests.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker));
-        interests.is_waking = !tasks.is_empty() || from_line > 0;
+        interests.is_waking = !tasks.is_empty() || selects;
         let is_wanted = view.has_task || self.is_wanted(&interests);
         let over = descriptor || everybody || interests.is_waking || !is_wanted;
-        over.then_some(Ready { descriptor, from_line, tasks })
+        over.then_some(Ready { descriptor, selects, tasks })
     }
 
     /// The event has woken one thread, and that was this one. If no task or loop that it notified
@@ -172,10 +162,9 @@ impl WatcherState {
         interests.calls.values().chain(tasks).map(|call| call.ticket.idx()).collect()
     }
 
-    /// The tasks in the line for slots that need a server, if there is none now.
-    fn told_of_no_server(&self) -> Vec<Waker> {
-        let waiters = self.topic.line().filter(|_| self.liveness.has_no_server());
-        waiters.map_or_else(Vec::new, |waiters| waiters.tell_of_no_server())
+    /// The wakers of the tasks in the wait queue for slots.
+    fn take_wakers(&self) -> Vec<Waker> {
+        self.topic.waiters().map_or_else(Vec::new, |waiters| waiters.take_wakers())
     }
 
     /// Makes the thread end; returns whether that will be soon. It starts no further wakers, but
@@ -195,9 +184,9 @@ impl WatcherState {
         self.rest.notify_all(Reach::Process);
         // Other threads that park there look, and park again.
         self.common_event(self.liveness.number()).notify_all(Reach::Machine);
-        if let Some(waiters) = self.topic.line() {
+        if let Some(waiters) = self.topic.waiters() {
             self.shared.cells().notify_all(Reach::Machine);
-            waiters.tell_of_end();
+            waiters.notify_ends();
         }
     }
 }
