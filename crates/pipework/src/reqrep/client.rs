@@ -178,7 +178,7 @@ impl Client {
     /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it. To
     /// resume a wait after a signal, use [`send`](Client::send) and [`recv`](Client::recv).
     /// `PeerDied`: its server has died. `Failed`: its server gave it up, and
-    /// [`CallError::reason`] says why. `TooLong`: the request or the reply is longer than
+    /// [`CallError::reason`](super::CallError::reason) says why. `TooLong`: the request or the reply is longer than
     /// [`max_message`](ClientOptions::max_message). `NoServer`: there is none, and
     /// [`needs_server`](ClientOptions::needs_server) was set. `Corrupt`: the segment was damaged.
     ///
