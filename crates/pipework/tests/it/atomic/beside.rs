@@ -173,7 +173,7 @@ fn takes(name: &str, mixed: bool) -> bool {
 
 type ReaderCall = (&'static str, fn(&mut Taker<'_>) -> Step);
 
-const READER_CALLS: [ReaderCall; 33] = [
+const READER_CALLS: [ReaderCall; 35] = [
     ("recv", |taker| {
         let deadline = taker.deadline();
         let message = taker.reader.recv(deadline).map(Message::into_owned);
@@ -272,6 +272,7 @@ const READER_CALLS: [ReaderCall; 33] = [
         taker.reader.set_read_size([1, 100, 5000, 1 << 16][taker.nth as usize % 4]);
         taker.nothing(())
     }),
+    ("exact", |taker| taker.nothing(assert!(taker.reader.exact() < 3))),
     ("set_exact", |taker| {
         taker.reader.set_exact(taker.nth % 3);
         taker.nothing(())
@@ -292,6 +293,7 @@ const READER_CALLS: [ReaderCall; 33] = [
         taker.reader.set_zstd(None).unwrap();
         taker.nothing(())
     }),
+    ("keeps_compressed", |taker| taker.nothing(taker.reader.keeps_compressed())),
     ("set_keep_compressed", |taker| {
         taker.reader.set_keep_compressed(taker.nth.is_multiple_of(2));
         taker.nothing(())
@@ -430,7 +432,7 @@ impl Giver {
 
 type WriterCall = (&'static str, fn(&mut Giver));
 
-const WRITER_CALLS: [WriterCall; 26] = [
+const WRITER_CALLS: [WriterCall; 27] = [
     ("send", |giver| {
         let (number, message) = giver.next();
         giver.writer.send(message, giver.deadline()).unwrap();
@@ -505,6 +507,7 @@ const WRITER_CALLS: [WriterCall; 26] = [
     }),
     ("zstd", |giver| assert!(giver.writer.zstd().is_none())),
     ("set_zstd", |giver| giver.writer.set_zstd(None).unwrap()),
+    ("max_pending", |giver| assert!(giver.writer.max_pending() >= 1000)),
     ("set_max_pending", |giver| giver.writer.set_max_pending(1000)),
     ("capacity", |giver| assert!(giver.writer.capacity().unwrap() >= 4096)),
     ("set_capacity", |giver| {
