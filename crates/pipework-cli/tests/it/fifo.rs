@@ -215,6 +215,7 @@ fn receivers_that_a_signal_ends_leave_in_the_fifo_what_they_have_not_delivered()
             seq 500 | pipework send --lines --to f & sender=$!
             env --default-signal=INT,QUIT pipework recv --from f --lines >&8 8>&- & one=$!
             wait $sender
+            until grep -q \"FLOCK.* $one \" /proc/locks; do sleep 0.01; done
             env --default-signal=INT,QUIT pipework recv --from f --lines > other 8>&- & two=$!
             until ls -l /proc/$two/fd | grep -q '/f$'; do sleep 0.01; done
             kill -{signal} $two; wait $two; echo $?; kill -{signal} $one; wait $one; echo $?
