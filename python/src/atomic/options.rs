@@ -31,7 +31,7 @@ pub(crate) struct Zstd(pub(super) atomic::Zstd);
 #[pymethods]
 impl Zstd {
     #[new]
-    #[pyo3(signature = (level=Level(defaults::ZSTD_LEVEL), *, dictionary=None, accept_unchecked=false), text_signature = "(level=3, *, dictionary=None, accept_unchecked=false)")]
+    #[pyo3(signature = (level=Level(defaults::ZSTD_LEVEL), *, dictionary=None, accept_unchecked=false), text_signature = "(level=3, *, dictionary=None, accept_unchecked=False)")]
     fn new(level: Level, dictionary: Option<Bytes<'_, '_>>, accept_unchecked: bool) -> Zstd {
         let zstd = atomic::Zstd::new().with_level(level.0).accept_unchecked(accept_unchecked);
         Zstd(match dictionary {
