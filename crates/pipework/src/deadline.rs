@@ -1,6 +1,6 @@
-//! The one way to say how long to wait: an absolute instant, or never.
+//! How long to wait: an absolute instant, or never.
 //!
-//! Absolute, so that a wait that a signal interrupts can be resumed without growing longer.
+//! Because it is absolute, a wait that a signal interrupted can be resumed without growing longer.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::clock;
 /// The instant, on the monotonic clock, after which a blocking call gives up; or never.
 ///
 /// A `Duration` or an `Instant` converts into one, so `reader.recv(Duration::from_secs(1))` works.
-/// Where a `Duration` is given to a call of the room `reqrep`, it begins when the call first has to
+/// A `Duration` that is passed to a call of the module `reqrep` starts when the call first has to
 /// wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(
@@ -21,7 +21,7 @@ impl Deadline {
     /// Never passes: the call waits for as long as it takes.
     pub const NEVER: Deadline = Deadline(i64::MAX);
 
-    /// Has passed already: the call tries once and does not wait.
+    /// Has already passed: the call tries once and does not wait.
     pub fn now() -> Deadline {
         Deadline(clock::monotonic_ns())
     }
@@ -31,10 +31,10 @@ impl Deadline {
         Deadline(later(clock::monotonic_ns(), time))
     }
 
-    /// Passes at `instant`, or up to the time between two looks at the clock later: an `Instant`
-    /// does not tell its number.
+    /// Passes at `instant`, or later by at most the time between two readings of the clock: an
+    /// `Instant` does not reveal its number.
     pub fn at(instant: Instant) -> Deadline {
-        // In this order, so that it is never earlier.
+        // In this order, so that the result is never earlier than `instant`.
         let (now, now_ns) = (Instant::now(), clock::monotonic_ns());
         match instant.checked_duration_since(now) {
             Some(left) => Deadline(later(now_ns, left)),
@@ -42,8 +42,8 @@ impl Deadline {
         }
     }
 
-    /// Passes at that time of CLOCK_MONOTONIC, in nanoseconds: for other languages, whose clocks
-    /// give numbers. `i64::MAX` is never; what is in the past, be it below 0, has passed.
+    /// Passes at time `ns` of CLOCK_MONOTONIC, in nanoseconds. For other languages, whose clocks
+    /// return numbers. `i64::MAX` is never; a time in the past, negative ones included, has passed.
     ///
     /// # Examples
     ///
@@ -59,32 +59,33 @@ impl Deadline {
         Deadline(ns)
     }
 
-    /// The number of which [`Deadline::at_ns`] makes the same deadline.
+    /// The number from which [`Deadline::at_ns`] makes the same deadline.
     pub const fn as_ns(self) -> i64 {
         self.0
     }
 
-    /// The time left, zero if it has passed; `None` if it never does.
+    /// The time left: zero if the deadline has passed, `None` if it never passes.
     pub fn remaining(self) -> Option<Duration> {
         (!self.is_never()).then(|| Duration::from_nanos(self.remaining_ns().unsigned_abs()))
     }
 
-    /// Nanoseconds left, 0 if it has passed; `i64::MAX` if it never does.
+    /// Nanoseconds left: 0 if the deadline has passed, `i64::MAX` if it never passes.
     pub fn remaining_ns(self) -> i64 {
         if self.is_never() { i64::MAX } else { self.0.saturating_sub(clock::monotonic_ns()).max(0) }
     }
 
-    /// Whether the instant has come.
+    /// Whether the deadline has passed.
     pub fn has_passed(self) -> bool {
         self.remaining_ns() == 0
     }
 
-    /// The same instant, but not later than `time` from now: for waits that look in between.
+    /// The same instant, but no later than `time` from now: for waits that check something in
+    /// between.
     pub fn capped(self, time: Duration) -> Deadline {
         self.or_earlier(Deadline::after(time))
     }
 
-    /// The earlier of the two.
+    /// The earlier of the two deadlines.
     pub fn or_earlier(self, other: Deadline) -> Deadline {
         Deadline(self.0.min(other.0))
     }
@@ -94,18 +95,18 @@ impl Deadline {
     }
 }
 
-/// That number of nanoseconds, and `time` more; never, if there is no such number.
+/// `ns` plus `time`; never, if the sum overflows.
 fn later(ns: i64, time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).map_or(i64::MAX, |time| ns.saturating_add(time))
 }
 
-/// That number of nanoseconds less `time`.
+/// `ns` minus `time`.
 fn earlier(ns: i64, time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).map_or(i64::MIN, |time| ns.saturating_sub(time))
 }
 
-/// A deadline that is worked out when it is first needed: what is waited for has mostly begun by
-/// then, and takes longer than reading the clock.
+/// A deadline that is computed when it is first needed. Most waits end before that, and reading the
+/// clock would take longer than they do.
 pub(crate) type Later<'a> = &'a dyn Fn() -> Deadline;
 
 impl From<Duration> for Deadline {
@@ -161,7 +162,8 @@ mod tests {
     fn an_instant_is_of_the_same_clock() {
         let (before, instant) = (clock::monotonic_ns(), Instant::now());
         let after = clock::monotonic_ns();
-        // Converting may make it later, never earlier, so somewhere it is as close as the readings.
+        // Converting may make it later, never earlier, so the closest of many conversions is close
+        // to the readings.
         let converted = || Deadline::at(instant).as_ns();
         assert!(converted() >= before);
         let closest = (0..1000).map(|_| converted()).min().expect("there are some");

@@ -1,4 +1,4 @@
-//! What holds where a program does not say otherwise.
+//! The defaults: what applies unless a program says otherwise.
 //!
 //! Every binding, help text and page takes a default from here, or a test compares it with the
 //! constant.
@@ -17,19 +17,19 @@ pub const MEMBERS: u32 = 256;
 pub const MODE: u32 = 0o600;
 /// Bytes of the longest message, request or reply: 256 MiB.
 pub const MAX_MESSAGE: usize = 256 << 20;
-/// How long a client may keep a server waiting in the middle of a call that goes in parts.
+/// How long a client may keep a server waiting in the middle of a call whose message goes in parts.
 pub const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a wait spins before it parks: about the cost of parking and waking.
 pub const SPIN: Duration = Duration::from_micros(20);
-/// The longest time in which a thread that waits does not look whether a process has died, and does
-/// not ask the [interrupt hook](crate::interrupt).
+/// The longest time for which a waiting thread neither checks whether a process has died nor asks
+/// the [interrupt hook](crate::interrupt).
 pub const SLICE: Duration = Duration::from_millis(250);
-/// Bytes that a reader of messages asks for at once: what a pipe holds unless it was resized.
+/// Bytes that a reader of messages requests at once: the capacity of a pipe that was not resized.
 pub const READ_SIZE: usize = 64 << 10;
-/// Bytes that may be pending in a writer of messages before `try_send` refuses more.
+/// Bytes that may be pending in a writer of messages before `try_send` accepts no more.
 pub const MAX_PENDING: usize = 1 << 20;
-/// How long a reader of mixed mode waits for the rest of a frame while no byte comes: long enough
-/// for a relay on a busy machine or a network that sends again (after 1 s, then 2 s).
+/// How long a reader in mixed mode waits for the rest of a frame while no byte arrives: long enough
+/// for a relay on a busy machine, or for a network that retransmits (after 1 s, then 2 s).
 pub const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 /// The level of zstd.
 pub const ZSTD_LEVEL: i32 = 3;

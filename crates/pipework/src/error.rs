@@ -1,8 +1,8 @@
-//! One error for every room and every face.
+//! One error for every module and every binding.
 //!
-//! An [`Error`] is a kind, the operation that failed and, where the kernel refused, its number. It
-//! is `Copy` and holds no allocation, so it can be stored and handed on freely. The number of an
-//! [`ErrorKind`] is the code that the C library returns.
+//! An [`Error`] holds a kind, the operation that failed and, where the kernel refused, the kernel's
+//! error number. It is `Copy` and holds no allocation, so it can be stored and passed on freely.
+//! The number of an [`ErrorKind`] is the code that the C library returns.
 
 use std::fmt;
 
@@ -16,36 +16,37 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[repr(i32)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// It cannot be done at once, and waiting was not asked for.
+    /// The operation cannot be done at once, and the caller did not ask to wait.
     WouldBlock = 1,
-    /// The deadline passed first. What the operation had not done, it has not done.
+    /// The deadline passed first. The rest of the operation was not done.
     TimedOut = 2,
     /// A signal handler ran while waiting. Nothing is lost; call again.
     Interrupted = 3,
     /// The other side is gone: end of file for a reader, no reader for a writer.
     Closed = 4,
-    /// Larger than a limit that this end was given.
+    /// Larger than a limit that was set on this end.
     TooLong = 5,
-    /// The handle or ticket belongs to a time that is over.
+    /// The handle or ticket is no longer valid: what it stands for is over, or belongs to another
+    /// process.
     Stale = 6,
-    /// The process that had the request has died. It is noticed within 250 ms of the kernel closing
-    /// that process's files, which comes after a core dump.
+    /// The process that was handling the request has died. This is detected within 250 ms of the
+    /// kernel closing that process's files, which happens after a core dump.
     PeerDied = 7,
-    /// Nobody is there to take the request.
+    /// No server is attached to take the request.
     NoServer = 8,
-    /// A message of which a part never came.
+    /// A message of which a part never arrived.
     Torn = 9,
     /// Bytes that no correct peer writes.
     Corrupt = 10,
-    /// Made by a build or a machine that this one cannot work with.
+    /// Made by a build or a machine that this build cannot work with.
     Incompatible = 11,
-    /// This kernel or this kind of descriptor cannot do it.
+    /// This kernel or this kind of descriptor does not support the operation.
     Unsupported = 12,
     /// The caller asked for something that has no meaning.
     Invalid = 13,
-    /// Any other refusal of the kernel; [`Error::errno`] says which.
+    /// Any other error of the kernel; [`Error::errno`] says which.
     Os = 14,
-    /// The other side gave up: a server its request, or a pipe's other end its stream.
+    /// The other side gave up: a server gave up its request, or the other end of a pipe its stream.
     Failed = 15,
 }
 
@@ -96,9 +97,9 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What is the matter, where the kind alone would leave the caller guessing. It gives the reason;
-/// what to do about it is said by whoever knows the program: documentation, the command, the
-/// package.
+/// A more exact reason, where the kind alone would leave the caller guessing. It says what is
+/// wrong. What to do about it is said where the program is known: in the documentation, the command
+/// or the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Explanation {
@@ -148,16 +149,17 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// A failed operation: its kind, its name and the kernel's number, if the kernel had a part in it.
+/// A failed operation: its kind, its name and, if the kernel reported an error, the kernel's
+/// number.
 ///
-/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. Where
-/// there is an [explanation](Error::explanation), that stands in place of the kind.
+/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. An
+/// [explanation](Error::explanation), where there is one, replaces the text of the kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     op: &'static str,
-    /// Above 0 the kernel's number, below 0 a [`Explanation`]. Both in one, so that an error stays
-    /// three words.
+    /// A positive number is the kernel's; a negative one is an [`Explanation`]. One field for both
+    /// keeps an error at three words.
     detail: i32,
 }
 
@@ -188,19 +190,19 @@ impl Error {
         self.op
     }
 
-    /// The kernel's error number, if the kernel had a part in it.
+    /// The kernel's error number, if the kernel reported one.
     pub fn errno(&self) -> Option<i32> {
         (self.detail > 0).then_some(self.detail)
     }
 
-    /// What went wrong in this case, in words for whoever set it up; where more can be said than
-    /// the kind does.
+    /// A more exact reason than the kind gives, in words for the person who set it up; `None` where
+    /// the kind says all.
     pub fn explanation(&self) -> Option<&'static str> {
         explanation_of(self.detail)
     }
 
-    /// What stands beside kind and operation, as one number: [`describe`] turns the three into
-    /// words again.
+    /// The part of an error beside kind and operation, as one number: [`describe`] turns the three
+    /// into text again.
     #[doc(hidden)]
     pub fn detail(&self) -> i32 {
         self.detail
@@ -212,7 +214,7 @@ fn explanation_of(detail: i32) -> Option<&'static str> {
     Explanation::ALL.iter().find(is_it).map(|(_, text)| *text)
 }
 
-/// The words of an error that was taken apart, for other languages.
+/// The text of an error that was taken apart, for other languages.
 #[doc(hidden)]
 pub fn describe(f: &mut impl fmt::Write, kind: ErrorKind, op: &str, detail: i32) -> fmt::Result {
     if let Some(explanation) = explanation_of(detail) {
@@ -244,13 +246,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// An error, and how far the operation had got. What is done is done: whoever tries again goes on
-/// from there.
+/// An error, and how far the operation had got. The part that is done stays done: to retry,
+/// continue after it.
 ///
 /// It is displayed as `pipe send: the deadline has passed; 4096 done`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfinished {
-    /// Bytes that were moved, or whole datagrams where datagrams are.
+    /// Bytes that were moved; for calls on datagrams, whole datagrams.
     pub done: u64,
     /// What stopped it.
     pub error: Error,
@@ -272,21 +274,22 @@ impl fmt::Display for Unfinished {
 impl std::error::Error for Unfinished {}
 
 impl From<Unfinished> for Error {
-    /// Forgets how far it had got.
+    /// Drops `done`.
     fn from(unfinished: Unfinished) -> Error {
         unfinished.error
     }
 }
 
 impl From<Unfinished> for std::io::Error {
-    /// Forgets how far it had got.
+    /// Drops `done`.
     fn from(unfinished: Unfinished) -> std::io::Error {
         unfinished.error.into()
     }
 }
 
 impl From<Error> for std::io::Error {
-    /// Keeps the operation's name in the text; the kind is the nearest of `std::io::ErrorKind`.
+    /// Keeps the operation's name in the text; the kind becomes the nearest one of
+    /// `std::io::ErrorKind`.
     fn from(error: Error) -> std::io::Error {
         use std::io::ErrorKind as Io;
         let kind = match error.kind {
@@ -336,7 +339,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_number_and_its_errno() {
-        // Other languages and other programs hold these numbers: they do not change.
+        // Other languages and other programs store these numbers, so they must not change.
         const ERRNOS: [(ErrorKind, i32); 15] = [
             (ErrorKind::WouldBlock, libc::EAGAIN),
             (ErrorKind::TimedOut, libc::ETIMEDOUT),

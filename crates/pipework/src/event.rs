@@ -1,11 +1,11 @@
-//! The one wait on memory: look, spin, announce, look again, park.
+//! The one wait on memory: check, spin, announce, check again, park.
 //!
-//! A waiter announces itself in a word before its last look; a notifier looks at that word after
-//! its change. With a full fence on both sides one of them sees the other (Dekker), so a wake-up is
-//! lost only with a process that is killed in between. Where that can happen, parking goes in
-//! slices, and the waiter looks again when each of them ends. What the wait depends on is checked
-//! by its [`Tick`], which outlives the wait: a thread that waits in small pieces would never end a
-//! slice.
+//! A waiter announces itself in a word before its last check; a notifier reads that word after its
+//! change. With a full fence on both sides, at least one of them sees the other (Dekker), so a
+//! wake-up is lost only if a process is killed in between. Where that can happen, a waiter parks in
+//! slices and checks again after each. A [`Tick`] schedules the checks of what the wait depends on.
+//! It outlives the wait: otherwise a thread whose waits are all short would never reach the end of
+//! a slice.
 
 use std::time::{Duration, Instant};
 
@@ -19,21 +19,22 @@ use crate::sys::Errno;
 
 /// Lowest bit of an event's word: a thread may be parked.
 const PARKED: u64 = 1;
-/// The other bits count the notifications that found it set, and those that cleared it.
+/// The other bits count the notifications that found the parked bit set, and those that cleared it.
 const STEP: u64 = 2;
 
-/// The first slice of a wait that depends on other processes, doubled up to [`SLICE`]. Also
-/// the time from one tick to the next.
+/// The first slice of a wait that depends on other processes; doubled up to [`SLICE`]. Also the
+/// time from one tick to the next.
 pub(crate) const FIRST_SLICE: Duration = Duration::from_millis(50);
-/// The time from a check that has left work to the next: half of it is for the program then.
+/// The time from a check that left work to the next one. Half of it remains for the program.
 const SOON: Duration = Duration::from_millis(10);
 
-/// How often a thread looks at a word that it cannot park on before it sleeps between two looks.
+/// How many times a thread checks a word that it cannot park on before it sleeps between two
+/// checks.
 const LOOKS: u32 = 64;
-/// For how long it sleeps.
+/// How long it sleeps.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// A place to wait for a change: `{ sequence: 63, parked: 1 }`. It begins as zero, which is a safe
+/// A place to wait for a change: `{ sequence: 63, parked: 1 }`. It starts at zero, which is a safe
 /// state at any time.
 #[cfg_attr(not(loom), repr(transparent))]
 #[derive(Debug)]
@@ -44,16 +45,16 @@ impl Event {
         Event(Word::new(0))
     }
 
-    /// Wakes one parked thread, if there is one. To be called after the change.
+    /// Wakes one parked thread, if any. Call this after the change.
     pub(crate) fn notify(&self, reach: Reach) {
-        // Pairs with the fence in `announce`: either this sees PARKED, or the waiter's next look
+        // Pairs with the fence in `announce`: either this sees PARKED, or the waiter's next check
         // sees the change.
         fence(Ordering::SeqCst);
         self.wake(1, reach);
     }
 
-    /// As `notify`, for a change that was a swap: where that is a full fence already, another would
-    /// cost as much again.
+    /// As `notify`, after a change that was a swap. Where a swap is already a full fence, another
+    /// fence would double the cost.
     pub(crate) fn notify_swapped(&self, reach: Reach) {
         fence_after_swap();
         self.wake(1, reach);
@@ -83,47 +84,48 @@ impl Event {
         self.wake(EVERYONE, reach);
     }
 
-    /// Whether a thread may be parked. To be called after a change that was a swap.
+    /// Whether a thread may be parked. Call this after a change that was a swap.
     pub(crate) fn is_awaited(&self) -> bool {
         fence_after_swap();
         self.0.load(Ordering::Relaxed) & PARKED != 0
     }
 
-    /// Wakes one parked thread, after [`is_awaited`](Event::is_awaited); false if none was parked.
+    /// Wakes one parked thread, after [`is_awaited`](Event::is_awaited); returns false if none was
+    /// parked.
     pub(crate) fn wake_one(&self, reach: Reach) -> bool {
         self.wake(1, reach)
     }
 
-    /// False if no thread was parked.
+    /// Returns false if no thread was parked.
     fn wake(&self, count: u32, reach: Reach) -> bool {
         if self.0.load(Ordering::Relaxed) & PARKED == 0 {
             return false;
         }
-        // Relaxed, here and below: the word orders nothing but itself; what the woken threads look
-        // at has orderings of its own.
+        // Relaxed, here and below: the word orders only itself. The data that woken threads check
+        // has orderings of its own.
         let now = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        // One step more: with the next waiter's PARKED it would otherwise be `now` again, the value
-        // on which an earlier waiter may be about to park.
+        // One step more. Otherwise the next waiter's PARKED would restore the value `now`, on which
+        // an earlier waiter may be about to park.
         let cleared = now.wrapping_add(STEP) & !PARKED;
         let woken = self.0.wake(count, reach) > 0;
         if !woken && self.0.replace(now, cleared, Ordering::Relaxed).is_ok() {
-            // A thread may have parked in between: on the old value, so this wakes it, and no later
-            // thread can park on that value.
+            // A thread may have parked in between. It parked on the old value, so this wakes it,
+            // and no later thread can park on that value.
             self.0.wake(EVERYONE, reach);
         }
         woken
     }
 
     /// Shows notifiers that a thread is about to park; returns the value that the word must still
-    /// have then.
+    /// have when it parks.
     fn announce(&self) -> u64 {
         let seen = self.0.fetch_or(PARKED, Ordering::Relaxed) | PARKED;
         fence_after_swap();
         seen
     }
 
-    /// Waits until `look` finds something, for as long as `wait` allows. `check` is run whenever
-    /// its tick is due.
+    /// Waits until `look` finds something, for as long as `wait` allows. `check` runs whenever its
+    /// tick is due.
     pub(crate) fn wait<T>(
         &self,
         wait: &Wait<'_>,
@@ -134,19 +136,19 @@ impl Event {
     }
 }
 
-/// When the things that waits depend on were last checked.
+/// Records when the things that waits depend on were last checked.
 ///
-/// One tick belongs to all waits and polls that depend on the same things. It outlives them, so a
-/// thread whose waits are short finds it due as soon as any other, whatever ended its waits: a
-/// deadline, a signal, or something that came.
+/// All waits and polls that depend on the same things share one tick. The tick outlives them, so it
+/// becomes due just as soon for a thread whose waits are short, whatever ended them: a deadline, a
+/// signal, or an arrival.
 #[derive(Debug)]
 pub(crate) struct Tick {
     began: Instant,
     /// Nanoseconds since `began`; 0 before the first check.
     last_ns: Hint,
-    /// Whether the last check has left work, so that the next one is due [`SOON`].
+    /// Whether the last check left work, so that the next one is due after [`SOON`].
     has_more: Flag,
-    /// 1 where a test has stopped it, 2 where it has stopped the slices only.
+    /// 1 if a test has stopped the tick, 2 if it has stopped the slices only.
     #[cfg(test)]
     stopped: Hint,
 }
@@ -163,14 +165,14 @@ impl Tick {
         }
     }
 
-    /// Stops it: it is never due, and no slice ends. What is woken from now on was woken by an
+    /// Stops the tick: it is never due, and no slice ends. Any later wake-up then came from an
     /// event.
     #[cfg(test)]
     pub(crate) fn stop(&self) {
         self.stopped.set(1);
     }
 
-    /// The same, but watch threads go on looking after tasks that may be missing.
+    /// As `stop`, but watch threads go on checking for tasks that may be missing.
     #[cfg(test)]
     pub(crate) fn stop_slices(&self) {
         self.stopped.set(2);
@@ -183,7 +185,7 @@ impl Tick {
         false
     }
 
-    /// Whether a thread that depends on it may look by itself, without an event.
+    /// Whether a thread that depends on this tick may check by itself, without an event.
     pub(crate) fn goes_on(&self) -> bool {
         #[cfg(test)]
         return self.stopped.get() != 1;
@@ -191,7 +193,7 @@ impl Tick {
         true
     }
 
-    /// Whether a check has left work. To be called in the check.
+    /// Records whether a check left work. Call this during the check.
     pub(crate) fn has_more(&self, yes: bool) {
         self.has_more.set(yes);
     }
@@ -201,8 +203,8 @@ impl Tick {
         if self.has_more.is_set() { SOON } else { FIRST_SLICE }
     }
 
-    /// Whether it is due. If so, the caller must do the check for all that share the tick, and
-    /// report it [done](Tick::done). Two threads may both get true.
+    /// Whether a check is due. If so, the caller must do it for all that share the tick, and report
+    /// it [done](Tick::done). Two threads may both get true.
     pub(crate) fn take(&self) -> bool {
         if self.is_stopped() {
             return false;
@@ -215,13 +217,13 @@ impl Tick {
         due
     }
 
-    /// Counts from now on: however long the check has taken, the next one is due a full interval
+    /// Restarts the interval: however long the check took, the next one is due a full interval
     /// later.
     pub(crate) fn done(&self) {
         self.last_ns.set(self.now_ns().max(1));
     }
 
-    /// The time until the end of a slice of this length that began at the last tick.
+    /// The time until the end of a slice of length `slice` that began at the last tick.
     fn until(&self, slice: Duration) -> Duration {
         if self.is_stopped() {
             return Duration::MAX;
@@ -236,7 +238,7 @@ impl Tick {
     }
 }
 
-/// How to wait, and under which name to fail.
+/// How to wait, and which operation an error names.
 pub(crate) struct Wait<'a> {
     pub(crate) deadline: Deadline,
     pub(crate) spin: &'a Spin,
@@ -248,13 +250,13 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Waits on any word. `announce` makes sure that a thread that changes what `look` looks at
+    /// Waits on any word. `announce` makes sure that a thread that changes what `look` checks also
     /// wakes the word, with a full fence after the change. It returns the value that the word must
-    /// still have when this thread parks; `None` if the word changed meanwhile, and `look` comes
-    /// first.
+    /// still have when this thread parks; `None` if the word changed meanwhile, and then `look`
+    /// runs again first.
     ///
-    /// Fails with `TimedOut`, with `Interrupted`, and as `look` and `check` do. It looks once more
-    /// after the deadline, and before it asks the interrupt hook.
+    /// Fails with `TimedOut`, with `Interrupted`, and as `look` and `check` do. It runs `look` once
+    /// more after the deadline, and before it asks the interrupt hook.
     pub(crate) fn on<T>(
         &self,
         word: &Word,
@@ -272,14 +274,15 @@ impl Wait<'_> {
             || {
                 let (mut slice, mut changes) = (None, 0);
                 loop {
-                    // To announce is dear, and nobody parks after the deadline. With a tick there
-                    // is a check to do even then.
+                    // Announcing is expensive, and a thread does not park after its deadline. With
+                    // a tick, there is a check to do even then.
                     let is_over = self.tick.is_none() && self.deadline.has_passed();
                     let expected = if is_over { None } else { announce() };
                     if let Some(found) = look.borrow_mut()()? {
                         return Ok(found);
                     }
-                    // Only after a look in vain, and before all that can end this wait in vain.
+                    // Only after `look` found nothing, and before anything that can end this wait
+                    // without a result.
                     if self.tick.is_some_and(Tick::take) {
                         check()?;
                         self.tick.inspect(|tick| tick.done());
@@ -291,14 +294,14 @@ impl Wait<'_> {
                         return Err(Error::new(ErrorKind::TimedOut, self.op));
                     }
                     match interrupt::asked() {
-                        // The hook may have taken its time.
+                        // The hook may have taken a long time.
                         Some(Verdict::GoOn) => continue,
                         Some(Verdict::Stop) => return Err(Errno::INTR.at(self.op)),
                         None => {}
                     }
-                    // It looks once more. The word may stay as it is for as long as another thread
-                    // needs: one that has no CPU if this one never sleeps, and has the higher
-                    // priority. And a peer that breaks the rules can change it all the time.
+                    // Check again. The word may stay as it is for as long as another thread needs,
+                    // and that thread has no CPU if this one never sleeps and has the higher
+                    // priority. And a hostile peer can change the word all the time.
                     let Some(expected) = expected else {
                         changes += 1;
                         if changes > LOOKS {
@@ -310,7 +313,8 @@ impl Wait<'_> {
                     let to_end = self.tick.map(|tick| tick.until(slice.unwrap_or(FIRST_SLICE)));
                     let limit = [to_end, left, interrupt::left()].into_iter().flatten().min();
                     match word.park(expected, limit, self.reach) {
-                        // The hook is asked after another look: this thread may have taken a wake-up.
+                        // Run `look` before asking the hook: this thread may have consumed a
+                        // wake-up.
                         Err(Errno::INTR) if interrupt::signal_came() => {}
                         done => done.map_err(|errno| errno.at(self.op))?,
                     }
@@ -414,7 +418,7 @@ mod tests {
         }
         let interrupted = Err((ErrorKind::Interrupted, Some(4)));
         assert_eq!(ended(9), interrupted);
-        // The look after the signal finds it, and nothing is asked.
+        // The check after the signal finds it, so the hook is not asked.
         assert_eq!(hooked(|| panic!("asked"), 3), Ok(3));
         assert_eq!(hooked(|| Verdict::GoOn, 4), Ok(4));
         assert_eq!(hooked(|| Verdict::Stop, 4), interrupted);
@@ -427,7 +431,7 @@ mod tests {
         fn change() -> Verdict {
             CHANGED.store(1, SeqCst);
             EVENT.notify(Reach::Process);
-            // This one clears what the waiter has announced.
+            // This notification clears what the waiter has announced.
             EVENT.notify(Reach::Process);
             Verdict::GoOn
         }
@@ -497,9 +501,9 @@ mod tests {
             assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
             waits += 1;
         }
-        assert!(began.elapsed() >= 2 * FIRST_SLICE, "it is due at once, and then no more often than that");
+        assert!(began.elapsed() >= 2 * FIRST_SLICE, "due at once, then once per slice at most");
         assert!(waits > 3, "no wait was as long as a slice");
         let taken = Duration::from_nanos(tick.last_ns.get());
-        assert!(taken >= 2 * FIRST_SLICE, "each check has taken it anew: {taken:?}");
+        assert!(taken >= 2 * FIRST_SLICE, "each check restarted the tick: {taken:?}");
     }
 }

@@ -1,14 +1,14 @@
-//! The interrupt hook: decides whether a wait goes on after a signal handler has run.
+//! The interrupt hook: decides whether a wait continues after a signal handler has run.
 //!
 //! Without a hook, a signal handler ends a wait with `Interrupted`, and the caller may call again.
-//! That is enough for Rust and C. A language that runs its signal handlers outside of the kernel's
-//! needs more: to be asked in the middle of a wait, also where the signal came just before the
-//! system call or reached another thread.
+//! That is enough for Rust and C. A language that defers its signal handlers needs more: it must be
+//! asked in the middle of a wait, even if the signal came just before the system call or reached
+//! another thread.
 //!
-//! Invariant: the hook is asked in the thread that waits, and never while this library holds a lock.
-//! A thread asks at most once in 250 ms, or when a signal handler has run; that time outlives
-//! the waits, so that a call that waits often and briefly asks as well. A wait that need not sleep
-//! does not ask.
+//! Invariant: the hook is asked in the thread that waits, and never while this library holds a
+//! lock. A thread asks at most once in 250 ms, or when a signal handler has run. That interval
+//! outlives the waits, so a thread that waits often and briefly asks as well. A wait that need not
+//! sleep does not ask.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -18,12 +18,12 @@ use crate::deadline::Deadline;
 use crate::defaults::SLICE;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What becomes of a wait that was interrupted.
+/// What happens to a wait that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on where it is: a thread keeps its place among those that wait for the same thing.
+    /// The wait continues: a thread keeps its position among those that wait for the same thing.
     GoOn,
-    /// It ends with [`Interrupted`](ErrorKind::Interrupted).
+    /// The wait ends with [`Interrupted`](ErrorKind::Interrupted).
     Stop,
 }
 
@@ -32,28 +32,29 @@ static HOOK: OnceLock<fn() -> Verdict> = OnceLock::new();
 thread_local! {
     /// When this thread asks next.
     static DUE: Cell<Deadline> = const { Cell::new(Deadline::at_ns(0)) };
-    /// Whether this library has started the thread: no caller of it can be interrupted.
+    /// Whether this library started the thread: such a thread runs no call of the program that
+    /// could be interrupted.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
     #[cfg(test)]
     static TEST_HOOK: Cell<Option<fn() -> Verdict>> = const { Cell::new(None) };
 }
 
-/// Sets the hook of this process, once and for good.
+/// Sets the hook of this process. It cannot be changed or removed.
 ///
 /// From now on each thread that waits in this library asks the hook: when a signal handler has run,
-/// and every 250 ms. [`Verdict::GoOn`] lets the wait go on, and [`Verdict::Stop`] ends it with
+/// and every 250 ms. [`Verdict::GoOn`] lets the wait continue, and [`Verdict::Stop`] ends it with
 /// [`Interrupted`](ErrorKind::Interrupted). Nothing else interrupts a call then. In the middle of a
-/// message of [`atomic`](crate::atomic), where a signal handler alone interrupts nothing, `Stop` has
-/// the message given up. Calls that need not wait do not ask, and neither do the threads that this
+/// message of [`atomic`](crate::atomic), where a signal handler alone interrupts nothing, `Stop`
+/// gives up the message. Calls that need not wait do not ask, and neither do the threads that this
 /// library starts by itself.
 ///
-/// The hook may take its time, run signal handlers of the language that it speaks for, and call this
-/// library, but not the very handle whose call asks. It must not panic. No lock of this library is
-/// held while it runs.
+/// The hook may take its time, run signal handlers of its language, and call this library, except
+/// for the very handle whose call asks. It must not panic. This library holds no lock while the
+/// hook runs.
 ///
 /// # Errors
 ///
-/// `Invalid`: there is one already.
+/// `Invalid` if a hook is already set.
 ///
 /// # Examples
 ///
@@ -86,17 +87,17 @@ fn hook() -> Option<fn() -> Verdict> {
     HOOK.get().copied().filter(|_| !IS_OURS.get())
 }
 
-/// Whether a hook is to be asked in this thread.
+/// Whether this thread must ask a hook.
 pub(crate) fn is_hooked() -> bool {
     hook().is_some()
 }
 
-/// Whether a call may wait in the kernel for as long as that takes. Nothing could be asked there.
+/// Whether a call may wait in the kernel without a limit. The hook cannot be asked there.
 pub(crate) fn kernel_may_wait(deadline: Deadline) -> bool {
     deadline.is_never() && !is_hooked()
 }
 
-/// Has this thread never ask. For threads that this library starts.
+/// Makes this thread never ask. For threads that this library starts.
 pub(crate) fn is_our_thread() {
     IS_OURS.set(true);
 }
@@ -106,7 +107,8 @@ pub(crate) fn left() -> Option<Duration> {
     hook().and_then(|_| due().remaining())
 }
 
-/// A signal handler has run: this thread asks next time. False without a hook.
+/// A signal handler has run: this thread asks at the next opportunity. Returns false without a
+/// hook.
 pub(crate) fn signal_came() -> bool {
     let is_hooked = is_hooked();
     if is_hooked {
@@ -115,8 +117,8 @@ pub(crate) fn signal_came() -> bool {
     is_hooked
 }
 
-/// Asks the hook, if this thread's slice is over. To be called where a wait may end and nothing is
-/// lost, with no lock held.
+/// Asks the hook, if this thread's interval is over. Call this where a wait may end without losing
+/// anything, with no lock held.
 pub(crate) fn asked() -> Option<Verdict> {
     let hook = hook()?;
     if !due().has_passed() {
@@ -129,17 +131,18 @@ pub(crate) fn asked() -> Option<Verdict> {
     Some(verdict)
 }
 
-/// Whether the hook, if it was to be asked, has said that the wait is to end.
+/// Whether the hook, if it was asked, ended the wait.
 pub(crate) fn is_stopped() -> bool {
     asked() == Some(Verdict::Stop)
 }
 
-/// Whether to make a system call again that a signal handler has ended. False without a hook.
+/// Whether to repeat a system call that a signal handler ended. False without a hook.
 pub(crate) fn goes_on() -> bool {
     signal_came() && !is_stopped()
 }
 
-/// When this thread asks next. A slice that ended long ago belongs to waits that ended long ago.
+/// When this thread asks next. An interval that ended long ago belongs to waits that ended long
+/// ago.
 fn due() -> Deadline {
     let (due, now_ns) = (DUE.get(), Deadline::now().as_ns());
     if now_ns.saturating_sub(due.as_ns()) < SLICE.as_nanos() as i64 {
@@ -150,7 +153,7 @@ fn due() -> Deadline {
     due
 }
 
-/// Runs `run` with a hook for this thread alone.
+/// Runs `run` with a hook for this thread only.
 #[cfg(test)]
 pub(crate) fn with_hook<T>(hook: fn() -> Verdict, run: impl FnOnce() -> T) -> T {
     TEST_HOOK.set(Some(hook));

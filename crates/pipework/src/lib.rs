@@ -1,13 +1,13 @@
 //! Whole messages, requests and bytes between the processes and threads of one machine.
 //!
-//! | room | what it does |
+//! | module | what it does |
 //! | --- | --- |
 //! | [`atomic`] | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd |
 //! | [`reqrep`] | request and response over shared memory: many clients, many competing servers, no broker |
 //! | [`pipe`] | a byte pipe inside one process: `Read` and `Write` ends for threads and tasks, without system calls |
 //! | [`fd`] | raw descriptors: accept many, copy anything, read and write all of it, until a deadline |
 //!
-//! Every blocking call takes a [`Deadline`], but for iterators and drops; every failure is an
+//! Every blocking call takes a [`Deadline`], except iterators and drops; every failure is an
 //! [`Error`] that names its operation. Linux 5.10 and later.
 //!
 //! ```
@@ -41,15 +41,15 @@ pub use deadline::Deadline;
 pub use error::describe;
 pub use error::{Error, ErrorKind, Result, Unfinished};
 
-/// What must hold for any bytes.
+/// What must hold for any input.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::atomic::fuzzing::*;
     pub use crate::reqrep::fuzzing::*;
 }
 
-/// The examples in Rust of the README and of docs/, as tests. They are in the repository, whose
-/// .cargo/config.toml says so, and in no package.
+/// The Rust examples of the README and of docs/, as tests. They exist only in the repository, which
+/// .cargo/config.toml announces, and in no package.
 #[cfg(all(doctest, repository))]
 mod pages {
     #[doc = include_str!("../../../README.md")]

@@ -1,9 +1,9 @@
-//! The wall to bytes that another thread or process may touch: mapped, copied in, copied out,
+//! The boundary to bytes that another thread or process may touch: mapped, copied in, copied out,
 //! bounds checked, never lent.
 //!
-//! A peer that breaks its promises may change such bytes in the middle of a copy. The copy then
-//! holds some mixture of bytes, and that is the only effect: bytes have no invalid values, and no
-//! code here reads the original twice.
+//! A misbehaving peer may change such bytes in the middle of a copy. The copy then holds some
+//! mixture of bytes, and that is the only effect: bytes have no invalid values, and no code here
+//! reads the original twice.
 
 #![allow(unsafe_code)]
 
@@ -18,11 +18,12 @@ use crate::sys::{Errno, memory};
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// Its entry among the mapped ranges of this process.
+    /// Its entry in the list of mapped ranges of this process.
     place: &'static Range,
 }
 
-// SAFETY: it is an address and a length; the users of the address decide what may be done there.
+// SAFETY: it is an address and a length; the code that uses the address upholds the rules of
+// access.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -30,16 +31,16 @@ unsafe impl Sync for Mapping {}
 /// Every mapping of this process.
 static MAPPED: Ranges = Ranges::new();
 
-/// How many pages of a mapping are replaced one by one before the whole of it is: each can make two
-/// more mappings, and the kernel allows a process 65,530.
+/// How many pages of a mapping are replaced one by one before the whole mapping is. Each can add
+/// two more mappings, and the kernel allows a process 65,530.
 const HOLES: u32 = 64;
 
 impl Mapping {
-    /// Maps the first `len` bytes of a file that is at least that long. If the file is cut short
+    /// Maps the first `len` bytes of a file that is at least that long. If the file is truncated
     /// later, the missing part reads as zero here.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping, Errno> {
         {
-            // No fork in here, or a child could wait for ever for the thread that is in here.
+            // No fork in here: a child could wait for ever for the thread that is in here.
             let _forks_wait = sync::no_forks();
             memory::catch_bus_errors(|address| {
                 let (mapping, holes) = MAPPED.find(address)?;
@@ -51,7 +52,7 @@ impl Mapping {
         Ok(Mapping { start, len, place: MAPPED.add(address, address + len) })
     }
 
-    /// False once a page was missing when it was touched: the page in its place is not shared.
+    /// False once a page was missing when it was touched: its replacement is not shared.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
         !self.place.was_found()
@@ -65,9 +66,9 @@ impl Mapping {
         self.len
     }
 
-    /// Writes what was changed to the file's storage, and blocks until that is done.
+    /// Writes the changes to the file's storage, and blocks until that is done.
     pub(crate) fn write_back(&self) -> Result<(), Errno> {
-        // SAFETY: it is mapped for as long as this lives.
+        // SAFETY: it is mapped for as long as `self` lives.
         unsafe { memory::write_back(self.start, self.len) }
     }
 }
@@ -80,18 +81,17 @@ impl Drop for Mapping {
     }
 }
 
-/// A range of shared bytes. The code that made it keeps the memory behind it mapped for longer than
-/// it lives.
+/// A range of shared bytes. Its creator keeps the memory mapped for longer than the region lives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
     len: usize,
-    /// `len`, and the padding behind it that may be read as well.
+    /// `len`, plus the padding behind it that may be read as well.
     space: usize,
 }
 
-// SAFETY: all it offers is to copy from it and to it, and the owner of its bytes decides which
-// thread may do that when.
+// SAFETY: it only copies from and to its bytes, and their owner decides which thread may do that
+// when.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -99,9 +99,9 @@ unsafe impl Sync for Region {}
 impl Region {
     /// # Safety
     ///
-    /// From `start` on, `space` bytes, of which there are at least `len`, are mapped readable and
-    /// writable for as long as this, or a part of it, is used, and no Rust reference to any of them
-    /// is used meanwhile.
+    /// The `space` bytes from `start` on are mapped readable and writable for as long as this region, or
+    /// a part of it, is used, and no Rust reference to any of them is used meanwhile. `space` is at least
+    /// `len`.
     pub(crate) unsafe fn new(start: NonNull<u8>, len: usize, space: usize) -> Region {
         debug_assert!(len <= space);
         Region { start, len, space }
@@ -111,54 +111,54 @@ impl Region {
         self.len
     }
 
-    /// The first `len` bytes of it; `None` if there are fewer.
+    /// The first `len` bytes of the region; `None` if it has fewer.
     pub(crate) fn first(self, len: usize) -> Option<Region> {
         (len <= self.len).then_some(Region { len, ..self })
     }
 
-    /// What is behind its first `len` bytes; `None` if there are fewer.
+    /// The region without its first `len` bytes; `None` if it has fewer.
     pub(crate) fn rest(self, len: usize) -> Option<Region> {
         if len > self.len {
             return None;
         }
-        // SAFETY: it is inside the region, or one past its end.
+        // SAFETY: the address is inside the region, or one past its end.
         let start = unsafe { self.start.add(len) };
         Some(Region { start, len: self.len - len, space: self.space - len })
     }
 
-    /// Copies `bytes` to the beginning; false if they do not fit.
+    /// Copies `bytes` to the beginning; returns false if they do not fit.
     #[must_use]
     #[inline]
     pub(crate) fn copy_in(&self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.len;
         if fits {
-            // SAFETY: the target is mapped and long enough, and no reference points into it, the
-            // slice least of all.
+            // SAFETY: the target is mapped and long enough, and no reference points into it, so the
+            // slice does not overlap it.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) };
         }
         fits
     }
 
-    /// Copies the first `len` bytes out, and maybe some of the padding; false if there are fewer,
-    /// or `bytes` holds fewer.
+    /// Copies the first `len` bytes out, and possibly some of the padding; returns false if the
+    /// region or `bytes` is shorter than `len`.
     #[must_use]
     #[inline]
     pub(crate) fn copy_few<const N: usize>(&self, len: usize, bytes: &mut [u8; N]) -> bool {
         let fits = len <= self.len && len <= N;
         if fits {
-            // SAFETY: both are so long, and the target is borrowed exclusively.
+            // SAFETY: both are at least `len` bytes long, and the target is borrowed exclusively.
             unsafe { self.copy_rounded::<N>(len, bytes.as_mut_ptr()) };
         }
         fits
     }
 
-    /// For a few bytes, a copy of fixed size is a move or two; and when they are moved on, no
-    /// larger move waits for smaller ones.
+    /// For a few bytes, a copy of fixed size compiles to one or two moves. It also avoids a stall
+    /// when the bytes are moved on: no wide load waits for narrow stores.
     ///
     /// # Safety
     ///
-    /// The region has `len` bytes, and `to` has space for N, which are at least as many and no part
-    /// of the region.
+    /// The region has at least `len` bytes. `to` has space for N bytes, N is at least `len`, and
+    /// `to` does not overlap the region.
     #[inline]
     unsafe fn copy_rounded<const N: usize>(&self, len: usize, to: *mut u8) {
         let whole = match len {
@@ -180,23 +180,23 @@ impl Region {
         }
     }
 
-    /// Fills `bytes` from the beginning; false if there are fewer.
+    /// Fills `bytes` from the beginning; returns false if the region is shorter.
     #[must_use]
     pub(crate) fn copy_out(&self, bytes: &mut [u8]) -> bool {
         let fits = bytes.len() <= self.len;
         if fits {
-            // SAFETY: the source is mapped and long enough, and no reference points into it, the
-            // target least of all.
+            // SAFETY: the source is mapped and long enough, and no reference points into it, so the
+            // target does not overlap it.
             unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
         }
         fits
     }
 
-    /// Appends the first `len` bytes to `bytes`; false if there are fewer. `NOMEM` if there is no
-    /// memory for that many.
+    /// Appends the first `len` bytes to `bytes`; returns false if the region is shorter. `NOMEM` if
+    /// memory for that many cannot be allocated.
     #[inline]
     pub(crate) fn append_to(&self, len: usize, bytes: &mut Vec<u8>) -> Result<bool, Errno> {
-        /// Up to so many, space for all of them is worth a copy of fixed size.
+        /// Up to this length, a copy of fixed size is worth reserving space for.
         const FEW: usize = 64;
         if len > self.len {
             return Ok(false);
@@ -219,10 +219,10 @@ impl Region {
     }
 }
 
-/// Makes space for `more` bytes.
+/// Reserves space for `more` bytes.
 #[cold]
 fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
-    /// From here on, large pages save more than they can waste.
+    /// From this size on, large pages save more than they can waste.
     const LARGE: usize = 4 << 20;
     let before = bytes.capacity();
     bytes.try_reserve(more).map_err(|_| Errno::NOMEM)?;
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn much_memory_is_asked_for_in_large_pages() {
         if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
-            return; // A kernel that has none.
+            return; // This kernel has no large pages.
         }
         let mut memory = vec![7; 64 << 10];
         // SAFETY: the vector lives to the end of the test and is not used meanwhile.

@@ -1,11 +1,10 @@
 //! How long to spin before parking.
 //!
-//! To park and be woken costs about 20 microseconds, and the other side pays part of it. A wait
-//! that is over sooner is cheaper spent spinning; any other spin is wasted. It is worse than wasted
-//! where both sides run on one CPU: then it keeps the other side from running. So a spin that
-//! fails postpones the next one, and each further failure postpones it by twice as many waits. Only
-//! short waits count: long ones say nothing for spinning. Where only one CPU may be used, nothing
-//! spins.
+//! Parking and waking cost about 20 microseconds, and the other side pays part of that. A wait that
+//! ends sooner is cheaper if it spins; any other spin is wasted. It does harm where both sides run
+//! on one CPU, because it keeps the other side from running. So a spin that fails postpones the
+//! next one, and each further failure postpones it by twice as many waits. Only short waits count:
+//! long ones are no evidence for or against spinning. On a single CPU, nothing spins.
 
 use std::time::{Duration, Instant};
 
@@ -14,53 +13,53 @@ use crate::defaults;
 use crate::sync::Hint;
 use crate::sys;
 
-/// The limit where the other side first copies a part of a message: 64 KiB take it 5 microseconds,
-/// and ten times as long where it has to ask for the memory.
+/// The limit where the other side first copies a part of a message. It copies 64 KiB in 5
+/// microseconds, and takes ten times as long if it has to allocate the memory.
 pub(crate) fn for_turns(limit: Duration) -> Duration {
     limit.saturating_mul(8)
 }
 
-/// The limit where a caller holds what others need, and would get it back late if it gave it away:
+/// The limit where a caller holds what others need, and would get it back late if it released it:
 /// long enough for the other side to be woken first.
 pub(crate) fn for_holders(limit: Duration) -> Duration {
     limit.saturating_mul(4)
 }
 
-/// The limit where the other side may copy so many bytes before it is done: at 8 bytes in a
-/// nanosecond, for they come from another core.
+/// The limit where the other side may copy `bytes` bytes before it is done: at 8 bytes per
+/// nanosecond, because they come from another core.
 pub(crate) fn with_copies(limit: Duration, bytes: u64) -> Duration {
     if limit.is_zero() { limit } else { limit.saturating_add(Duration::from_nanos(bytes / 8)) }
 }
 
-/// Below this, spinning is not worth its clock readings.
+/// Below this, spinning is not worth reading the clock.
 const LEAST: Duration = Duration::from_micros(2);
 
-/// How many short waits go by without a spin, at most.
+/// The largest number of short waits that pass without a spin.
 const LONGEST_REST: u32 = 64;
 
-/// The same for callers that hold what the other side may need: such a spin always fails where it
-/// does.
+/// The same for callers that hold what the other side may need: if it needs it, such a spin always
+/// fails.
 const LONGEST_REST_OF_HOLDERS: u32 = 512;
 
-/// Where a look is a system call: the pause before the first look, doubled before each further one,
-/// so that looking does not get in the other side's way.
+/// Where a check is a system call: the pause before the first check, doubled before each further
+/// one, so that checking does not disturb the other side.
 const PAUSE: Duration = Duration::from_nanos(700);
 
-/// Where a look is a load: the number of looks for each reading of the clock.
+/// Where a check is a load: the number of checks for each reading of the clock.
 const LOOKS: u32 = 32;
 
-/// What a waiting place remembers of its waits. Threads may wait there at the same time: they share
-/// it.
+/// The record that a waiting place keeps of its waits. Threads that wait there at the same time
+/// share it.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
-    /// `{ last rest: 32, rest: 32 }`, in short waits, each at most [`LONGEST_REST`]: how many waits
-    /// the last failed spin has postponed the next one by, and how many of them are still to come.
+    /// `{ last rest: 32, rest: 32 }`, in short waits, each at most [`LONGEST_REST`]: by how many
+    /// waits the last failed spin postponed the next one, and how many of them are still to come.
     rests: Hint,
     looks: Looks,
 }
 
-/// The cost of one look.
+/// The cost of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
     /// A few loads from memory.
@@ -70,7 +69,7 @@ pub(crate) enum Looks {
 }
 
 impl Spin {
-    /// Spins for up to `limit`, at most 1 ms; never, if that is zero or only one CPU may be used.
+    /// Spins for up to `limit`, at most 1 ms; never, if `limit` is zero or on a single CPU.
     pub(crate) fn new(limit: Duration, looks: Looks) -> Spin {
         let limit =
             if is_alone() || limit < LEAST { Duration::ZERO } else { limit.min(Duration::from_millis(1)) };
@@ -78,7 +77,7 @@ impl Spin {
     }
 
     /// Spins for as long as that is worth it and the deadline allows, then parks. `look` returns
-    /// `None` as long as there is nothing; `park` waits, and may return although nothing has come.
+    /// `None` while there is nothing; `park` waits, and may return although nothing has arrived.
     pub(crate) fn wait<T, E>(
         &self,
         deadline: Deadline,
@@ -113,9 +112,9 @@ impl Spin {
         Ok(found)
     }
 
-    /// Spins for as long as that is worth it, for callers that hold what the other side may need: a
-    /// wait that parks follows, when they have given it away. Each of its kind counts here, however
-    /// long that wait is.
+    /// Spins for as long as that is worth it, for callers that hold what the other side may need.
+    /// If the spin fails, they release it and then wait in a way that parks. Every such wait counts
+    /// here, however long it is.
     pub(crate) fn briefly<T, E>(
         &self,
         mut look: impl FnMut() -> Result<Option<T>, E>,
@@ -130,8 +129,8 @@ impl Spin {
         Ok(found)
     }
 
-    /// Whether such a caller is to spin now. Where it is not, that counts as one of the waits that
-    /// go by without.
+    /// Whether such a caller should spin now. If not, that counts as one of the waits that pass
+    /// without a spin.
     pub(crate) fn is_due(&self) -> bool {
         let rests = self.rests.get();
         let (last, rest) = ((rests >> 32) as u32, rests as u32);
@@ -141,7 +140,7 @@ impl Spin {
         rest == 0 && !self.is_off()
     }
 
-    /// Whether it always parks at once.
+    /// Whether waits always park at once.
     pub(crate) fn is_off(&self) -> bool {
         self.limit.is_zero()
     }
@@ -153,8 +152,8 @@ impl Spin {
 
 /// Whether this process may use only one CPU.
 fn is_alone() -> bool {
-    /// 0 until somebody has counted them. Two threads may do so at once: where one waited for the
-    /// other, a child that was forked meanwhile would wait for ever.
+    /// 0 until the CPUs are counted. Two threads may count at once: if one waited for the other, a
+    /// child that was forked meanwhile would wait for ever.
     static CPUS: Hint = Hint::new(0);
     if CPUS.get() == 0 {
         CPUS.set(sys::usable_cpus() as u64);
@@ -265,7 +264,7 @@ mod tests {
                 looks += 1;
                 Ok::<_, ()>((looks == comes_with).then_some(()))
             };
-            let found = spin.briefly(look).expect("no look fails");
+            let found = spin.briefly(look).expect("no check fails");
             assert_eq!(found.is_some(), looks == comes_with);
             looks
         };
@@ -286,7 +285,7 @@ mod tests {
                 looks += 1;
                 Ok::<_, ()>((looks == 3).then_some(looks))
             },
-            || unreachable!("it came before"),
+            || unreachable!("it arrived before"),
         );
         assert_eq!(found, Ok(3));
     }

@@ -1,6 +1,6 @@
-//! The wall to atomics and futexes: no other file names one.
+//! The boundary to atomics and futexes: no other file names one.
 //!
-//! Under `cfg(loom)` the same names stand for loom's, and parking for a loom lock, so that
+//! Under `cfg(loom)` the same names stand for loom's types, and parking for a loom lock, so that
 //! `make model` searches the code that runs.
 
 use std::mem::ManuallyDrop;
@@ -17,7 +17,7 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-// What belongs to the process and not to a model of it.
+// What belongs to the process, not to a model of it.
 use std::sync::atomic as process;
 
 /// A SeqCst fence for a thread whose last access was an atomic read-modify-write. On x86-64 that
@@ -31,8 +31,8 @@ pub(crate) fn fence_after_swap() {
     }
 }
 
-/// The cheap side of an asymmetric fence: full only together with [`fence_heavy`] in another thread
-/// of this process. Holds back no more than the compiler.
+/// The cheap side of an asymmetric fence: a full fence only together with [`fence_heavy`] in
+/// another thread of this process. By itself it only restrains the compiler.
 #[inline]
 pub(crate) fn fence_light() {
     if cfg!(loom) {
@@ -42,11 +42,11 @@ pub(crate) fn fence_light() {
     }
 }
 
-/// The dear side of it: a full fence in every thread of this process, which the kernel has all CPUs
-/// carry out that run one (membarrier(2), Linux 4.14). False where it cannot: then only
-/// [`fence`] on both sides is a full one.
+/// The expensive side of the asymmetric fence: a full fence in every thread of this process. The
+/// kernel makes all CPUs that run one execute it (membarrier(2), Linux 4.14). Returns false where
+/// the kernel cannot: then only [`fence`] on both sides is a full fence.
 ///
-/// To be asked for once before, by way of [`has_fence_heavy`].
+/// Call [`has_fence_heavy`] once before.
 pub(crate) fn fence_heavy() -> bool {
     if cfg!(loom) {
         fence(Ordering::SeqCst);
@@ -58,20 +58,20 @@ pub(crate) fn fence_heavy() -> bool {
     is_done
 }
 
-/// Whether a [`fence_heavy`] is worth its price now, or threads had better have fences of their
-/// own. It interrupts every CPU that runs this process, and the kernel carries out one at a time,
-/// for everybody.
+/// Whether a [`fence_heavy`] is worth its cost now, or threads had better have fences of their own.
+/// It interrupts every CPU that runs this process, and the kernel executes only one at a time for
+/// the whole machine.
 pub(crate) fn affords_fence_heavy() -> bool {
     FENCES.afford(clock::monotonic_ns())
 }
 
-/// Whether there is a [`fence_heavy`] here, as far as can be known now: a sandbox may begin to
-/// refuse it later.
+/// Whether [`fence_heavy`] works here, as far as can be known now: a sandbox may begin to refuse it
+/// later.
 pub(crate) fn has_fence_heavy() -> bool {
     cfg!(loom) || memory::register_membarrier().is_ok()
 }
 
-/// What the kernel's fences cost this process of late.
+/// The recent cost of the kernel's fences to this process.
 struct Fences {
     last_ns: Hint,
     took_ns: Hint,
@@ -80,9 +80,9 @@ struct Fences {
 static FENCES: Fences = Fences { last_ns: Hint::new(0), took_ns: Hint::new(0) };
 
 impl Fences {
-    /// They may take one part in so many of the time.
+    /// The fences may take one part in `SHARE` of the time.
     const SHARE: u64 = 32;
-    /// One that takes longer was a thread that did not run.
+    /// A fence that takes longer was measured by a thread that was not running.
     const LONGEST_NS: u64 = 100_000;
 
     fn took(&self, began_ns: i64, ended_ns: i64) {
@@ -95,8 +95,8 @@ impl Fences {
     }
 }
 
-/// Searches the interleavings of a loom model in which a thread is interrupted 3 times where it
-/// could go on, or as often as PIPEWORK_MODEL_SWITCHES says, and prints how many there are.
+/// Searches the interleavings of a loom model in which a thread is preempted 3 times, or as often
+/// as PIPEWORK_MODEL_SWITCHES says, and prints how many there are.
 #[cfg(all(test, loom))]
 pub(crate) fn search(model: impl Fn() + Send + Sync + 'static) {
     let switches = std::env::var("PIPEWORK_MODEL_SWITCHES").map_or(3, |n| n.parse().expect("a number"));
@@ -114,7 +114,7 @@ pub(crate) fn search(model: impl Fn() + Send + Sync + 'static) {
 
 // ---------------------------------------------------------------- parking
 
-/// Who may park on a word: threads of this process, or of every process that maps it.
+/// Which threads may park on a word: those of this process, or of every process that maps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     Process,
@@ -126,7 +126,7 @@ pub(crate) enum Reach {
 #[derive(Debug)]
 pub(crate) struct Word {
     bits: AtomicU64,
-    /// How many sleep, and where.
+    /// How many threads sleep, and where.
     #[cfg(loom)]
     bed: (loom::sync::Mutex<u32>, loom::sync::Condvar),
 }
@@ -147,7 +147,7 @@ impl Word {
         self.bits.load(order)
     }
 
-    /// Replaces `from` by `to`; otherwise says what was there.
+    /// Replaces `from` by `to`; otherwise returns the value that was there.
     pub(crate) fn replace(&self, from: u64, to: u64, success: Ordering) -> Result<(), u64> {
         self.bits.compare_exchange(from, to, success, Ordering::Acquire).map(drop)
     }
@@ -160,22 +160,22 @@ impl Word {
         self.bits.fetch_add(addend, order)
     }
 
-    /// Parks for as long as the lower half is that of `expected`, nobody wakes this thread, no
-    /// signal handler runs ([`Errno::INTR`]) and the limit has not passed; may also return without
-    /// any reason.
+    /// Parks while the lower half equals that of `expected`. Returns when another thread wakes this
+    /// one, when a signal handler runs ([`Errno::INTR`]) or when the limit has passed; may also
+    /// return without any reason.
     #[cfg(not(loom))]
     pub(crate) fn park(&self, expected: u64, limit: Option<Duration>, reach: Reach) -> Result<(), Errno> {
         memory::futex_wait(self.bits.as_ptr().cast(), expected as u32, limit, reach == Reach::Machine)
     }
 
-    /// Wakes at most `count` of those who are parked; says how many that were.
+    /// Wakes at most `count` parked threads; returns how many.
     #[cfg(not(loom))]
     pub(crate) fn wake(&self, count: u32, reach: Reach) -> u32 {
         memory::futex_wake(self.bits.as_ptr().cast(), count, reach == Reach::Machine)
     }
 }
 
-/// All that parks now.
+/// All threads that are parked now.
 pub(crate) const EVERYONE: u32 = i32::MAX as u32;
 
 /// The kernel's part of a futex: compare and sleep, or count and wake, under one lock.
@@ -201,7 +201,7 @@ impl Word {
 
 // ---------------------------------------------------------------- what needs no order
 
-/// A number that may be stale and guides only: how long to spin, where to look first.
+/// A number that may be stale and is only a hint: how long to spin, where to check first.
 #[derive(Debug)]
 pub(crate) struct Hint(process::AtomicU64);
 
@@ -214,7 +214,8 @@ impl Hint {
         self.0.load(process::Ordering::Relaxed)
     }
 
-    /// Stores only what is new, so that threads that agree leave the line to each other's caches.
+    /// Stores only a new value, so that threads that agree do not take the cache line from each
+    /// other.
     pub(crate) fn set(&self, value: u64) {
         if self.get() != value {
             self.0.store(value, process::Ordering::Relaxed);
@@ -222,7 +223,7 @@ impl Hint {
     }
 }
 
-/// A mark that may be stale and guides only, or that stays once it is set. It begins unset.
+/// A flag that may be stale and is only a hint, or that stays once it is set. It starts unset.
 ///
 /// Relaxed throughout: it orders nothing, and a thread may read it late.
 #[derive(Debug)]
@@ -237,7 +238,7 @@ impl Flag {
         self.0.load(process::Ordering::Relaxed)
     }
 
-    /// Stores only what is new, as [`Hint::set`].
+    /// Stores only a new value, as [`Hint::set`].
     pub(crate) fn set(&self, yes: bool) {
         if self.is_set() != yes {
             self.0.store(yes, process::Ordering::Relaxed);
@@ -245,15 +246,15 @@ impl Flag {
     }
 }
 
-/// A set of small numbers that only grows. It is made empty, and takes a bit for each number that
-/// can be in it.
+/// A set of small numbers that only grows. It starts empty, and takes one bit for each number that
+/// it can hold.
 ///
-/// Relaxed throughout: a thread that reads it late is one that read it before.
+/// Relaxed throughout: a thread that reads it late behaves like one that read it earlier.
 #[derive(Debug)]
 pub(crate) struct Numbers(Box<[process::AtomicU64]>);
 
 impl Numbers {
-    /// Of those below `end`.
+    /// An empty set of numbers below `end`.
     pub(crate) fn below(end: u32) -> Numbers {
         Numbers((0..end.div_ceil(64)).map(|_| process::AtomicU64::new(0)).collect())
     }
@@ -266,7 +267,7 @@ impl Numbers {
         }
     }
 
-    /// Those from `first` on.
+    /// The numbers of the set from `first` on.
     pub(crate) fn from(&self, first: u32) -> impl Iterator<Item = u32> {
         let words = self.0.iter().enumerate().skip(first as usize / 64);
         let numbers = words.flat_map(|(idx, bits)| {
@@ -502,8 +503,8 @@ impl Unshared {
 
 // ---------------------------------------------------------------- addresses
 
-/// Ranges of addresses that a signal handler can look up: as many as there is memory for. A block
-/// that was added stays, so that a handler may go through them at any time.
+/// Ranges of addresses that a signal handler can look up: as many as memory allows. A block that
+/// was added is never removed, so a handler may walk the blocks at any time.
 pub(crate) struct Ranges {
     here: [Range; 256],
     more: std::sync::OnceLock<Box<Ranges>>,
@@ -511,10 +512,10 @@ pub(crate) struct Ranges {
 
 #[derive(Debug)]
 pub(crate) struct Range {
-    /// 0 in a place that nobody uses.
+    /// 0 in an unused entry.
     start: process::AtomicUsize,
     end: process::AtomicUsize,
-    /// How often an address in it was found.
+    /// How many times an address in the range was found.
     found: process::AtomicU32,
 }
 
@@ -527,11 +528,11 @@ impl Range {
         }
     }
 
-    /// Whether an address in it was found.
+    /// Whether an address in the range was found.
     #[inline]
     pub(crate) fn was_found(&self) -> bool {
-        // Acquire: who has read from a page that a handler has replaced sees that it had found it
-        // before.
+        // Acquire: a thread that has read from a page that a handler has replaced also sees that
+        // the handler had found its range before.
         process::fence(process::Ordering::Acquire);
         self.found.load(process::Ordering::Relaxed) > 0
     }
@@ -542,7 +543,7 @@ impl Ranges {
         Ranges { here: [const { Range::unused() }; 256], more: std::sync::OnceLock::new() }
     }
 
-    /// Adds a range; its place.
+    /// Adds a range; returns its entry.
     pub(crate) fn add(&self, start: usize, end: usize) -> &Range {
         // One thread at a time writes; a handler reads at any time.
         let _alone = no_forks();
@@ -568,7 +569,7 @@ impl Ranges {
         used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
     }
 
-    /// The range that an address is in, and how often this has found it before.
+    /// The range that contains `address`, and how many times this has found it before.
     pub(crate) fn find(&self, address: usize) -> Option<(std::ops::Range<usize>, u32)> {
         self.all().find_map(|range| {
             let start = range.start.load(process::Ordering::Acquire);
@@ -602,11 +603,11 @@ mod tests {
     #[test]
     fn the_kernel_s_fences_take_a_small_part_of_the_time() {
         let fences = Fences { last_ns: Hint::new(0), took_ns: Hint::new(0) };
-        assert!(fences.afford(1), "what the first one costs is not known");
+        assert!(fences.afford(1), "the cost of the first one is unknown");
         fences.took(1_000, 3_000);
         assert!(!fences.afford(3_000 + 2_000 * 32 - 1));
         assert!(fences.afford(3_000 + 2_000 * 32));
-        // Whoever measured this was not running.
+        // A thread that measures this was not running.
         fences.took(0, 1_000_000_000);
         assert!(fences.afford(1_000_000_000 + 100_000 * 32));
     }

@@ -1,11 +1,11 @@
-//! The wall to the kernel: every system call of the crate is made here, and nowhere else. (The
+//! The boundary to the kernel: every system call of the crate is made here, and nowhere else. (The
 //! clock, which takes none, is read in `clock.rs`.)
 //!
-//! Each function is one call, or one fact asked of the system. It returns the bare [`Errno`]; who
-//! called knows the name of the operation and turns it into an [`Error`] with [`Errno::at`].
-//! Nothing here retries (but for what a signal has stopped and nobody would leave), waits by itself
-//! (but for [`wait`] and [`sleep`], which take a deadline) or keeps state beyond what was learnt of
-//! the kernel.
+//! Each function is one call, or one fact about the system. It returns the bare [`Errno`]; the
+//! caller knows the name of the operation and turns it into an [`Error`] with [`Errno::at`].
+//! Nothing here retries (except after a signal, where no caller would want to stop), waits by
+//! itself (except [`wait`] and [`sleep`], which take a deadline) or keeps state beyond what it has
+//! learnt about the kernel.
 
 #![allow(unsafe_code)]
 
@@ -44,10 +44,10 @@ impl Errno {
     pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
     pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const PIPE: Errno = Errno(libc::EPIPE);
-    /// Not the kernel's word but ours: the deadline has passed. The kernel's ETIMEDOUT is that of a
-    /// connection whose peer is silent.
+    /// Not from the kernel: the deadline has passed. The kernel's ETIMEDOUT belongs to a connection
+    /// whose peer is silent.
     pub(crate) const TIMEDOUT: Errno = Errno(0);
-    /// Not the kernel's word but ours: it has cut a write that POSIX promises to keep whole.
+    /// Not from the kernel: it has split a write that POSIX promises to keep whole.
     pub(crate) const CUT: Errno = Errno(libc::EPROTO);
 
     fn last() -> Errno {
@@ -76,9 +76,9 @@ impl Errno {
 }
 
 impl ErrorKind {
-    /// The errno of this kind of error, for languages whose errors are such numbers. Where the
-    /// kernel had a part in an error, its own number says more: [`Error::errno`]; in
-    /// [`ErrorKind::Os`] it always had, so what is said here, EIO, is never needed.
+    /// The errno for this kind of error, for languages whose errors are such numbers. Where the
+    /// kernel reported an error, its own number is more exact: [`Error::errno`]. For
+    /// [`ErrorKind::Os`] the kernel always did, so the EIO returned here is never needed.
     ///
     /// # Examples
     ///
@@ -173,7 +173,7 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     sys!("fcntl", rustix::io::fcntl_dupfd_cloexec(fd, 0))
 }
 
-/// Marks a descriptor that came from outside close-on-exec.
+/// Marks a descriptor from outside as close-on-exec.
 pub(crate) fn set_cloexec(fd: BorrowedFd<'_>) -> Result<()> {
     sys!("fcntl", rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC))
 }
@@ -200,7 +200,8 @@ pub(crate) enum Open {
     WriteAtOnce,
 }
 
-/// A descriptor of the file at `path` that /proc shows and that takes no part in what happens there.
+/// A descriptor of the file at `path` that appears in /proc and does not take part in anything that
+/// happens to the file.
 pub(crate) fn show(path: &Path) -> Option<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()
 }
@@ -223,7 +224,7 @@ pub(crate) fn open_fifo(path: &Path, how: Open) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Opens the pipe behind `fd` once more, as an open file of our own that does not block.
+/// Opens the pipe behind `fd` again, as an open file of our own that does not block.
 ///
 /// Setting `O_NONBLOCK` on `fd` itself would change it for every process that shares the open file.
 pub(crate) fn reopen_nonblocking(fd: BorrowedFd<'_>, access: Access) -> Result<OwnedFd> {
@@ -258,7 +259,7 @@ pub(crate) fn max_pipe_capacity() -> Result<usize> {
     text.trim().parse().map_err(|_| Errno(libc::EIO))
 }
 
-/// All of a file.
+/// The whole content of a file.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
@@ -271,13 +272,13 @@ pub(crate) fn eventfd() -> Result<OwnedFd> {
 
 /// Makes an eventfd readable.
 pub(crate) fn eventfd_ring(eventfd: BorrowedFd<'_>) {
-    // It fails only where the counter is full, and then the descriptor is readable already.
+    // This fails only if the counter is full, and then the descriptor is readable already.
     let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }
 
 /// Makes an eventfd unreadable.
 pub(crate) fn eventfd_clear(eventfd: BorrowedFd<'_>) {
-    // It fails only where the descriptor is not readable.
+    // This fails only if the descriptor is not readable.
     let _ = rustix::io::read(eventfd, &mut [0; 8]);
 }
 
@@ -286,7 +287,7 @@ pub(crate) fn epoll() -> Result<OwnedFd> {
     sys!("epoll", rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC))
 }
 
-/// Lets `epoll` be readable whenever `fd` is.
+/// Makes `epoll` readable whenever `fd` is.
 pub(crate) fn epoll_add(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> Result<()> {
     use rustix::event::epoll::{EventData, EventFlags, add};
     sys!("epoll", add(epoll, fd, EventData::new_u64(0), EventFlags::IN))
@@ -299,13 +300,13 @@ pub(crate) fn epoll_remove(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> Result<()> {
 
 // ---------------------------------------------------------------- bytes
 
-/// Reads what is there, or waits for the first byte. 0 is end of file.
+/// Reads what is available, or waits for the first byte. 0 is end of file.
 pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     let buf = allowed!("read", buf);
     rustix::io::read(fd, buf).map_err(Errno::from)
 }
 
-/// Reads what is there now, whatever the descriptor's flags say. [`Errno::OPNOTSUPP`] where the
+/// Reads what is available now, whatever the descriptor's flags are. [`Errno::OPNOTSUPP`] where the
 /// kernel cannot be asked per call.
 pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     let buf = allowed!("read_nowait", buf);
@@ -318,12 +319,12 @@ pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
 pub(crate) enum Blocking {
     /// As the descriptor's flags say.
     Native,
-    /// Not at all, whatever the flags say. [`Errno::OPNOTSUPP`] as in [`read_nowait`].
+    /// Not at all, whatever the flags are. [`Errno::OPNOTSUPP`] as in [`read_nowait`].
     Never,
 }
 
 /// Writes, with EPIPE but without SIGPIPE if no reader is left (`RWF_NOSIGNAL`, Linux 6.18).
-/// [`Errno::OPNOTSUPP`] if the kernel knows no such flag, or not the one for `blocking`.
+/// [`Errno::OPNOTSUPP`] if the kernel does not know this flag, or not the one for `blocking`.
 pub(crate) fn write_nosignal(fd: BorrowedFd<'_>, buf: &[u8], blocking: Blocking) -> Result<usize> {
     const NOSIGNAL: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x100);
     #[cfg(test)]
@@ -334,7 +335,7 @@ pub(crate) fn write_nosignal(fd: BorrowedFd<'_>, buf: &[u8], blocking: Blocking)
     pwritev2(fd, buf, NOSIGNAL | blocking.flags())
 }
 
-/// As [`write_nosignal`], on any kernel, within [`without_sigpipe`]: with EPIPE comes the signal.
+/// As [`write_nosignal`], on any kernel, within [`without_sigpipe`]: EPIPE comes with the signal.
 pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8], blocking: Blocking) -> Result<usize> {
     #[cfg(test)]
     let buf = fault::shortened(if blocking == Blocking::Never { "write_nowait" } else { "write" }, buf)?;
@@ -355,8 +356,8 @@ fn pwritev2(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usi
     rustix::io::pwritev2(fd, &[std::io::IoSlice::new(buf)], u64::MAX, flags).map_err(unknown_flag)
 }
 
-/// Older kernels say EINVAL, and sandboxes ENOSYS, where newer ones say that they do not know a
-/// flag.
+/// Older kernels return EINVAL, and sandboxes ENOSYS, where newer kernels say that they do not know
+/// a flag.
 fn unknown_flag(errno: rustix::io::Errno) -> Errno {
     match Errno::from(errno) {
         Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
@@ -374,20 +375,20 @@ pub(crate) enum For {
 }
 
 /// Waits until one of the descriptors can be read or written (or has failed, or lost its other
-/// side), or until the deadline. True means that one is ready. [`Errno::INTR`] if a signal handler
-/// ran, or the interrupt hook has said to stop.
+/// side), or until the deadline. Returns true if one is ready. [`Errno::INTR`] if a signal handler
+/// ran, or if the interrupt hook ended the wait.
 pub(crate) fn wait(fds: &[BorrowedFd<'_>], what: For, deadline: Deadline) -> Result<bool> {
     let events = if what == For::Reading { PollFlags::IN } else { PollFlags::OUT };
     let watch = |fd| PollFd::from_borrowed_fd(fd, events);
     let ready = match *fds {
         [pipe] => poll(&mut [watch(pipe)], deadline)?,
         [pipe, bell] => poll(&mut [watch(pipe), watch(bell)], deadline)?,
-        _ => unreachable!("nobody waits for more than a pipe and a bell"),
+        _ => unreachable!("no caller waits for more than a pipe and a bell"),
     };
     Ok(ready > 0)
 }
 
-/// Waits for nothing but the deadline.
+/// Waits for the deadline only.
 pub(crate) fn sleep(time: Duration) -> Result<()> {
     poll(&mut [], Deadline::after(time)).map(drop)
 }
@@ -401,8 +402,8 @@ pub(crate) fn writers_have_left(fd: BorrowedFd<'_>) -> Result<bool> {
 
 fn poll(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
     loop {
-        // A look that does not wait may be made under a lock, and asks nothing. Any other asks before
-        // it waits, for it may be one of many that find something at once.
+        // A check that does not wait may be made under a lock, and does not ask the hook. Any other
+        // asks before it waits, because it may be one of many calls that find something at once.
         if interrupt::is_hooked() && !deadline.has_passed() && interrupt::is_stopped() {
             return Err(Errno::INTR);
         }
@@ -447,18 +448,19 @@ pub(crate) fn random() -> Result<u32> {
     let mut bytes = [0; 4];
     loop {
         match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-            // A request of at most 256 bytes is met whole.
+            // The kernel always fills a request of at most 256 bytes completely.
             Ok(_) => return Ok(u32::from_ne_bytes(bytes)),
-            // While the machine starts, it may wait, and a signal may end that.
+            // During boot it may wait, and a signal may end that wait.
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
 }
 
-/// Starts a thread that signals leave alone, so that they interrupt the calls of the program's own.
+/// Starts a thread with all signals blocked, so that they interrupt the calls of the program's own
+/// threads.
 pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    // A thread begins with the mask of the one that starts it.
+    // A thread inherits the mask of the thread that starts it.
     let run = || {
         interrupt::is_our_thread();
         run();
@@ -467,24 +469,24 @@ pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> R
     sys!("thread", start().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EAGAIN))))
 }
 
-/// Does something while signals wait, but for those that an instruction causes where it runs.
+/// Runs `run` with signals blocked, except those that an instruction raises in this thread.
 fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     let _signals_wait = no_signals();
     run()
 }
 
-/// As long as it lives, signals wait in this thread, but for those that an instruction causes where
-/// it runs.
+/// While this lives, signals are blocked in this thread, except those that an instruction raises in
+/// it.
 pub(crate) struct NoSignals {
     before: libc::sigset_t,
-    /// The mask is this thread's.
+    /// The mask belongs to this thread.
     _not_send: PhantomData<*const ()>,
 }
 
 pub(crate) fn no_signals() -> NoSignals {
     const CAUSED_HERE: [i32; 6] =
         [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-    // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take
+    // SAFETY: the sets are plain data, valid when zeroed, and initialised by the calls that take
     // pointers to them.
     unsafe {
         let (mut others, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
@@ -499,14 +501,14 @@ pub(crate) fn no_signals() -> NoSignals {
 
 impl Drop for NoSignals {
     fn drop(&mut self) {
-        // SAFETY: the mask was filled in by the call that changed it.
+        // SAFETY: the call that changed the mask filled this one in.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
 
-/// Has the C library run these around every fork of this process: `before` and `in_parent` in the
-/// thread that forks, `in_child` before fork returns there. Between fork and exec, a child of a
-/// threaded process may make system calls and store to atomics, and do little else.
+/// Registers fork handlers with the C library for this process: `before` and `in_parent` run in the
+/// thread that forks, `in_child` before fork returns in the child. Between fork and exec, a child
+/// of a threaded process may make system calls and store to atomics, and do little else.
 pub(crate) fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
     // SAFETY: the handlers are functions that live as long as the program, and do nothing that is
     // forbidden there.
@@ -520,16 +522,16 @@ pub(crate) mod fault {
 
     use std::cell::RefCell;
 
-    /// What is learnt of the kernel is learnt for the whole process, so tests that pretend another
-    /// one take turns.
+    /// What is learnt about the kernel is learnt for the whole process, so tests that simulate a
+    /// different kernel take turns.
     pub(crate) static KERNEL: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub(crate) enum Fault {
         Errno(i32),
-        /// Moves at most so many bytes.
+        /// Moves at most this many bytes.
         Short(usize),
-        /// Something is done before it, and it goes on as ever.
+        /// Something is done before the call, and then the call proceeds normally.
         After(Before),
     }
 
@@ -557,40 +559,40 @@ pub(crate) mod fault {
         ORDERS.with_borrow_mut(|orders| orders.push((name, nth, fault)));
     }
 
-    /// Forgets what was ordered; true if all of it had happened.
+    /// Forgets the orders; returns true if all of them had happened.
     pub(crate) fn all_met() -> bool {
         unmet() == 0
     }
 
-    /// Forgets what was ordered; how much of it had not happened.
+    /// Forgets the orders; returns how many had not happened.
     pub(crate) fn unmet() -> usize {
         ORDERS.with_borrow_mut(|orders| std::mem::take(orders).len())
     }
 
     /// Runs `test` in a program that dies of SIGPIPE.
     pub(crate) fn with_deadly_sigpipe(test: impl FnOnce()) {
-        // SAFETY: it changes a disposition, which no other test of this process relies on, and puts
-        // it back.
+        // SAFETY: it changes a disposition that no other test of this process relies on, and
+        // restores it.
         let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         test();
         // SAFETY: as above.
         unsafe { libc::signal(libc::SIGPIPE, before) };
     }
 
-    /// A place in the code that is no system call, where [`Fault::After`] can be ordered.
+    /// A named point in the code that is no system call, where [`Fault::After`] can be ordered.
     pub(crate) fn reached(name: &str) {
         due(name);
     }
 
-    /// Forks a child that ends at once, and waits for its end.
+    /// Forks a child that exits at once, and waits for it.
     pub(crate) fn fork_once() {
-        // SAFETY: the child does nothing but to end.
+        // SAFETY: the child only exits.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             // SAFETY: it takes any number, and does not return.
             unsafe { libc::_exit(0) };
         }
-        // SAFETY: the status is not asked for.
+        // SAFETY: the status is not requested.
         assert!(pid > 0 && unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } == pid);
     }
 

@@ -1,4 +1,4 @@
-//! What a descriptor is to somebody who wants to send or receive whole messages.
+//! The kind of a descriptor, as far as sending or receiving whole messages depends on it.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,12 +14,12 @@ pub(crate) enum Access {
     Both,
 }
 
-/// What a descriptor is to somebody who wants to send or receive whole messages.
+/// The kind of a descriptor, as far as sending or receiving whole messages depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
-    /// A pipe or FIFO, opened so.
+    /// A pipe or FIFO, opened for that direction.
     Pipe(Access),
-    /// A connected stream socket of the Unix family, which goes both ways.
+    /// A connected stream socket of the Unix family, which carries both directions.
     Socket,
     OtherSocket,
     Terminal,

@@ -1,5 +1,5 @@
-//! Any descriptor: what kind it is, bytes at a position, bytes that never leave the kernel, names
-//! in a folder, closing many.
+//! Any descriptor: its kind, bytes at a position, bytes that never leave the kernel, names in a
+//! folder, closing many.
 
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -11,12 +11,12 @@ use rustix::pipe::SpliceFlags;
 use super::{Errno, Result};
 use crate::deadline::Deadline;
 
-/// The folder that relative names start from, where a folder's descriptor is asked for.
+/// The folder that relative names start from, for calls that take a folder's descriptor.
 pub const CWD: BorrowedFd<'static> = rustix::fs::CWD;
 
 impl Errno {
-    /// Whether this may be the kernel's way to say that it cannot do it in this way, and another
-    /// way may work.
+    /// Whether the kernel may mean by this that it cannot do it in this way, so that another way
+    /// may work.
     pub(crate) fn is_refusal(self) -> bool {
         let refusals = [
             libc::EBADF,
@@ -33,24 +33,24 @@ impl Errno {
 
 // ---------------------------------------------------------------- kinds
 
-/// What a descriptor stands for, as far as reading and writing differ.
+/// The kind of a descriptor, as far as reading and writing differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A regular file or a block device: nobody is waited for.
+    /// A regular file or a block device: it has no peer to wait for.
     File,
     Pipe,
     Socket,
-    /// Terminals, devices, folders, and what has no name.
+    /// Terminals, devices, folders, and descriptors without a kind of their own.
     Other,
 }
 
-/// What the kernel says of an open file.
+/// The kernel's facts about an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) kind: Kind,
-    /// 0 for what has no length, and for files that are made up as they are read.
+    /// 0 for descriptors without a length, and for files whose content is generated as it is read.
     pub(crate) len: u64,
-    /// Device and inode: which file it is.
+    /// Device and inode, which identify the file.
     pub(crate) identity: (u64, u64),
 }
 
@@ -65,31 +65,31 @@ pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<Stat> {
     Ok(Stat { kind, len: u64::try_from(stat.st_size).unwrap_or(0), identity: (stat.st_dev, stat.st_ino) })
 }
 
-/// Whether calls on it wait for their turn.
+/// Whether calls on the descriptor block.
 pub(crate) fn blocks(fd: BorrowedFd<'_>) -> Result<bool> {
     let flags = sys!("fcntl", rustix::fs::fcntl_getfl(fd))?;
     Ok(!flags.contains(OFlags::NONBLOCK))
 }
 
-/// Waits until one of the descriptors is ready for what is asked of it, or until the deadline; says
-/// how many are.
+/// Waits until one of the descriptors is ready for the requested events, or until the deadline;
+/// returns how many are.
 pub(crate) fn poll(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize> {
     super::poll(fds, deadline)
 }
 
-/// The descriptor of that number.
+/// The descriptor with that number.
 ///
 /// # Safety
 ///
-/// The number is not negative, and nobody closes the descriptor while the borrow is used.
+/// The number is not negative, and no code closes the descriptor while the borrow is used.
 pub(crate) unsafe fn borrow<'fd>(number: RawFd) -> BorrowedFd<'fd> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller guarantees it.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
 // ---------------------------------------------------------------- bytes
 
-/// Reads into the memory that `bytes` has already, and appends.
+/// Reads into the spare capacity of `bytes`, and appends.
 pub(crate) fn read_append(fd: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize> {
     sys!("read", rustix::io::read(fd, rustix::buffer::spare_capacity(bytes)))
 }
@@ -104,12 +104,13 @@ pub(crate) fn pwrite(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<usiz
     rustix::io::pwrite(fd, &buf[..len], offset).map_err(Errno::from)
 }
 
-/// Takes the position back by `bytes`.
+/// Moves the position back by `bytes`.
 pub(crate) fn rewind(fd: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     sys!("seek", rustix::fs::seek(fd, SeekFrom::Current(-(bytes as i64)))).map(drop)
 }
 
-/// Between files. 0 is the end, or a file system that does not say how long its files are.
+/// Copies between files. 0 is the end, or a file system that does not report the length of its
+/// files.
 pub(crate) fn copy_range(
     from: BorrowedFd<'_>,
     offset: Option<&mut u64>,
@@ -120,7 +121,7 @@ pub(crate) fn copy_range(
     rustix::fs::copy_file_range(from, offset, to, None, len).map_err(Errno::from)
 }
 
-/// From a file to anything.
+/// Copies from a file to anything.
 pub(crate) fn sendfile(
     from: BorrowedFd<'_>,
     offset: Option<&mut u64>,
@@ -131,8 +132,8 @@ pub(crate) fn sendfile(
     rustix::fs::sendfile(to, from, offset, len).map_err(Errno::from)
 }
 
-/// Between a pipe and anything. With `nowait` the pipe is not waited for; the other side does as
-/// its flags say.
+/// Copies between a pipe and anything. With `nowait` it does not wait for the pipe; the other side
+/// follows its own flags.
 pub(crate) fn splice(
     from: BorrowedFd<'_>,
     offset: Option<&mut u64>,
@@ -144,7 +145,7 @@ pub(crate) fn splice(
     rustix::pipe::splice(from, offset, to, None, len, nonblock(nowait)).map_err(Errno::from)
 }
 
-/// Copies what stands in one pipe into another and takes nothing out.
+/// Copies the content of one pipe into another and takes nothing out.
 pub(crate) fn tee(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize, nowait: bool) -> Result<usize> {
     let len = capped!("tee", len);
     rustix::pipe::tee(from, to, len, nonblock(nowait)).map_err(Errno::from)
@@ -162,7 +163,7 @@ pub(crate) fn create_new(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd
     sys!("create", rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR))
 }
 
-/// Whether anything has that name, be it a symbolic link to nowhere.
+/// Whether anything has that name, even a dangling symbolic link.
 pub(crate) fn exists(folder: BorrowedFd<'_>, name: &OsStr) -> Result<bool> {
     match sys!("lstat", rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)) {
         Ok(_) => Ok(true),
@@ -185,14 +186,15 @@ pub(crate) enum Closing {
 ///
 /// # Safety
 ///
-/// With [`Closing::Now`], nobody uses one of them afterwards.
+/// With [`Closing::Now`], no code uses one of them afterwards.
 pub(crate) unsafe fn close_range(first: u32, last: u32, when: Closing) -> Result<()> {
     #[cfg(test)]
     if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("close_range") {
         return Err(Errno(errno));
     }
     let flags = if when == Closing::OnExec { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
-    // SAFETY: the call takes plain numbers; what it closes is the caller's to answer for.
+    // SAFETY: the call takes plain numbers; the caller is responsible for the descriptors that it
+    // closes.
     match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
         -1 => Err(Errno::last()),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Sockets: accepting, bytes without waiting and without SIGPIPE, options, datagrams by the batch.
+//! Sockets: accepting, bytes without waiting and without SIGPIPE, options, datagrams in batches.
 
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, zeroed};
@@ -13,9 +13,9 @@ use super::{Errno, Result};
 // ---------------------------------------------------------------- connections
 
 impl Errno {
-    /// Whether accepting has failed for one connection that is gone or forbidden, and the next may
-    /// be well: accept(2), "Error handling" and "ERRORS". (EOPNOTSUPP says so only where the socket
-    /// listens; whoever asks here has seen that it does.)
+    /// Whether accepting failed for a single connection that is gone or forbidden, so that the next
+    /// may succeed: accept(2), "Error handling" and "ERRORS". (EOPNOTSUPP means that only on a
+    /// socket that listens; callers of this have checked that it does.)
     pub(crate) fn is_of_one_connection(self) -> bool {
         let errors = [
             libc::ECONNABORTED,
@@ -37,31 +37,31 @@ impl Errno {
     }
 }
 
-/// What a connection is from its first moment.
+/// The flags of a connection from its first moment.
 const ACCEPTED: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// The next connection.
+/// Accepts the next connection.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
     sys!("accept", rustix::net::accept_with(listener, ACCEPTED))
 }
 
-/// The same, and who has connected.
+/// As [`accept`], with the peer's address.
 pub(crate) fn accept_from(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
     sys!("accept", rustix::net::acceptfrom_with(listener, ACCEPTED))
 }
 
-/// Whether connections can be accepted from it.
+/// Whether the socket accepts connections.
 pub(crate) fn is_listening(socket: BorrowedFd<'_>) -> Result<bool> {
     sys!("getsockopt", rustix::net::sockopt::socket_acceptconn(socket))
 }
 
-/// Whether it is a stream of bytes, not of messages.
+/// Whether the socket is a stream of bytes, not of messages.
 pub(crate) fn is_stream(socket: BorrowedFd<'_>) -> Result<bool> {
     sys!("getsockopt", rustix::net::sockopt::socket_type(socket)).map(|kind| kind == SocketType::STREAM)
 }
 
-/// Whether it is a stream of bytes between two processes of this machine, and not one that listens
-/// or has yet to connect.
+/// Whether the socket is a stream of bytes between two processes of this machine, and not one that
+/// listens or has yet to connect.
 pub(crate) fn is_unix_stream(socket: BorrowedFd<'_>) -> Result<bool> {
     if sys!("getsockopt", rustix::net::sockopt::socket_domain(socket))? != AddressFamily::UNIX
         || !is_stream(socket)?
@@ -76,20 +76,20 @@ pub(crate) fn is_unix_stream(socket: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
-/// Whether those who peek do not see the first bytes: somebody has set `SO_PEEK_OFF`, and it moves
-/// with each of their looks.
+/// Whether peeking misses the first bytes: some program has set `SO_PEEK_OFF`, and each peek moves
+/// that offset.
 pub(crate) fn has_peek_offset(socket: BorrowedFd<'_>) -> Result<bool> {
     let mut off = [0; size_of::<c_int>()];
     match option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &mut off) {
         Ok(_) => Ok(c_int::from_ne_bytes(off) >= 0),
-        // Sockets of this kind have no such thing.
+        // Sockets of this kind have no such option.
         Err(Errno::OPNOTSUPP) => Ok(false),
         Err(errno) => Err(errno),
     }
 }
 
-/// The largest number of bytes that a Unix stream socket queues as one piece, whoever else writes
-/// into it: what the kernel takes at once, which is half of the send buffer but for 64 bytes
+/// The largest number of bytes that a Unix stream socket queues as one piece, however many others
+/// write into it: what the kernel takes at once, which is half of the send buffer minus 64 bytes
 /// (net/unix/af_unix.c, `unix_stream_sendmsg`).
 pub(crate) fn whole_send(socket: BorrowedFd<'_>) -> Result<usize> {
     let buffer = sys!("getsockopt", rustix::net::sockopt::socket_send_buffer_size(socket))?;
@@ -98,13 +98,13 @@ pub(crate) fn whole_send(socket: BorrowedFd<'_>) -> Result<usize> {
 
 // ---------------------------------------------------------------- bytes
 
-/// What becomes of the bytes that a call receives.
+/// What happens to the bytes that a call receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     Out,
-    /// They stay where they are.
+    /// They stay in the socket.
     Nothing,
-    /// They go, and the buffer may not hold them.
+    /// They are removed, and the buffer may not hold them.
     Away,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn recv(socket: BorrowedFd<'_>, buf: &mut [u8], take: Take, nowait: b
     rustix::net::recv(socket, buf, flags | nowait).map(|(len, _)| len).map_err(Errno::from)
 }
 
-/// With EPIPE, but without SIGPIPE, where nobody receives.
+/// Returns EPIPE, without SIGPIPE, if the other side does not receive.
 pub(crate) fn send(socket: BorrowedFd<'_>, buf: &[u8], nowait: bool) -> Result<usize> {
     let len = capped!("send", buf.len());
     let nowait = if nowait { SendFlags::DONTWAIT } else { SendFlags::empty() };
@@ -128,16 +128,16 @@ pub(crate) fn send(socket: BorrowedFd<'_>, buf: &[u8], nowait: bool) -> Result<u
 
 // ---------------------------------------------------------------- options
 
-/// Fills the beginning of `value` and says how long it is.
+/// Fills the beginning of `value`; returns the length of the option.
 pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> Result<usize> {
     #[cfg(test)]
     if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("getsockopt") {
         return Err(Errno(errno));
     }
-    // Some options take addresses in what the caller hands in. Zeros hold none.
+    // Some options take addresses from the caller's buffer. Zeros hold none.
     value.fill(0);
     let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel writes at most `len` bytes, which are there.
+    // SAFETY: the kernel writes at most `len` bytes, which exist.
     match unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut len) } {
         -1 => Err(Errno::last()),
         _ => Ok((len as usize).min(value.len())),
@@ -148,45 +148,45 @@ pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut 
 ///
 /// # Safety
 ///
-/// Where the option takes addresses inside `value`, they are good for what the kernel does with
-/// them.
+/// If the option takes addresses inside `value`, they are valid for everything that the kernel does
+/// with them.
 pub(crate) unsafe fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> Result<()> {
     #[cfg(test)]
     if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("setsockopt") {
         return Err(Errno(errno));
     }
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel reads at most `len` bytes, which are there; what they mean is the caller's
-    // to answer for.
+    // SAFETY: the kernel reads at most `len` bytes, which exist; the caller is responsible for
+    // their meaning.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), len) } {
         -1 => Err(Errno::last()),
         _ => Ok(()),
     }
 }
 
-/// Sets an option that is a whole number.
+/// Sets an option that is an integer.
 pub(crate) fn set_number(socket: BorrowedFd<'_>, level: i32, name: i32, value: c_int) -> Result<()> {
-    // SAFETY: four bytes are too few for an address, and an option that takes one refuses them.
+    // SAFETY: four bytes are too short for an address, and an option that takes one refuses them.
     unsafe { set_option(socket, level, name, &value.to_ne_bytes()) }
 }
 
 // ---------------------------------------------------------------- datagrams
 
-/// As many datagrams as one system call moves here.
+/// The number of datagrams that one system call moves here at most.
 pub(crate) const BATCH: usize = 64;
 
-/// What the kernel says of a datagram that it has written into its place.
+/// The kernel's facts about a datagram that it has written into its slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrived {
     pub(crate) len: usize,
     pub(crate) from: Option<SocketAddrAny>,
-    /// It was longer than its place.
+    /// Whether the datagram was longer than its slot.
     pub(crate) is_cut: bool,
 }
 
-/// Receives what is there, at most [`BATCH`] datagrams, each into `place_bytes` bytes of `places`,
-/// and tells `arrived` of each. [`Errno::AGAIN`] if there is none. Descriptors that come along are
-/// closed by the kernel.
+/// Receives what is available, at most [`BATCH`] datagrams, each into `place_bytes` bytes of
+/// `places`, and calls `arrived` for each. [`Errno::AGAIN`] if there is none. The kernel closes
+/// descriptors that come along.
 pub(crate) fn recv_batch(
     socket: BorrowedFd<'_>,
     places: &mut [u8],
@@ -229,8 +229,8 @@ pub(crate) fn recv_batch(
     Ok(got)
 }
 
-/// Sends what there is space for, at most [`BATCH`] datagrams, without waiting and without SIGPIPE;
-/// says how many have gone.
+/// Sends as many datagrams as there is space for, at most [`BATCH`], without waiting and without
+/// SIGPIPE; returns how many were sent.
 pub(crate) fn send_batch(
     socket: BorrowedFd<'_>,
     datagrams: &[(&[u8], Option<&SocketAddrAny>)],

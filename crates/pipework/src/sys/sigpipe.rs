@@ -1,15 +1,16 @@
-//! SIGPIPE, which comes with every EPIPE of a pipe and kills a program that has not asked for it.
+//! SIGPIPE, which the kernel raises with every EPIPE of a pipe, and which by default kills the
+//! program.
 //!
-//! Linux 6.18 can be asked for writes without it, one by one
-//! ([`write_nosignal`](super::write_nosignal)), sockets always could. Any other write stands in
+//! Linux 6.18 can be asked to write without it, per call
+//! ([`write_nosignal`](super::write_nosignal)); sockets always could. Any other write runs inside
 //! [`without_sigpipe`].
 
 use std::marker::PhantomData;
 
 use super::{Errno, Result};
 
-/// Runs `writes` with SIGPIPE blocked in this thread, and takes the signal back if they say that
-/// one of them has met a closed end, or panic.
+/// Runs `writes` with SIGPIPE blocked in this thread. Consumes the signal if `met_closed_end` says
+/// that one of the writes met a closed end, or if `writes` panics.
 pub(crate) fn without_sigpipe<T>(writes: impl FnOnce() -> T, met_closed_end: impl FnOnce(&T) -> bool) -> T {
     let mut blocked = Blocked::new();
     let done = writes();
@@ -17,33 +18,35 @@ pub(crate) fn without_sigpipe<T>(writes: impl FnOnce() -> T, met_closed_end: imp
     done
 }
 
-/// Whether a write, or many that stop at the first error, has met a closed end.
+/// Whether a write, or a series that stops at the first error, met a closed end.
 pub(crate) fn met_closed_end<T>(done: &Result<T>) -> bool {
     matches!(done, Err(Errno::PIPE))
 }
 
-/// Blocks SIGPIPE in this thread for as long as it lives, and takes back what was raised meanwhile.
+/// Blocks SIGPIPE in this thread for as long as it lives, and consumes a signal that was raised
+/// meanwhile.
 struct Blocked {
     before: libc::sigset_t,
-    /// Whether the program had blocked it itself.
+    /// Whether the program itself had blocked it.
     was_blocked: bool,
-    /// Whether one was pending already, which is the program's to receive.
+    /// Whether one was already pending; that one is the program's to receive.
     was_pending: bool,
-    /// Until the writes have said that none of them did: they may panic.
+    /// True until the writes have reported that none of them raised it: they may panic.
     may_be_raised: bool,
-    /// The mask is this thread's.
+    /// The mask belongs to this thread.
     _not_send: PhantomData<*const ()>,
 }
 
 impl Blocked {
     fn new() -> Blocked {
-        // SAFETY: the sets are plain data, valid when zeroed and initialised by the calls that take
-        // pointers to them.
+        // SAFETY: the sets are plain data, valid when zeroed, and initialised by the calls that
+        // take pointers to them.
         unsafe {
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe(), &mut before);
             let was_blocked = libc::sigismember(&before, libc::SIGPIPE) == 1;
-            // A signal that is not blocked does not stay pending, so there is nothing to ask then.
+            // A signal that is not blocked does not stay pending, so in that case there is nothing
+            // to ask.
             let was_pending = was_blocked && {
                 let mut pending: libc::sigset_t = std::mem::zeroed();
                 libc::sigpending(&mut pending);
@@ -66,7 +69,7 @@ impl Drop for Blocked {
     fn drop(&mut self) {
         self.take_back();
         if !self.was_blocked {
-            // SAFETY: the mask was filled in by the call that blocked the signal.
+            // SAFETY: the call that blocked the signal filled this mask in.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
         }
     }

@@ -1,12 +1,11 @@
 //! One end of a transfer: any descriptor from outside, read and written until a deadline.
 //!
 //! Invariant: its flags are never changed, whether it blocks or not. Where the deadline forbids
-//! waiting, each call asks not to wait: sockets and pipes can be asked. A terminal or a device
-//! cannot, nor can a pipe on kernels before 6.5; it is polled first, and if somebody else is
-//! quicker between poll and call, the call waits for its turn beyond the deadline. A regular file is
-//! always ready as far as poll knows. Where its file system has nothing to give yet and says so
-//! (EAGAIN), [`Pauses`] lie between the calls; where it blocks, as over a network, nothing can be
-//! done about it.
+//! waiting, each call asks not to wait; sockets and pipes support that. A terminal or a device does
+//! not, nor does a pipe on kernels before 6.5. Such a descriptor is polled first; if another
+//! process takes its bytes or space between poll and call, the call blocks beyond the deadline. For
+//! poll, a regular file is always ready. If its file system has no data yet and says so (EAGAIN),
+//! [`Pauses`] separate the calls; if it blocks, as over a network, the deadline cannot be kept.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -18,8 +17,8 @@ use crate::deadline::Deadline;
 use crate::error::Unfinished;
 use crate::interrupt;
 
-/// What may be written, without waiting, to whatever polls as writable: the space that POSIX
-/// promises of a pipe.
+/// The number of bytes that may be written, without waiting, to any descriptor that polls as
+/// writable: the space that POSIX promises of a pipe.
 pub(crate) const SMALL: usize = 4096;
 
 #[derive(Debug)]
@@ -27,16 +26,16 @@ pub(crate) struct TimedFd<'fd> {
     pub(crate) fd: BorrowedFd<'fd>,
     pub(crate) kind: Kind,
     pub(crate) stat: Stat,
-    /// Whether a plain call could wait in the kernel beyond the deadline.
+    /// Whether a plain call could block in the kernel beyond the deadline.
     pub(crate) may_block: bool,
-    /// Whether it is a file whose content is made up as it is read, as those of `/proc` are, and
+    /// Whether it is a file whose content is generated as it is read, such as those of `/proc`, and
     /// reading could wait beyond the deadline. Some of them can be polled (`kmsg`, `trace_pipe`).
     pub(crate) is_made_up: bool,
     deadline: Deadline,
 }
 
-/// Pauses between calls that say [`Errno::AGAIN`] although poll says that the descriptor is ready:
-/// some descriptors do so for as long as they like, and only a later call shows when that is over.
+/// Pauses between calls that return [`Errno::AGAIN`] although poll reports the descriptor as ready.
+/// Some descriptors do so for any length of time, and only a later call shows when that is over.
 #[derive(Debug)]
 pub(crate) struct Pauses(Option<Duration>);
 
@@ -48,9 +47,9 @@ impl Pauses {
         Pauses(None)
     }
 
-    /// To be called after each poll that said ready. The first time it returns at once, for the poll
-    /// may have waited; then it sleeps, longer each time. [`Errno::TIMEDOUT`] once the deadline has
-    /// passed.
+    /// Call this after each poll that reported ready. The first call returns at once, because the
+    /// poll may have waited; each later one sleeps, longer each time. [`Errno::TIMEDOUT`] once the
+    /// deadline has passed.
     pub(crate) fn pause(&mut self, deadline: Deadline) -> Result<()> {
         let Some(pause) = self.0 else {
             self.0 = Some(Pauses::FIRST);
@@ -66,7 +65,7 @@ impl Pauses {
 }
 
 impl Errno {
-    /// The error of the operation `op`, which had done so much by then.
+    /// The error of the operation `op`, which had done `done` bytes by then.
     pub(crate) fn after(self, done: usize, op: &'static str) -> Unfinished {
         Unfinished { done: done as u64, error: self.at(op) }
     }
@@ -83,8 +82,8 @@ impl<'fd> TimedFd<'fd> {
         Ok(TimedFd { fd, kind, stat, may_block, is_made_up, deadline })
     }
 
-    /// As [`TimedFd::new`], for reading alone: a call that the kernel lets wait for ever need not
-    /// know what it is.
+    /// As [`TimedFd::new`], for reading only: a call that may wait in the kernel for ever need not
+    /// know the kind.
     pub(crate) fn to_read(fd: BorrowedFd<'fd>, deadline: Deadline) -> Result<TimedFd<'fd>> {
         if !interrupt::kernel_may_wait(deadline) {
             return TimedFd::new(fd, deadline);
@@ -98,12 +97,12 @@ impl<'fd> TimedFd<'fd> {
         if self.is_ready(what, self.deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
     }
 
-    /// As [`TimedFd::wait`], after a call that said [`Errno::AGAIN`].
+    /// As [`TimedFd::wait`], after a call that returned [`Errno::AGAIN`].
     pub(crate) fn wait_again(&self, what: For, pauses: &mut Pauses) -> Result<()> {
         self.wait(what)?;
         match self.kind {
-            // What poll says of these is true. With many at the same pipe, another one may still be
-            // quicker.
+            // Poll tells the truth about these. If many use the same pipe, another one may still
+            // come first.
             Kind::Pipe | Kind::Socket => Ok(()),
             Kind::File | Kind::Other => pauses.pause(self.deadline),
         }
@@ -113,7 +112,7 @@ impl<'fd> TimedFd<'fd> {
         super::wait(&[self.fd], what, deadline)
     }
 
-    /// Reads what is there. 0 is end of file; [`Errno::AGAIN`] means that it is to be waited for.
+    /// Reads what is available. 0 is end of file; [`Errno::AGAIN`] means that the caller must wait.
     pub(crate) fn read(&self, buf: &mut [u8]) -> Result<usize> {
         match self.kind {
             Kind::File if self.is_made_up && !self.is_ready(For::Reading, Deadline::now())? => {
@@ -131,8 +130,8 @@ impl<'fd> TimedFd<'fd> {
         }
     }
 
-    /// Writes what there is space for, within [`TimedFd::without_sigpipe`]. [`Errno::AGAIN`] means
-    /// that space is to be waited for.
+    /// Writes as much as there is space for, within [`TimedFd::without_sigpipe`]. [`Errno::AGAIN`]
+    /// means that the caller must wait for space.
     pub(crate) fn write(&self, buf: &[u8]) -> Result<usize> {
         let outcome = match self.kind {
             Kind::Socket => net::send(self.fd, buf, self.may_block),
@@ -148,8 +147,8 @@ impl<'fd> TimedFd<'fd> {
         outcome.and_then(progress)
     }
 
-    /// Runs `writes`, all by [`TimedFd::write`]: of what that writes to, only a pipe raises
-    /// SIGPIPE.
+    /// Runs `writes`, all through [`TimedFd::write`]: of the kinds that it writes to, only a pipe
+    /// raises SIGPIPE.
     pub(crate) fn without_sigpipe<T>(
         &self,
         writes: impl FnOnce() -> T,
@@ -158,7 +157,8 @@ impl<'fd> TimedFd<'fd> {
         if self.kind == Kind::Pipe { without_sigpipe(writes, met_closed_end) } else { writes() }
     }
 
-    /// Makes `call` until it does not ask to be made again, waiting in between.
+    /// Repeats `call` while it returns [`Errno::AGAIN`], waiting in between, and after a signal if
+    /// the interrupt hook lets it go on.
     pub(crate) fn until_done<T>(&self, what: For, mut call: impl FnMut() -> Result<T>) -> Result<T> {
         let mut pauses = Pauses::new();
         loop {
@@ -171,7 +171,7 @@ impl<'fd> TimedFd<'fd> {
     }
 }
 
-/// A device that takes nothing and calls that a success would be asked for ever.
+/// A device that takes nothing and reports success would be asked for ever.
 pub(crate) fn progress(len: usize) -> Result<usize> {
     if len > 0 { Ok(len) } else { Err(Errno::IO) }
 }
