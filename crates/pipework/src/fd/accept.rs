@@ -1,12 +1,12 @@
-//! Accepting many connections at once, and what to do when descriptors have run out.
+//! Accepting many connections at once, and what to do when descriptors run out.
 //!
-//! Invariant: what was accepted is given out, whatever happens next. Every call does at most as
-//! much as it was asked for and never waits.
+//! Invariant: every accepted connection is handed out, whatever happens next. Each call accepts at
+//! most as many as requested and never waits.
 //!
 //! Linux looks for a free descriptor before it looks for a connection. So nothing is lost when
 //! there is none, but the listener stays readable, and an event loop that just tries again spins.
-//! Either it stops watching the listener until a descriptor is closed, or it keeps a [`Reserve`]
-//! and turns the waiting away.
+//! Either the loop stops watching the listener until a descriptor is closed, or it keeps a
+//! [`Reserve`] and turns the waiting connections away.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -15,12 +15,12 @@ use crate::error::{Error, Result};
 use crate::sys::net::{self, SocketAddrAny};
 use crate::sys::{self, Errno, For, file};
 
-/// What [`accept_many`] has accepted, and why it stopped.
+/// The connections that [`accept_many`] has accepted, and why it stopped.
 #[derive(Debug)]
 pub struct Accepted {
-    /// In the order in which they came.
+    /// In the order in which they arrived.
     pub connections: Vec<Connection>,
-    /// Why there are not more.
+    /// Why there are no more.
     pub stopped: Stopped,
 }
 
@@ -29,32 +29,32 @@ pub struct Accepted {
 pub struct Connection {
     /// Close-on-exec and non-blocking, both from the first moment.
     pub fd: OwnedFd,
-    /// Who has connected, as the kernel says it; `None` where it says nothing.
+    /// The peer's address as the kernel reports it; `None` where it reports none.
     pub peer: Option<SocketAddrAny>,
 }
 
 /// Why accepting stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// Nobody else is waiting.
+    /// No further connection is waiting.
     WouldBlock,
-    /// As many as were asked for have been taken off the backlog; there may be more.
+    /// As many connections as requested were taken off the backlog; there may be more.
     Limit,
-    /// There is no descriptor left in this process (EMFILE) or on this machine (ENFILE). Whoever
-    /// waits goes on waiting, and it is not known whether anybody does: close something, or
+    /// No descriptor is left in this process (EMFILE) or on this machine (ENFILE). Any waiting
+    /// connections go on waiting, and it is not known whether there are any: close something, or
     /// [`Reserve::shed`].
     NoDescriptors(Error),
     /// Anything else; trying again at once would fail again.
     Failed(Error),
 }
 
-/// Accepts up to `max` connections, as many as are there, without waiting.
+/// Accepts up to `max` of the connections that are waiting, and does not wait for more.
 ///
-/// A connection that its peer has given up while it waited, or that a firewall forbids, counts as
-/// one of `max`, and is not among the accepted.
+/// A connection that its peer gave up while it waited, or that a firewall forbids, counts toward
+/// `max`, and is not among the accepted.
 ///
 /// The listener may be of any kind that accepts. It should be non-blocking; if it is not, it is
-/// polled before every accept, and if another thread or process is quicker between poll and accept,
+/// polled before every accept, and if another thread or process accepts between poll and accept,
 /// the call waits for the next connection.
 ///
 /// # Examples
@@ -79,15 +79,15 @@ pub fn accept_many(listener: impl AsFd, max: usize) -> Accepted {
     Accepted { connections, stopped }
 }
 
-/// As [`accept_many`], for servers that do not care who has connected: the kernel is not asked,
-/// which saves a tenth of the time. Appends the descriptors to `fds`, and says why there are not
+/// As [`accept_many`], for servers that do not need the peer's address: not asking the kernel for
+/// it saves a tenth of the time. Appends the descriptors to `fds`, and returns why there are no
 /// more.
 pub fn accept_fds(listener: impl AsFd, max: usize, fds: &mut Vec<OwnedFd>) -> Stopped {
     each(listener.as_fd(), max, "fd accept", net::accept, |fd| fds.push(fd))
 }
 
-/// A descriptor that is given up when none is left, so that connections can be turned away instead
-/// of left to wait.
+/// A descriptor that is given up when none is left, so that waiting connections can be turned away
+/// instead of left to wait.
 ///
 /// # Examples
 ///
@@ -105,16 +105,17 @@ pub fn accept_fds(listener: impl AsFd, max: usize, fds: &mut Vec<OwnedFd>) -> St
 /// ```
 #[derive(Debug)]
 pub struct Reserve(
-    /// `None` after another thread has been quicker to take the descriptor that was given up.
+    /// `None` after another thread took the descriptor that was given up.
     Option<OwnedFd>,
 );
 
-/// What [`Reserve::shed`] has done.
+/// The result of [`Reserve::shed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
     /// How many connections were accepted and closed at once.
     pub turned_away: usize,
-    /// Why not more: [`Stopped::NoDescriptors`] if another thread takes every descriptor first.
+    /// Why there were no more: [`Stopped::NoDescriptors`] if another thread takes every descriptor
+    /// first.
     pub stopped: Stopped,
 }
 
@@ -125,17 +126,16 @@ impl Reserve {
         Ok(Reserve(Some(held)))
     }
 
-    /// Whether there is a descriptor to give up. If not, the next [`Reserve::shed`] tries to take
-    /// one again.
+    /// Whether a descriptor is held. If not, the next [`Reserve::shed`] tries to take one again.
     pub fn is_held(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Accepts up to `max` connections and closes each at once, so that their peers learn that
-    /// nobody will serve them; never waits.
+    /// Accepts up to `max` connections and closes each at once, so that their peers learn that they
+    /// will not be served; never waits.
     ///
-    /// The descriptor held is given up meanwhile and taken again afterwards. Where another thread
-    /// takes it first, the reserve is not held any more and says so.
+    /// Gives up the held descriptor meanwhile and takes it again afterwards. If another thread
+    /// takes it first, the reserve is not held any more, and [`is_held`](Reserve::is_held) says so.
     pub fn shed(&mut self, listener: impl AsFd, max: usize) -> Shed {
         self.0 = None;
         let mut turned_away = 0;
@@ -148,7 +148,7 @@ impl Reserve {
     }
 }
 
-/// Accepts up to `max` and hands each over.
+/// Accepts up to `max` connections and passes each to `taken`.
 fn each<T>(
     listener: BorrowedFd<'_>,
     max: usize,
@@ -156,7 +156,7 @@ fn each<T>(
     accept: impl Fn(BorrowedFd<'_>) -> std::result::Result<T, Errno>,
     mut accepted: impl FnMut(T),
 ) -> Stopped {
-    // What does not listen fails at once, and says why, whether it blocks or not.
+    // A descriptor that does not listen fails at once, with the reason, whether it blocks or not.
     let facts = file::blocks(listener).and_then(|blocks| Ok((blocks, net::is_listening(listener)?)));
     let (may_wait, listens) = match facts {
         Ok((blocks, listens)) => (blocks && listens, listens),
@@ -171,7 +171,7 @@ fn each<T>(
             Ok(connection) => accepted(connection),
             Err(Errno::AGAIN) => return Stopped::WouldBlock,
             Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Stopped::NoDescriptors(errno.at(op)),
-            // Nobody has waited, so an interruption is nobody's affair.
+            // The call does not wait, so an interruption does not concern the caller.
             Err(Errno::INTR) => {}
             Err(errno) if listens && errno.is_of_one_connection() => {}
             Err(errno) => return Stopped::Failed(errno.at(op)),

@@ -1,5 +1,5 @@
-//! Reading and writing all of it: records, whole files, at a position. What a single call leaves
-//! undone is done here.
+//! Reading and writing complete buffers: records, whole files, at a position. These calls continue
+//! where a single system call stops short.
 
 use std::os::fd::AsFd;
 
@@ -11,21 +11,19 @@ use crate::sys::file::{self, Kind};
 use crate::sys::timed_fd::{TimedFd, progress};
 use crate::sys::{self, Blocking, Errno, For};
 
-/// What a slurp makes space for where nobody says how much there is; then it makes space for as
-/// much again as has come.
+/// The first allocation of a slurp of unknown length; afterwards the space doubles.
 const FIRST_READ: usize = 16 * 1024;
-/// As much as is read at once into memory that has to be cleared for it.
+/// The number of bytes that are read at once into memory that has to be cleared first.
 const CLEARED_READ: usize = 64 * 1024;
 
-/// Reads until `buf` is full or the input ends, and says how much that was: less than `buf` holds
-/// means end of file.
+/// Reads until `buf` is full or the input ends, and returns how many bytes that was: fewer than
+/// `buf` holds means end of file.
 ///
-/// This is how records of a fixed size are read: one a call, the last of them perhaps short, and
-/// then 0.
+/// Use it to read records of a fixed size: one record per call, the last perhaps short, and then 0.
 ///
 /// # Errors
 ///
-/// What had been read by then stands at the beginning of `buf`, `done` bytes of it.
+/// The bytes read by then are at the beginning of `buf`, `done` of them.
 pub fn read_full(fd: impl AsFd, buf: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Unfinished> {
     const OP: &str = "fd read full";
     let end = TimedFd::to_read(fd.as_fd(), deadline.into()).map_err(|errno| errno.after(0, OP))?;
@@ -40,7 +38,7 @@ pub fn read_full(fd: impl AsFd, buf: &mut [u8], deadline: impl Into<Deadline>) -
     Ok(done)
 }
 
-/// Writes all of `bytes`. A pipe or socket that nobody reads is `Closed`, without SIGPIPE.
+/// Writes all of `bytes`. A pipe or socket without a reader gives `Closed`, without SIGPIPE.
 ///
 /// # Errors
 ///
@@ -50,7 +48,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
     let (fd, deadline) = (fd.as_fd(), deadline.into());
     let mut done = 0;
     let mut is_refused = false;
-    // Most often one call does all of it, whatever the descriptor is.
+    // Usually one call does all of it, whatever the descriptor is.
     if interrupt::kernel_may_wait(deadline) && !bytes.is_empty() && !NOSIGNAL_REFUSED.is_set() {
         match sys::write_nosignal(fd, bytes, Blocking::Native).and_then(progress) {
             Ok(len) if len == bytes.len() => return Ok(()),
@@ -61,7 +59,8 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
         }
     }
     let end = TimedFd::new(fd, deadline).map_err(|errno| errno.after(done, OP))?;
-    // What has no vectored write refuses on any kernel: an eventfd, a file of /proc (length 0).
+    // Descriptors without a vectored write refuse on any kernel: an eventfd, a file of /proc
+    // (length 0).
     let by_the_kernel = match end.kind {
         Kind::Pipe | Kind::Socket => true,
         Kind::File => end.stat.len > 0,
@@ -80,18 +79,17 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
     outcome.map_err(|errno| errno.after(done, OP))
 }
 
-/// Appends everything to `bytes`, from the current position to the end of file, and says how much
-/// it was.
+/// Appends everything from the current position to the end of file to `bytes`, and returns how many
+/// bytes that was.
 ///
 /// More than `max_bytes` is `TooLong`. A file of a known length is read in one piece; for anything
-/// else, space is made for as much again as has come already, so `bytes` never takes more than
-/// about twice what it holds. All records of a fixed size are a slurp and then
-/// [`chunks`](slice::chunks).
+/// else, the space doubles as bytes arrive, so `bytes` never takes more than about twice what it
+/// holds. To read all records of a fixed size, slurp and then use [`chunks`](slice::chunks).
 ///
 /// # Errors
 ///
-/// What had been read by then has been appended, and `done` says how much it is. Memory that cannot
-/// be had is an error too (ENOMEM).
+/// The bytes read by then were appended, and `done` is their number. Memory that cannot be
+/// allocated is an error too (ENOMEM).
 pub fn slurp(
     fd: impl AsFd,
     bytes: &mut Vec<u8>,
@@ -103,7 +101,8 @@ pub fn slurp(
     let all = || {
         let end = TimedFd::new(fd.as_fd(), deadline.into())?;
         let limit = max_bytes.saturating_add(1);
-        // One more than there should be, so that the end of file shows in memory that is there.
+        // One more than the file should hold, so that the end of file shows in memory that is
+        // already allocated.
         let known = usize::try_from(end.stat.len).unwrap_or(usize::MAX).saturating_add(1);
         reserve(bytes, if end.kind == Kind::File { known.max(FIRST_READ) } else { FIRST_READ }.min(limit))?;
         loop {
@@ -128,8 +127,8 @@ pub fn slurp(
     }
 }
 
-/// Reads at `offset` until `buf` is full or the file ends, and says how much that was. The
-/// descriptor's own position stays.
+/// Reads at `offset` until `buf` is full or the file ends, and returns how many bytes that was. The
+/// descriptor's own position does not move.
 ///
 /// # Errors
 ///
@@ -146,8 +145,8 @@ pub fn pread_full(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, U
     Ok(done)
 }
 
-/// Writes all of `bytes` at `offset`. The descriptor's own position stays. Linux appends, whatever
-/// `offset` is, if the file was opened for appending.
+/// Writes all of `bytes` at `offset`. The descriptor's own position does not move. If the file was
+/// opened for appending, Linux appends, whatever `offset` is.
 ///
 /// # Errors
 ///
@@ -165,7 +164,7 @@ fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
     bytes.try_reserve_exact(more).map_err(|_| Errno::NOMEM)
 }
 
-/// Reads once, into memory that `bytes` has already.
+/// Reads once, into the spare capacity of `bytes`.
 fn append(end: &TimedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize, Errno> {
     if !end.may_block && !end.is_made_up {
         return file::read_append(end.fd, bytes);

@@ -1,15 +1,15 @@
 //! Copying between any two descriptors, inside the kernel where it can.
 //!
-//! Invariant: what has left the source has arrived. A call of the kernel's own (`copy_file_range`,
-//! `sendfile`, `splice`) takes out only what it puts in. A copy by hand looks first, writes, and
-//! takes out what was written: a file is rewound, a socket peeked at, and what stands in a pipe is
-//! copied to a pipe of our own by `tee`. Terminals, devices and sockets that somebody peeks into at
-//! an offset cannot be asked twice: they are read in small pieces, after there is space, and only a
+//! Invariant: bytes that have left the source have arrived. The kernel's own calls
+//! (`copy_file_range`, `sendfile`, `splice`) take out only what they put in. A copy by hand looks
+//! first, writes, and takes out what was written: a file is rewound, a socket is peeked, and the
+//! content of a pipe is copied to a pipe of our own by `tee`. Terminals, devices and sockets with a
+//! peek offset cannot be read twice: they are read in small pieces, once there is space, and only a
 //! write that fails then loses one.
 //!
-//! Where the kernel refuses a way, the next one is tried. 0 is the end only when a plain read has
-//! said it: some file systems say it to a `copy_file_range` of a file whose length they do not
-//! know.
+//! If the kernel refuses one way, the next one is tried. 0 counts as the end only if a plain read
+//! returned it: some file systems return it to a `copy_file_range` of a file whose length they do
+//! not know.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -22,36 +22,36 @@ use crate::sys::net::{self, Take};
 use crate::sys::timed_fd::{Pauses, SMALL, TimedFd};
 use crate::sys::{self, Errno, For};
 
-/// What one call inside the kernel is asked to move, and how much may move before the deadline is
-/// looked at.
+/// The number of bytes that one call inside the kernel is asked to move, and that may move before
+/// the deadline is checked.
 const STEP: u64 = 4 << 20;
-/// What is read and written at once by hand, and what a pipe holds.
+/// The number of bytes that are read and written at once by hand, and that a pipe holds.
 const BLOCK: u64 = 64 << 10;
 
-/// Copies `len` bytes, or as many as there are, and says how many that was. `u64::MAX` is
+/// Copies `len` bytes, or as many as there are, and returns how many that was. `u64::MAX` copies
 /// everything.
 ///
 /// Both positions move along. Either side may be a file, a pipe, a stream socket, a terminal or a
-/// device, blocking or not; datagram sockets, whose messages would run together, are `Unsupported`,
-/// and a file or pipe that is both sides at once is `Invalid`. The best of `copy_file_range`,
-/// `splice`, `sendfile` and plain reading and writing is found by itself. A pipe or socket that
-/// nobody reads is `Closed`, without SIGPIPE.
+/// device, blocking or not. Datagram sockets, whose messages would run together, are `Unsupported`,
+/// and a file or pipe that is both sides at once is `Invalid`. The call itself picks the best of
+/// `copy_file_range`, `splice`, `sendfile` and plain reading and writing. A pipe or socket without
+/// a reader gives `Closed`, without SIGPIPE.
 ///
-/// The deadline is looked at in every wait, and after every 4 MiB that needed none, so a large file
-/// does not outlast it. One that has passed allows what needs no waiting.
+/// The deadline is checked in every wait, and after every 4 MiB that needed none, so a large file
+/// does not outlast it. A deadline that has passed allows everything that needs no waiting.
 ///
 /// # Errors
 ///
-/// `done` bytes have arrived at `to`, and no other has left `from`, so that the same call may be
-/// made again. The exception is a source that cannot be asked twice, which is a terminal, a device,
-/// or a socket with `SO_PEEK_OFF` set: if a write fails, up to 4096 bytes that were read from there
+/// `done` bytes have arrived at `to`, and no other has left `from`, so the same call may be
+/// repeated. The exception is a source that cannot be read twice, which is a terminal, a device, or
+/// a socket with `SO_PEEK_OFF` set: if a write fails, up to 4096 bytes that were read from there
 /// are lost.
 ///
 /// # Concurrency
 ///
-/// One source has one reader. A copy looks at what it will take out, so two calls that copy from
-/// the same socket or pipe at the same time (or one, and anybody else who reads there) can both
-/// write the same bytes. Many may write to one destination.
+/// A source has one reader. A copy looks at bytes before it takes them out, so two calls that copy
+/// from the same socket or pipe at the same time (or one call, and any other reader) can both write
+/// the same bytes. Many may write to one destination.
 ///
 /// # Examples
 ///
@@ -75,8 +75,8 @@ pub fn copy_all(
     run("fd copy", &from, &to, len, deadline.into(), |copy| {
         copy.way = match (copy.from.kind, copy.to.kind) {
             (Kind::File, Kind::File) => Way::Range,
-            // Pages of a file that are put into a pipe are new to the CPU that reads them there,
-            // and nothing is read while they are put in.
+            // Pages of a file that are put into a pipe are cold for the CPU that reads them there,
+            // and reading cannot overlap with putting them in.
             (Kind::File, Kind::Pipe) => Way::ByHand,
             (Kind::Pipe, _) | (_, Kind::Pipe) => Way::Splice { only: false },
             (Kind::File, _) => copy.sendfile(),
@@ -86,11 +86,11 @@ pub fn copy_all(
     })
 }
 
-/// Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are, and says
-/// how many that was.
+/// Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are, and
+/// returns how many that was.
 ///
-/// The position of `from` stays where it is, so that many can send from one file. The rest is as
-/// with [`copy_all`].
+/// The position of `from` does not move, so many callers can send from one file. Otherwise as
+/// [`copy_all`].
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ pub fn sendfile_all(
     })
 }
 
-/// Moves `len` bytes, or as many as there are, through `splice` alone, and says how many that was.
+/// Moves `len` bytes, or as many as there are, with `splice` only, and returns how many that was.
 /// One side must be a pipe.
 ///
 /// # Errors
@@ -162,13 +162,13 @@ struct Copy<'fd> {
     /// Where to read, if not at the source's own position.
     offset: Option<u64>,
     way: Way,
-    /// Whether there is a deadline, or somebody to ask, so that no pipe may be waited for inside the
-    /// kernel.
+    /// Whether a deadline or an interrupt hook is set, so that no call may wait for a pipe inside
+    /// the kernel.
     nowait: bool,
     hand: Hand,
 }
 
-/// How bytes move.
+/// A way to move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// `copy_file_range`: between files.
@@ -182,7 +182,7 @@ enum Way {
     ByHand,
 }
 
-/// What is needed to copy by hand, made when it is.
+/// The resources of a copy by hand, allocated when first needed.
 #[derive(Debug)]
 struct Hand {
     /// Whether the source can be looked at before anything is taken out.
@@ -200,7 +200,7 @@ impl<'fd> Copy<'fd> {
                 return Err(Errno::OPNOTSUPP);
             }
         }
-        // It would read what it has written, for as long as there is space on the disk.
+        // The file would read back what it has written, for as long as there is space on the disk.
         let has_bytes = [Kind::File, Kind::Pipe].contains(&from.kind);
         if has_bytes && from.stat.identity == to.stat.identity {
             return Err(Errno::INVAL);
@@ -215,7 +215,7 @@ impl<'fd> Copy<'fd> {
         Ok(Copy { from, to, offset: None, way: Way::ByHand, nowait, hand })
     }
 
-    /// Moves `len` bytes, or as many as there are, and adds to `done` what has arrived.
+    /// Moves `len` bytes, or as many as there are, and adds the number that arrived to `done`.
     fn all(&mut self, len: u64, deadline: Deadline, done: &mut u64) -> Result<(), Errno> {
         let mut next_look = STEP;
         while *done < len {
@@ -242,7 +242,7 @@ impl<'fd> Copy<'fd> {
         if self.to.may_block || self.from.is_made_up { Way::ByHand } else { Way::Sendfile }
     }
 
-    /// Moves up to `len` bytes, waiting for both sides, and adds to `done` what has arrived:
+    /// Moves up to `len` bytes, waiting for both sides, and adds the number that arrived to `done`:
     /// nothing at the end.
     fn step(&mut self, len: u64, done: &mut u64) -> Result<(), Errno> {
         let mut pauses = Pauses::new();
@@ -271,7 +271,7 @@ impl<'fd> Copy<'fd> {
         }
     }
 
-    /// Goes over to the next way; false if there is none.
+    /// Switches to the next way; returns false if there is none.
     fn next_way(&mut self) -> bool {
         self.way = match self.way {
             Way::Range => self.sendfile(),
@@ -282,8 +282,8 @@ impl<'fd> Copy<'fd> {
     }
 
     fn splice(&mut self, len: usize) -> Result<usize, Errno> {
-        // The pipe is asked not to wait. What is not a pipe cannot be asked here, so it is polled
-        // first.
+        // The pipe is asked not to wait. The other side cannot be asked in this call, so it is
+        // polled first.
         let mut len = len;
         if self.from.may_block && self.from.kind != Kind::Pipe {
             self.from.wait(For::Reading)?;
@@ -311,14 +311,14 @@ impl<'fd> Copy<'fd> {
         }
         *done += written as u64;
         let taken = hand.take(from, offset, seen, written);
-        // The first error: by that of a closed end its SIGPIPE is known.
+        // The first error: a closed end reports itself there, and its SIGPIPE must be taken back.
         outcome.and(taken)
     }
 }
 
 impl Hand {
-    /// Fills the block with what comes next, and says how much that is. It stays in the source if
-    /// the source can keep it.
+    /// Fills the block with the next bytes of the source, and returns how many there are. They stay
+    /// in the source if the source can keep them.
     fn look(&mut self, from: &TimedFd<'_>, offset: Option<u64>, nowait: bool) -> Result<usize, Errno> {
         match (from.kind, offset) {
             (Kind::File, Some(offset)) => file::pread(from.fd, &mut self.block, offset),
@@ -329,7 +329,7 @@ impl Hand {
         }
     }
 
-    /// Takes out of the source what was written of what had been seen.
+    /// Takes the bytes that were written out of the source.
     fn take(
         &mut self,
         from: &TimedFd<'_>,
@@ -355,14 +355,13 @@ impl Hand {
     }
 }
 
-/// Fills `buf` from where as many bytes are known to be. Signals do not stop it: half a step would
-/// be known to nobody.
+/// Fills `buf` from a source that is known to hold enough bytes. Signals do not stop it, because no
+/// caller could account for half a step.
 fn fill(buf: &mut [u8], mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
     let mut done = 0;
     while done < buf.len() {
         match read(&mut buf[done..]) {
-            // Somebody else reads the same source and has been quicker: the bytes are gone, to both
-            // of us.
+            // Another reader of the same source took the bytes first; neither of us gets them now.
             Ok(0) | Err(Errno::AGAIN) => break,
             Ok(len) => done += len,
             Err(Errno::INTR) => {}

@@ -1,4 +1,4 @@
-//! Datagrams by the batch: many in one system call, whether the socket blocks or not.
+//! Datagrams in batches: many per system call, whether the socket blocks or not.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,7 +8,7 @@ use crate::sys::net::{self, Arrived, BATCH, SocketAddrAny};
 use crate::sys::timed_fd::Pauses;
 use crate::sys::{self, Errno, For};
 
-/// Space for datagrams, to be received into again and again.
+/// Space for datagrams, used again for each receive.
 ///
 /// # Examples
 ///
@@ -39,24 +39,25 @@ pub struct Inbox {
 /// A datagram in an [`Inbox`].
 #[derive(Clone, Debug)]
 pub struct Datagram<'inbox> {
-    /// What has come, cut to what there was space for.
+    /// The content, truncated to the space that there was.
     pub bytes: &'inbox [u8],
-    /// Who has sent it; `None` where the kernel does not say.
+    /// The sender's address; `None` where the kernel reports none.
     pub from: Option<&'inbox SocketAddrAny>,
-    /// Whether it was longer, and its end is lost.
+    /// Whether the datagram was longer, so that its end is lost.
     pub is_cut: bool,
 }
 
 impl Inbox {
-    /// As many datagrams as one call takes at most: what a system call is asked for here.
+    /// The largest number of datagrams that one call takes: the size of the batch in one system
+    /// call.
     pub const MOST: usize = BATCH;
 
-    /// Makes space for `max` datagrams of at most `max_bytes` each; more than [`Inbox::MOST`] count
-    /// as so many. All memory is taken at once.
+    /// Allocates space for `max` datagrams of at most `max_bytes` each; a `max` above
+    /// [`Inbox::MOST`] counts as [`Inbox::MOST`]. All memory is allocated at once.
     ///
     /// # Errors
     ///
-    /// `Invalid` if one of them is 0; ENOMEM if there is not so much memory.
+    /// `Invalid` if one of them is 0; ENOMEM if the memory cannot be allocated.
     pub fn new(max: usize, max_bytes: usize) -> Result<Inbox> {
         const OP: &str = "fd inbox";
         if max == 0 || max_bytes == 0 {
@@ -71,10 +72,10 @@ impl Inbox {
         Ok(Inbox { places, place_bytes: max_bytes, arrived: Vec::with_capacity(max) })
     }
 
-    /// Forgets what it holds, waits for a datagram, takes all that are there, as many as fit, and
-    /// says how many that was.
+    /// Discards its content, waits for a datagram, takes all that have arrived and fit, and returns
+    /// how many that was.
     ///
-    /// Descriptors that somebody sends along are closed.
+    /// Descriptors that a sender attaches are closed.
     pub fn recv(&mut self, socket: impl AsFd, deadline: impl Into<Deadline>) -> Result<usize> {
         let (socket, deadline) = (socket.as_fd(), deadline.into());
         self.arrived.clear();
@@ -87,7 +88,7 @@ impl Inbox {
         all().map_err(|errno| errno.at("fd recv many"))
     }
 
-    /// What the last [`Inbox::recv`] has taken, in the order in which it came.
+    /// The datagrams of the last [`Inbox::recv`], in the order in which they arrived.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Datagram<'_>> {
         let places = self.places.chunks_exact(self.place_bytes);
         self.arrived.iter().zip(places).map(|(arrived, place)| Datagram {
@@ -103,8 +104,8 @@ impl Inbox {
 ///
 /// # Errors
 ///
-/// The first `done` datagrams have been sent, and the next one is what it failed at. A stream
-/// socket is `Unsupported`.
+/// The first `done` datagrams have been sent, and the next one failed. A stream socket is
+/// `Unsupported`.
 pub fn send_many(
     socket: impl AsFd,
     datagrams: &[(&[u8], Option<&SocketAddrAny>)],
@@ -123,8 +124,8 @@ pub fn send_many(
                     done += sent;
                     pauses = Pauses::new();
                 }
-                // A local socket polls as writable however full the queue is of somebody whom it is
-                // not connected to.
+                // A local socket polls as writable even if the queue of an unconnected receiver is
+                // full.
                 Err(Errno::AGAIN) => {
                     wait(socket, For::Writing, deadline)?;
                     pauses.pause(deadline)?;

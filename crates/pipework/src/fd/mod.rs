@@ -1,11 +1,11 @@
-//! Raw descriptors: what rustix and the standard library leave undone.
+//! Module `fd`: raw descriptors, for tasks that rustix and the standard library leave unfinished.
 //!
-//! Whoever writes Rust has every system call in rustix, by type and name. This room finishes what
-//! one call leaves half done:
+//! In Rust, rustix has every system call, by type and name. This module completes what a single
+//! call leaves half done:
 //!
 //! | to do | with |
 //! | --- | --- |
-//! | accept all who wait, and know why it stopped | [`accept_many`], [`accept_fds`]; [`Reserve`] for when descriptors run out |
+//! | accept all waiting connections, and know why it stopped | [`accept_many`], [`accept_fds`]; [`Reserve`] for when descriptors run out |
 //! | copy from any descriptor to any other, by whatever the kernel does best | [`copy_all`], [`sendfile_all`], [`splice_all`] |
 //! | read or write all of it | [`read_full`], [`write_all`], [`pread_full`], [`pwrite_all`], [`slurp`] |
 //! | many datagrams in one system call | [`Inbox`], [`send_many`] |
@@ -14,15 +14,15 @@
 //! | poll until a [`Deadline`] | [`poll()`] |
 //! | plain integers from other languages | [`raw`] |
 //!
-//! Descriptors are lent (`AsFd`) and their flags never changed: they may block or not, and share an
-//! open file with strangers; deadlines hold either way. (Of a file whose file system blocks, over a
-//! network or in FUSE, they cannot: no call asks such a file not to wait.) What is new comes as an `OwnedFd`,
-//! close-on-exec. What fails half-way says how far it got: [`Unfinished`](crate::Unfinished). A
-//! signal handler that ran while waiting ends the call with `Interrupted`, and nobody is killed by
-//! SIGPIPE.
+//! Descriptors are borrowed (`AsFd`) and their flags never changed: they may block or not, and
+//! share an open file with other processes; deadlines hold either way. (They do not hold for a file
+//! whose file system blocks, over a network or in FUSE: no call can ask such a file not to wait.)
+//! New descriptors come as an `OwnedFd`, close-on-exec. A call that fails half-way says how far it
+//! got: [`Unfinished`](crate::Unfinished). A signal handler that ran while waiting ends the call
+//! with `Interrupted`. SIGPIPE never kills the caller.
 //!
-//! Types that rustix has, such as [`SocketAddrAny`], are rustix's, so that they fit the calls that
-//! stayed there.
+//! Types that rustix has, such as [`SocketAddrAny`], are rustix's own, so that they fit the calls
+//! that this module leaves to rustix.
 
 mod peek;
 mod pipe_end;
@@ -55,10 +55,10 @@ pub use crate::sys::net::SocketAddrAny;
 pub(crate) use pipe_end::NOSIGNAL_REFUSED;
 pub(crate) use pipe_end::{Behind, Held, PipeEnd, max_capacity};
 
-/// Waits until one of `fds` is ready for what is asked of it, and says how many are: 0 once the
+/// Waits until one of `fds` is ready for its requested events, and returns how many are: 0 once the
 /// deadline has passed.
 ///
-/// What each is ready for stands in its [`PollFd::revents`]. No descriptors at all make it a sleep.
+/// The events of each are in its [`PollFd::revents`]. An empty slice makes it a sleep.
 ///
 /// # Errors
 ///

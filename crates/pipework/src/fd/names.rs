@@ -1,5 +1,5 @@
-//! Temporary names in a folder: `mkstemp` and `mktemp`, beside a folder's descriptor as the other
-//! calls that end in `at` are.
+//! Temporary names in a folder: `mkstemp` and `mktemp`, relative to a folder's descriptor like the
+//! other calls that end in `at`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,13 +8,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use crate::error::Result;
 use crate::sys::{self, Errno, file};
 
-/// How many X a template ends with at least.
+/// The smallest number of X that a template ends with.
 const MIN_XS: usize = 6;
-/// As many names are tried before it is believed that none is free.
+/// The number of names to try before giving up.
 const TRIES: usize = 100;
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Creates a file under a new name, and says which: every X at the end of `template` becomes a
+/// Creates a file under a new name, and returns both: every X at the end of `template` becomes a
 /// random letter or digit.
 ///
 /// The file is open for reading and writing, close-on-exec, and of mode 0600. A relative `template`
@@ -22,7 +22,7 @@ const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno
 ///
 /// # Errors
 ///
-/// `Invalid` if `template` does not end with six X at least.
+/// `Invalid` if `template` does not end with at least six X.
 ///
 /// # Examples
 ///
@@ -44,9 +44,9 @@ pub fn mkstemp_at(folder: impl AsFd, template: &OsStr) -> Result<(OwnedFd, OsStr
     made.map_err(|errno| errno.at("fd mkstemp"))
 }
 
-/// A name that nothing has, as [`mkstemp_at`] would choose it.
+/// Returns an unused name, chosen as by [`mkstemp_at`].
 ///
-/// Nothing is created, so somebody else may take the name meanwhile; where that matters, use
+/// It creates nothing, so another program may take the name meanwhile; where that matters, use
 /// [`mkstemp_at`].
 ///
 /// # Errors
@@ -57,7 +57,7 @@ pub fn mktemp_at(folder: impl AsFd, template: &OsStr) -> Result<OsString> {
     free.map(|((), name)| name).map_err(|errno| errno.at("fd mktemp"))
 }
 
-/// Tries names until `take` has taken one.
+/// Tries names until `take` succeeds with one.
 fn fresh<T>(
     template: &OsStr,
     mut take: impl FnMut(&OsStr) -> std::result::Result<Option<T>, Errno>,
@@ -70,8 +70,8 @@ fn fresh<T>(
     let start = name.len() - xs;
     for _ in 0..TRIES {
         for letters in name[start..].chunks_mut(5) {
-            // 62 to the fifth power fits into 32 bits four times over, so no letter is much
-            // likelier than another.
+            // 62 to the fifth power fits into 32 bits four times over, so all letters are almost
+            // equally likely.
             let mut random = sys::random()?;
             for letter in letters {
                 *letter = LETTERS[random as usize % LETTERS.len()];

@@ -1,14 +1,14 @@
-//! A look at what lies in a pipe, and a way to take some of it and leave the rest.
+//! A look at the content of a pipe, and a way to take part of it and leave the rest.
 //!
-//! The kernel has no call for either. It can put the same pages into a second pipe (tee(2)), or move
-//! them there (splice(2)), and that one can be read. A plain read takes no less than it asks for of
-//! a stream, but of a packet (`O_DIRECT`) it drops what it has no space for.
+//! The kernel has no call for either. It can put the same pages into a second pipe (tee(2)), or
+//! move them there (splice(2)), and that pipe can be read. A plain read takes no more than it asks
+//! for out of a stream, but of a packet (`O_DIRECT`) it drops the part that does not fit.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::sys::{self, Errno, file};
 
-/// The second pipe, empty between two looks; there once it was needed.
+/// The second pipe, empty between two looks; created when first needed.
 #[derive(Debug)]
 pub(super) struct Peek(Option<(OwnedFd, OwnedFd)>);
 
@@ -17,9 +17,8 @@ impl Peek {
         Peek(None)
     }
 
-    /// Copies what lies in `pipe` into `buf`, as much as there is space for in the buffer and in a
-    /// pipe of the usual size. Returns how many bytes it copied. With `nowait` it does not wait for
-    /// any.
+    /// Copies the content of `pipe` into `buf`, as much as fits into the buffer and into a pipe of
+    /// the usual size. Returns how many bytes it copied. With `nowait` it does not wait for any.
     pub(super) fn look(
         &mut self,
         pipe: BorrowedFd<'_>,
@@ -29,7 +28,7 @@ impl Peek {
         self.through(buf, |second, len| file::tee(pipe, second, len, nowait))
     }
 
-    /// Takes what lies in `pipe` as far as `buf` is long, and leaves the rest there, be it of a
+    /// Takes up to `buf.len()` bytes out of `pipe`, and leaves the rest there, even the rest of a
     /// packet. Never waits. `None` where the kernel cannot do it: then nothing was taken.
     pub(super) fn take(&mut self, pipe: BorrowedFd<'_>, buf: &mut [u8]) -> Result<Option<usize>, Errno> {
         match self.through(buf, |second, len| file::splice(pipe, None, second, len, true)) {
@@ -39,8 +38,8 @@ impl Peek {
         }
     }
 
-    /// Has `fill` put up to so many bytes into the second pipe, and reads them. [`Errno::IO`] if
-    /// that fails.
+    /// Lets `fill` put up to `buf.len()` bytes into the second pipe, and reads them. [`Errno::IO`]
+    /// if that fails.
     fn through(
         &mut self,
         buf: &mut [u8],
@@ -56,7 +55,7 @@ impl Peek {
             match sys::read(read.as_fd(), &mut buf[copied..]) {
                 Ok(more) if more > 0 => copied += more,
                 Err(Errno::INTR) => {}
-                // What is left in it goes with it.
+                // Replacing the pipe also discards its content.
                 _ => return Err(Errno::IO),
             }
         }

@@ -1,11 +1,11 @@
-//! One end of a pipe, or of what serves as one: what `atomic` stands on.
+//! One end of a pipe, or of a socket that serves as one: the base of `atomic`.
 //!
-//! Invariant: the flags of an open file that others may share are never changed. What must not wait
-//! is asked for per call, or done on a description of our own.
+//! Invariant: the flags of an open file that others may share are never changed. To avoid waiting,
+//! a call asks for that per call, or uses an open file description of our own.
 //!
-//! A connected stream socket of the Unix family is as good as a pipe: Linux queues what one call
-//! sends as one piece, up to a size that [`PipeEnd::whole_write`] tells, and gives the pieces out
-//! in their order. Node and others hand such sockets to their children as stdin and stdout.
+//! A connected stream socket of the Unix family serves as well as a pipe: Linux queues the bytes of
+//! one send call as one piece, up to the size that [`PipeEnd::whole_write`] returns, and delivers
+//! the pieces in order. Node and others give their children such sockets as stdin and stdout.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,9 +30,9 @@ pub(crate) struct PipeEnd {
     quick: Quick,
     /// Whether SIGPIPE is blocked around the writes.
     guarded: bool,
-    /// Whether one of them has raised it.
+    /// Whether a write has raised it.
     raised: bool,
-    /// The open file of a FIFO whose lock tells others that it has a reader; the clones share it.
+    /// The open file of a FIFO whose lock tells others that it has a reader; clones share it.
     claim: Option<Arc<OwnedFd>>,
     peek: Peek,
 }
@@ -42,7 +42,7 @@ pub(crate) struct PipeEnd {
 pub(crate) enum Held {
     /// It belongs to the end: close-on-exec, and closed with it.
     Own(OwnedFd),
-    /// It belongs to somebody else, and so do its flags.
+    /// It belongs to the caller, and so do its flags.
     Lent(BorrowedFd<'static>),
 }
 
@@ -64,8 +64,8 @@ impl AsFd for Held {
     }
 }
 
-/// An end whose writes stand in one guard, for as long as this lives: a panic ends it, too, before
-/// the end is dropped and writes what is pending.
+/// An end whose writes share one SIGPIPE guard for as long as this lives. A panic ends the guard
+/// too, before the end is dropped and writes its pending data.
 struct Guarded<'o, O, E: Fn(&mut O) -> &mut PipeEnd> {
     owner: &'o mut O,
     end: E,
@@ -90,7 +90,7 @@ impl<O, E: Fn(&mut O) -> &mut PipeEnd> Drop for Guarded<'_, O, E> {
     }
 }
 
-/// How a call that must not wait is made.
+/// How a non-blocking call is made.
 #[derive(Debug)]
 enum Quick {
     /// `RWF_NOWAIT`: anonymous pipes on Linux 6.5 and later.
@@ -99,27 +99,27 @@ enum Quick {
     Reopened(OwnedFd),
     /// The descriptor was opened here, non-blocking, as a FIFO by its path.
     Native,
-    /// As `Native`, but the pipe is opened anew whenever its last writer has left. This is an epoll
+    /// As `Native`, but the pipe is reopened whenever its last writer has left. This is an epoll
     /// descriptor around it, so that an event loop sees one descriptor for as long as the reader
     /// lives.
     Listening(OwnedFd),
     /// `MSG_DONTWAIT`: sockets.
     Socket,
-    /// It is a terminal, a file or a device, to which bytes are printed. That may wait.
+    /// A terminal, a file or a device, to which bytes are printed. Printing may wait.
     Print,
-    /// Neither was granted (no /proc, or the pipe belongs to another user): poll first. If another
-    /// reader or writer of the same pipe is quicker between poll and call, the call waits for its
-    /// turn beyond the deadline.
+    /// The kernel granted neither (no /proc, or the pipe belongs to another user): poll first. If
+    /// another reader or writer of the same pipe acts between poll and call, the call blocks beyond
+    /// the deadline.
     PollFirst,
 }
 
-/// What a read may do to what lies behind the bytes that it asks for.
+/// What a read may do to the bytes behind those that it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// The kernel drops the rest of a packet. A read that has space for the largest packet, which is
+    /// The kernel drops the rest of a packet. A read with space for the largest packet, which is
     /// PIPE_BUF bytes, loses none.
     Any,
-    /// All of it stays in the pipe. That takes one system call more.
+    /// All of them stay in the pipe. That takes one more system call.
     Stays,
 }
 
@@ -137,7 +137,7 @@ impl PipeEnd {
         Ok(PipeEnd::with(fd, wanted, quick))
     }
 
-    /// As [`PipeEnd::new`], for writing, or printing if it is a terminal, a file or a device.
+    /// As [`PipeEnd::new`], for writing, or for printing if it is a terminal, a file or a device.
     pub(crate) fn new_or_print(fd: Held, op: &'static str) -> Result<PipeEnd> {
         match sys::carrier(fd.as_fd()).map_err(|errno| errno.at(op))? {
             Carrier::Terminal | Carrier::File | Carrier::Device => {
@@ -148,7 +148,7 @@ impl PipeEnd {
         }
     }
 
-    /// Whether what is written is text for people, not for a reader.
+    /// Whether the output is text for people, not for a reader.
     pub(crate) fn prints(&self) -> bool {
         matches!(self.quick, Quick::Print)
     }
@@ -172,7 +172,7 @@ impl PipeEnd {
         PipeEnd { quick: Quick::Native, ..PipeEnd::new(Held::Own(fd), Access::Read, op)? }.claimed(op)
     }
 
-    /// As [`PipeEnd::fifo_reader`], and [`PipeEnd::forget_writers`] works.
+    /// As [`PipeEnd::fifo_reader`], for use with [`PipeEnd::forget_writers`].
     pub(crate) fn fifo_listener(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
         PipeEnd::new(Held::Own(fd), Access::Read, op)?.claimed(op)?.listening().map_err(|errno| errno.at(op))
     }
@@ -180,12 +180,12 @@ impl PipeEnd {
     /// Tells others that this FIFO has a reader.
     fn claimed(self, op: &'static str) -> Result<PipeEnd> {
         let claim = sys::duplicate(self.fd.as_fd()).map_err(|errno| errno.at(op))?;
-        // A file system that knows no locks is none that tells of other readers.
+        // On a file system without locks, other readers cannot be detected either.
         let _ = sys::memory::lock_shared(claim.as_fd(), 0);
         Ok(PipeEnd { claim: Some(Arc::new(claim)), ..self })
     }
 
-    /// Whether another open file of the same FIFO has been claimed. The kernel takes a claim back
+    /// Whether another open file of the same FIFO has been claimed. The kernel releases a claim
     /// when its holder dies.
     pub(crate) fn has_other_reader(&self) -> bool {
         self.claim.as_ref().is_some_and(|claim| sys::memory::is_locked(claim.as_fd(), 0) == Ok(true))
@@ -219,8 +219,8 @@ impl PipeEnd {
         cloned().map_err(|errno: Errno| errno.at(op))
     }
 
-    /// Opens a listener's pipe anew: to the new description, the writers who have left were never
-    /// there. Bytes in the pipe stay.
+    /// Reopens a listener's pipe: the new description has no record of the writers that have left.
+    /// Bytes in the pipe stay.
     pub(crate) fn forget_writers(&mut self) -> std::result::Result<(), Errno> {
         if let Quick::Listening(epoll) = &self.quick {
             let anew = sys::reopen_nonblocking(self.fd.as_fd(), Access::Read)?;
@@ -233,8 +233,8 @@ impl PipeEnd {
         Ok(())
     }
 
-    /// In a forked child, where what was made for this end alone is shared with the parent: makes
-    /// it anew.
+    /// In a forked child, where descriptions that were made for this end alone are shared with the
+    /// parent: makes new ones.
     pub(crate) fn after_fork(&mut self) -> std::result::Result<(), Errno> {
         // The pipe that peeks copy into is shared with the parent as well.
         self.peek = Peek::new();
@@ -254,8 +254,8 @@ impl PipeEnd {
         matches!(self.quick, Quick::Native | Quick::Listening(_))
     }
 
-    /// What is there now; `None` if nothing is. 0 is end of file, which a FIFO has not reached
-    /// before its first writer came.
+    /// Reads what is available now; `None` if nothing is. 0 is end of file, which a FIFO reports
+    /// only after its first writer has come.
     pub(crate) fn try_read(
         &mut self,
         buf: &mut [u8],
@@ -268,7 +268,7 @@ impl PipeEnd {
         };
         match read(self)? {
             Some(0) if self.is_fifo_reader() => {
-                // Once somebody has come and all have left, a second look is final. The first may
+                // Once a writer has come and all have left, a second read is final. The first may
                 // have been before they came.
                 if sys::writers_have_left(self.fd.as_fd())? { read(self) } else { Ok(None) }
             }
@@ -291,8 +291,8 @@ impl PipeEnd {
         })
     }
 
-    /// Looks at what is there, as far as `buf` is long, and takes nothing. Returns how many bytes
-    /// it shows: 0 also at the end of file, and where the kernel shows nothing.
+    /// Copies what is available into `buf`, as much as fits, and takes nothing. Returns how many
+    /// bytes it copied: 0 also at the end of file, and where the kernel cannot show anything.
     pub(crate) fn peek(&mut self, buf: &mut [u8]) -> usize {
         match self.is_socket() {
             true => net::recv(self.fd.as_fd(), buf, Take::Nothing, true),
@@ -301,7 +301,7 @@ impl PipeEnd {
         .unwrap_or(0)
     }
 
-    /// What is there, or the first that comes. 0 is end of file.
+    /// Reads what is available, or waits for the first bytes. 0 is end of file.
     pub(crate) fn read(
         &mut self,
         buf: &mut [u8],
@@ -338,7 +338,7 @@ impl PipeEnd {
                 let fd = self.fd.as_fd();
                 let read = if self.is_socket() { read_socket(fd, buf, false) } else { sys::read(fd, buf) };
                 match read {
-                    // A stranger who shares the open file has made it non-blocking.
+                    // Another process that shares the open file has made it non-blocking.
                     Err(Errno::AGAIN) => {}
                     done => return done,
                 }
@@ -349,8 +349,8 @@ impl PipeEnd {
         }
     }
 
-    /// Runs `write_much` with SIGPIPE blocked in this thread. Where there is more than a handful of
-    /// writes, that is cheaper than to ask for each of them.
+    /// Runs `write_much` with SIGPIPE blocked in this thread. For more than a handful of writes,
+    /// that is cheaper than asking each of them not to raise it.
     pub(crate) fn guard<O, T>(
         owner: &mut O,
         end: impl Fn(&mut O) -> &mut PipeEnd,
@@ -364,8 +364,8 @@ impl PipeEnd {
         sys::without_sigpipe(writes, |(_, raised)| *raised).0
     }
 
-    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; false if there is no space for it
-    /// now.
+    /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; returns false if there is no
+    /// space for it now.
     pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
         let (is_socket, guarded) = (self.is_socket(), self.guarded);
         let blocking = |nowait| if nowait { Blocking::Never } else { Blocking::Native };
@@ -401,8 +401,8 @@ impl PipeEnd {
         }
     }
 
-    /// Writes `text` to a terminal, file or device, in as many pieces as it takes, and leaves in
-    /// `text` what is still to be written. One that blocks may wait beyond the deadline.
+    /// Writes `text` to a terminal, file or device, in as many pieces as it takes, and leaves the
+    /// unwritten rest in `text`. A descriptor that blocks may wait beyond the deadline.
     pub(crate) fn print(&self, text: &mut &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
         let mut pauses = Pauses::new();
         while !text.is_empty() {
@@ -420,8 +420,8 @@ impl PipeEnd {
         Ok(())
     }
 
-    /// Under the guard, a write to a pipe that fails with EPIPE has raised a signal, which waits to
-    /// be taken back.
+    /// Under the guard, a write to a pipe that fails with EPIPE has raised a signal that must be
+    /// taken back.
     fn noting_signal<T>(&mut self, done: std::result::Result<T, Errno>) -> std::result::Result<T, Errno> {
         self.raised |= self.guarded && !self.is_socket() && matches!(done, Err(Errno::PIPE));
         done
@@ -433,7 +433,7 @@ impl PipeEnd {
     }
 
     /// Makes a call that must not wait, in the best way that kernel and descriptor allow, and
-    /// remembers which that is.
+    /// remembers that way.
     fn nowait(
         &mut self,
         mut call: impl FnMut(BorrowedFd<'_>, bool) -> std::result::Result<usize, Errno>,
@@ -462,18 +462,16 @@ impl PipeEnd {
     fn without_per_call(&self) -> std::result::Result<Quick, Errno> {
         match sys::reopen_nonblocking(self.fd.as_fd(), self.access) {
             Ok(own) => Ok(Quick::Reopened(own)),
-            // To open a pipe for writing that nobody reads is refused with the number that means
-            // just that.
+            // ENXIO from opening a pipe for writing means that it has no reader.
             Err(Errno::NXIO) => Err(Errno::PIPE),
-            // Descriptors have run out, for now: this call polls first, and a later one tries
-            // again.
+            // Descriptors have run out for now: this call polls first, and a later one tries again.
             Err(Errno::MFILE | Errno::NFILE) => Ok(Quick::PerCall),
             Err(_) => Ok(Quick::PollFirst),
         }
     }
 
-    /// The largest write that stays in one piece, in bytes. Whoever writes at the other end of a
-    /// socket may have a smaller one, never a larger one.
+    /// The largest write that stays in one piece, in bytes. The writer at the other end of a socket
+    /// may have a smaller limit, never a larger one.
     pub(crate) fn whole_write(&self, op: &'static str) -> Result<usize> {
         let pipe_buf = sys::pipe_buf(self.fd.as_fd());
         if !self.is_socket() || self.access == Access::Read {
@@ -505,7 +503,7 @@ impl PipeEnd {
 }
 
 impl AsFd for PipeEnd {
-    /// The descriptor to poll. It is the pipe itself, but for a listener.
+    /// The descriptor to poll: the pipe itself, except for a listener.
     fn as_fd(&self) -> BorrowedFd<'_> {
         if let Quick::Listening(epoll) = &self.quick { epoll.as_fd() } else { self.fd.as_fd() }
     }
@@ -517,7 +515,7 @@ pub(crate) fn max_capacity() -> Result<usize> {
     sys::max_pipe_capacity().map_err(|errno| errno.at("get largest pipe capacity"))
 }
 
-/// Why a descriptor of that kind is no end of a pipe.
+/// Why a descriptor of that kind cannot be the end of a pipe.
 fn refusal(carrier: Carrier, wanted: Access) -> Explanation {
     match (carrier, wanted) {
         (Carrier::Pipe(_) | Carrier::Socket, _) => Explanation::OtherDirection,
@@ -531,11 +529,11 @@ fn refusal(carrier: Carrier, wanted: Access) -> Explanation {
     }
 }
 
-/// Known once the kernel has refused to write without SIGPIPE what it then wrote.
+/// Set once the kernel has refused to write without SIGPIPE something that it then wrote with it.
 pub(crate) static NOSIGNAL_REFUSED: Flag = Flag::new();
 
-/// Reads from a socket. The other side may leave before it has read what was sent to it: the kernel
-/// calls that a reset, once, behind all that has come from there. It is the end.
+/// Reads from a socket. The other side may leave before it has read what was sent to it. The kernel
+/// then reports a reset, once, after all bytes from there. It counts as the end.
 fn read_socket(fd: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> std::result::Result<usize, Errno> {
     match net::recv(fd, buf, Take::Out, nowait) {
         Err(Errno::CONNRESET) => Ok(0),
@@ -559,8 +557,8 @@ fn write(
             done => return done,
         }
     }
-    // An older kernel, or a pipe that cannot be asked not to wait: only the same write without the
-    // flag tells which.
+    // An older kernel, or a pipe that cannot be asked not to wait: only repeating the write without
+    // the flag tells which.
     let done = sys::without_sigpipe(|| sys::write(fd, buf, blocking), sys::met_closed_end);
     if done != Err(Errno::OPNOTSUPP) {
         NOSIGNAL_REFUSED.set(true);
@@ -568,8 +566,8 @@ fn write(
     done
 }
 
-/// POSIX promises that a write of at most PIPE_BUF bytes is one piece. A kernel that cuts it has no
-/// pipes to build on.
+/// POSIX promises that a write of at most PIPE_BUF bytes is one piece. On a kernel that splits it,
+/// no pipe is reliable.
 fn whole(len: usize, buf: &[u8]) -> std::result::Result<(), Errno> {
     if len == buf.len() { Ok(()) } else { Err(Errno::CUT) }
 }

@@ -1,9 +1,9 @@
-//! Where plain integers come in: what the faces of other languages need, and whatever only its
-//! caller can promise to be sound.
+//! Where plain integers come in: what the bindings of other languages need, and calls whose
+//! soundness only the caller can guarantee.
 //!
-//! A program in another language names a descriptor by its number, and nobody keeps it open while a
-//! call uses it. [`borrow`] checks what can be checked: a negative number is an error here, and a
-//! number that nobody has is one in the call that follows (`Invalid`, EBADF).
+//! A program in another language names a descriptor by its number, and nothing keeps it open while
+//! a call uses it. [`borrow`] checks what can be checked: a negative number is an error here, and
+//! an unused number is an error in the call that follows (`Invalid`, EBADF).
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::sys::file::{self, Closing};
 use crate::sys::{Errno, net};
 
-/// The descriptor of that number.
+/// The descriptor with that number.
 ///
 /// # Errors
 ///
@@ -21,19 +21,18 @@ use crate::sys::{Errno, net};
 ///
 /// # Safety
 ///
-/// Nobody closes the descriptor while the borrow is used: another file may get its number, and the
-/// call would do its work there. If the number is not open in the first place, calls fail and no
-/// more.
+/// No code closes the descriptor while the borrow is used: another file may get its number, and the
+/// call would act on that file. If the number is not open in the first place, calls only fail.
 pub unsafe fn borrow<'fd>(number: RawFd) -> Result<BorrowedFd<'fd>> {
     if number < 0 {
         return Err(Errno::BADF.at("fd borrow"));
     }
-    // SAFETY: it is not negative, and the caller promises the rest.
+    // SAFETY: it is not negative, and the caller guarantees the rest.
     Ok(unsafe { file::borrow(number) })
 }
 
-/// Closes every open descriptor between two numbers, both included. `u32::MAX` is the last there
-/// can be.
+/// Closes every open descriptor between two numbers, both included. `u32::MAX` is the largest
+/// possible number.
 ///
 /// # Errors
 ///
@@ -42,23 +41,23 @@ pub unsafe fn borrow<'fd>(number: RawFd) -> Result<BorrowedFd<'fd>> {
 ///
 /// # Safety
 ///
-/// Nobody uses one of these descriptors afterwards, nor closes it: a value that owns one must have
+/// No code uses one of these descriptors afterwards, nor closes it: a value that owns one must have
 /// been forgotten, or leaked.
 pub unsafe fn close_range(first: u32, last: u32) -> Result<()> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller guarantees it.
     unsafe { file::close_range(first, last, Closing::Now) }.map_err(|errno| errno.at("fd close range"))
 }
 
-/// Marks every open descriptor between two numbers, both included, as one to be closed when another
-/// program is executed.
+/// Marks every open descriptor between two numbers, both included, as close-on-exec.
 ///
 /// # Errors
 ///
-/// As with [`close_range`]. Linux 5.11 was the first to know how.
+/// As with [`close_range`]. Requires Linux 5.11.
 pub fn close_range_on_exec(first: u32, last: u32) -> Result<()> {
     // SAFETY: nothing is closed that this program could use.
     let done = unsafe { file::close_range(first, last, Closing::OnExec) };
-    // Where the numbers are in order, what is invalid is the request to mark and not to close.
+    // If the numbers are in order, EINVAL means that the kernel does not know the flag to mark
+    // instead of closing.
     let done =
         done.map_err(|errno| if errno == Errno::INVAL && first <= last { Errno::OPNOTSUPP } else { errno });
     done.map_err(|errno| errno.at("fd close range"))
@@ -72,10 +71,10 @@ pub fn close_range_on_exec(first: u32, last: u32) -> Result<()> {
 ///
 /// # Safety
 ///
-/// A few options take structures that hold addresses (`SO_ATTACH_FILTER`, those of netfilter).
-/// Whatever `value` holds there must be good for what the kernel does with it.
+/// A few options take structures that hold addresses (`SO_ATTACH_FILTER`, those of netfilter). Any
+/// address inside `value` must be valid for everything that the kernel does with it.
 pub unsafe fn set_option_bytes(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> Result<()> {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller guarantees it.
     unsafe { net::set_option(socket.as_fd(), level, name, value) }.map_err(|errno| errno.at("fd setsockopt"))
 }
 
@@ -87,7 +86,7 @@ pub(super) mod tests {
     use crate::error::ErrorKind;
     use crate::sys::fault::{Fault, all_met, order};
 
-    /// A number that no descriptor of a test has.
+    /// A number that no test's descriptor has.
     pub(in crate::fd) fn nobody() -> BorrowedFd<'static> {
         // SAFETY: it is never open.
         unsafe { borrow(0x7FFF_FFF0) }.unwrap()
@@ -107,17 +106,17 @@ pub(super) mod tests {
 
     #[test]
     fn a_range_is_marked_and_then_closed() {
-        // Numbers that no other test of this process comes to.
+        // Numbers that no other test of this process reaches.
         let (first, last) = (900, 903);
         let (read, _write) = std::io::pipe().unwrap();
         let numbers: Vec<i32> = (first..=last)
             .map(|number| {
                 let high = rustix::io::fcntl_dupfd_cloexec(&read, number).unwrap().into_raw_fd();
-                assert_eq!(high, number, "nobody else is there");
+                assert_eq!(high, number, "no other test uses these numbers");
                 high
             })
             .collect();
-        // SAFETY: what is borrowed is open, or is never used again.
+        // SAFETY: the borrowed descriptor is open, or is never used again.
         let flags = |number: &i32| rustix::io::fcntl_getfd(unsafe { borrow(*number) }.unwrap());
         for number in &numbers {
             // SAFETY: as above.
@@ -132,7 +131,7 @@ pub(super) mod tests {
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported),
         }
-        // SAFETY: nothing owns these numbers.
+        // SAFETY: no value owns these numbers.
         unsafe { close_range(first as u32, last as u32) }.unwrap();
         assert!(numbers.iter().all(|number| flags(number) == Err(rustix::io::Errno::BADF)));
     }

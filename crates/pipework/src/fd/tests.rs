@@ -1,5 +1,5 @@
-//! What needs the inside of the crate: system calls that move little or fail on order, against a
-//! naive copy; descriptors that are not open.
+//! Tests that need the inside of the crate: system calls that move little or fail on order,
+//! compared with a naive copy; descriptors that are not open.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -37,7 +37,7 @@ fn content(mut file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that no shift or repetition leaves alike.
+/// Bytes in which a shift or repetition always shows.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
@@ -54,7 +54,7 @@ enum CopyEnd {
 }
 
 impl CopyEnd {
-    /// A writing and a reading end, which are one file or are joined.
+    /// A writing and a reading end, which are one file or are connected.
     fn ends(self) -> (OwnedFd, OwnedFd) {
         match self {
             CopyEnd::File | CopyEnd::Appended => {
@@ -90,7 +90,8 @@ fn place() -> impl Strategy<Value = CopyEnd> {
     prop::sample::select(vec![CopyEnd::File, CopyEnd::Appended, CopyEnd::Pipe, CopyEnd::Local, CopyEnd::Tcp])
 }
 
-/// A call of the copying thread that moves little, is interrupted, is not its turn or is refused.
+/// A system call of the copying thread that moves little, is interrupted, returns EAGAIN or is
+/// refused.
 fn mishap() -> impl Strategy<Value = (&'static str, usize, Fault)> {
     let ways = vec!["copy_file_range", "sendfile", "splice"];
     let waits = vec!["sendfile", "splice", "tee", "send", "write", "write_nowait"];
@@ -117,7 +118,7 @@ fn drain(fd: OwnedFd) -> Vec<u8> {
     bytes
 }
 
-/// Repeats `step` while it is interrupted or runs out of time; the sum of what was done.
+/// Repeats `step` while it is interrupted or times out; returns the sum of what was done.
 fn persist(mut step: impl FnMut(u64) -> std::result::Result<u64, Unfinished>) -> u64 {
     let mut done = 0;
     for _ in 0..100_000 {
@@ -156,8 +157,8 @@ proptest! {
         let flags = [&source, &target].map(|fd| rustix::fs::fcntl_getfl(fd).unwrap());
 
         let (copied, came, rest) = thread::scope(|scope| {
-            // Files are filled first and read afterwards; whatever waits has somebody at its other
-            // end.
+            // Files are filled first and read afterwards; anything that waits has a thread at its
+            // other end.
             let fill = || File::from(into).write_all(&sent).unwrap();
             if from.is_file() {
                 fill();
@@ -178,12 +179,12 @@ proptest! {
                 (Some(drained), _) => drained.join().unwrap(),
                 (None, kept) => content(&File::from(kept.unwrap())),
             };
-            // What was not asked for is still there.
+            // The bytes that were not requested are still there.
             set_nonblocking(&source, false);
             (copied, came, drain(source))
         });
         prop_assert_eq!(copied, expected.len() as u64);
-        prop_assert!(came == expected, "{} bytes came of {}", came.len(), expected.len());
+        prop_assert!(came == expected, "{} bytes arrived of {}", came.len(), expected.len());
         prop_assert!(rest == sent[expected.len()..], "{} bytes were left of {}", rest.len(), size - expected.len());
     }
 }
@@ -200,7 +201,7 @@ fn a_copy_by_hand_leaves_the_rest_of_a_packet_in_its_pipe() {
         order("splice", 0, Fault::Errno(libc::EINVAL));
         order("write", 0, Fault::Short(700));
         assert_eq!(copy_all(&read, &to, len, Deadline::NEVER).unwrap(), len.min(2000));
-        assert!(all_met(), "it was done by hand, in pieces");
+        assert!(all_met(), "copied by hand, in pieces");
         assert!(content(&to) == sent[..so_far], "after {so_far} bytes");
     }
 }
@@ -216,7 +217,7 @@ fn a_refused_way_is_followed_by_the_next_and_the_last_tells_why() {
         assert_eq!(content(&to), sent);
         all_met();
     }
-    // A length of 0 is not believed before a read has said it.
+    // A length of 0 is not believed before a read has returned it.
     order("copy_file_range", 0, Fault::Short(0));
     let (from, to) = (file(&sent), file(b""));
     assert_eq!(copy_all(&from, &to, u64::MAX, PATIENCE), Ok(100_000));
@@ -320,7 +321,7 @@ fn reading_and_writing_go_on_until_all_is_done() {
     }
 }
 
-/// Kernels before 6.18, and whatever has no vectored write, such as an eventfd.
+/// Kernels before 6.18, and anything without a vectored write, such as an eventfd.
 #[test]
 fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
     let _turn = KERNEL.lock();
@@ -330,7 +331,7 @@ fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
     let mut file = file(b"old");
     let name = File::options().write(true).open("/proc/thread-self/comm").unwrap();
     let number = 7u64.to_ne_bytes();
-    // Where it is not, any test may learn at any time that it is not.
+    // On other kernels, any test may discover at any time that the flag is unknown.
     let is_known_here = write_nosignal(pipe.as_fd(), &number, Blocking::Native).is_ok();
     for (fd, is_the_kernel) in [
         (far.as_fd(), true),
@@ -356,7 +357,7 @@ fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
     assert_eq!((read_full(&eventfd, &mut got, NOW), got), (Ok(8), number));
 }
 
-/// As `trace_pipe` and files of FUSE do, of which poll says that they are always ready.
+/// As `trace_pipe` and files of FUSE do: poll reports that they are always ready.
 #[test]
 fn a_file_that_is_ready_and_says_again_is_not_asked_in_a_spin() {
     const MOST: usize = 10_000;
@@ -379,7 +380,7 @@ fn a_file_that_is_ready_and_says_again_is_not_asked_in_a_spin() {
         assert_eq!((unfinished.done, unfinished.kind()), (0, ErrorKind::TimedOut), "{call}");
         assert!((2..200).contains(&asked), "{call}: asked {asked} times in 100 ms");
     }
-    // It goes on as soon as the file has something.
+    // The call continues as soon as the file has something.
     (0..5).for_each(|_| order("read", 0, Fault::Errno(libc::EAGAIN)));
     assert_eq!(read_full(&full, &mut [0; 10], PATIENCE).unwrap(), 10);
     assert!(all_met());
@@ -452,7 +453,7 @@ fn a_slurp_takes_everything_and_no_more_than_it_may() {
             assert!(got == sent[..got.len()]);
         }
     }
-    // A file that claims more than there is memory for.
+    // A file that claims more bytes than fit into memory.
     let hole = file(b"");
     rustix::fs::ftruncate(&hole, i64::MAX as u64).unwrap();
     let error = slurp(&hole, &mut Vec::new(), usize::MAX, NOW).unwrap_err();
@@ -486,7 +487,7 @@ fn a_closed_end_is_an_error_and_no_signal() {
     });
 }
 
-/// The signal is taken back because of the error, so no other may stand in its way.
+/// The signal is taken back because of the error, so no other error may replace it.
 #[test]
 fn a_closed_end_is_told_even_if_the_source_cannot_keep_the_rest() {
     with_deadly_sigpipe(|| {
@@ -495,14 +496,14 @@ fn a_closed_end_is_told_even_if_the_source_cannot_keep_the_rest() {
         let from = file(&pattern(100));
         order("seek", 0, Fault::Errno(libc::EIO));
         let outcome = copy_all(&from, &target, u64::MAX, Deadline::NEVER).unwrap_err();
-        assert!(all_met(), "it could not be rewound");
+        assert!(all_met(), "the source could not be rewound");
         assert_eq!((outcome.done, outcome.kind()), (0, ErrorKind::Closed));
     });
 }
 
 // ---------------------------------------------------------------- connections
 
-/// A non-blocking listener and those who wait to be accepted.
+/// A non-blocking listener and connections that wait to be accepted.
 fn waiting(count: usize) -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -532,7 +533,7 @@ fn a_failing_accept_loses_nothing_that_was_accepted() {
 
 #[test]
 fn one_lost_connection_does_not_end_the_others() {
-    // All that accept(2) calls a fault of the connection.
+    // All errors that accept(2) attributes to the connection.
     let errors = [
         libc::ECONNABORTED,
         libc::EHOSTDOWN,
@@ -554,7 +555,7 @@ fn one_lost_connection_does_not_end_the_others() {
         order("accept", 1, Fault::Errno(errno));
         let accepted = accept_many(&listener, 64);
         assert_eq!((accepted.connections.len(), accepted.stopped), (3, Stopped::WouldBlock));
-        // A kernel that says nothing else is not asked for ever.
+        // A kernel that always returns this error is not asked for ever.
         (0..10).for_each(|_| order("accept", 0, Fault::Errno(errno)));
         let accepted = accept_many(&listener, 10);
         assert_eq!((accepted.connections.len(), accepted.stopped), (0, Stopped::Limit));
@@ -570,7 +571,7 @@ fn accepted_without_asking_who_they_are() {
     order("accept", 1, Fault::Errno(libc::EMFILE));
     assert!(matches!(accept_fds(&listener, 9, &mut fds), Stopped::NoDescriptors(_)));
     assert_eq!(accept_fds(&listener, 9, &mut fds), Stopped::WouldBlock);
-    assert_eq!(fds.len(), 3, "what was there stays");
+    assert_eq!(fds.len(), 3, "earlier entries stay");
     for (client, fd) in clients.iter_mut().zip(&fds) {
         client.write_all(b"in order").unwrap();
         let mut bytes = [0; 8];
