@@ -1,8 +1,7 @@
-//! The ends as tasks use them: they wait with a waker where a thread would sleep. No runtime is
-//! needed.
+//! The ends for tasks: they wait with a waker where a thread would sleep. They need no runtime.
 //!
-//! Invariant: bytes move only in a call that is ready, so whoever drops a future that waits has
-//! lost nothing. The traits of tokio and of futures-io stand in files of their own.
+//! Invariant: bytes move only in a call that is ready, so dropping a waiting future loses nothing.
+//! The traits of tokio and of futures-io are in files of their own.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -15,22 +14,23 @@ use crate::error::Result;
 /// The reading end of a pipe, for a task. Made by [`Reader::into_async`].
 ///
 /// It implements tokio's `AsyncRead` and `AsyncBufRead` with the feature `tokio`, and those of
-/// `futures-io` with that. What does not wait is reached through [`AsyncReader::get_mut`].
+/// `futures-io` with that feature. [`AsyncReader::get_mut`] gives access to the calls that do not
+/// wait.
 #[derive(Debug)]
 pub struct AsyncReader {
     reader: Reader,
 }
 
 impl Reader {
-    /// The same end, for a task.
+    /// Converts this end for use in a task.
     pub fn into_async(self) -> AsyncReader {
         AsyncReader { reader: self }
     }
 }
 
 impl AsyncReader {
-    /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of
-    /// the stream.
+    /// Waits for the first byte and takes what is available, as much as `buf` holds. 0 is the end
+    /// of the stream.
     ///
     /// # Errors
     /// `Failed` as [`Reader::recv`].
@@ -38,7 +38,7 @@ impl AsyncReader {
         poll_fn(|cx| self.poll_recv(cx, buf)).await
     }
 
-    /// As [`AsyncReader::recv`], for whoever polls by hand.
+    /// As [`AsyncReader::recv`], for code that polls by hand.
     ///
     /// # Errors
     /// `Failed` as [`Reader::recv`].
@@ -49,7 +49,7 @@ impl AsyncReader {
         Poll::Ready(self.reader.take(buf))
     }
 
-    /// Waits until the calls of `std::io` do not.
+    /// Waits until the calls of `std::io` would not wait.
     #[cfg(any(feature = "tokio", feature = "futures-io"))]
     pub(super) fn poll_ready(&mut self, cx: &Context<'_>, want: usize) -> Poll<std::io::Result<&mut Reader>> {
         let reader = &mut self.reader;
@@ -65,18 +65,18 @@ impl AsyncReader {
         self.reader.peek(0, Deadline::NEVER)
     }
 
-    /// The end inside, to look at.
+    /// The end inside, for reading its state.
     pub fn get_ref(&self) -> &Reader {
         &self.reader
     }
 
     /// The end inside: to consume what [`AsyncReader::peek`] lent, or to try without waiting. Its
-    /// calls that wait would stop the whole thread.
+    /// waiting calls would block the whole thread.
     pub fn get_mut(&mut self) -> &mut Reader {
         &mut self.reader
     }
 
-    /// The same end, for a thread.
+    /// Converts this end for use in a thread.
     pub fn into_blocking(self) -> Reader {
         self.reader
     }
@@ -84,23 +84,23 @@ impl AsyncReader {
 
 /// The writing end of a pipe, for a task. Made by [`Writer::into_async`].
 ///
-/// It implements tokio's `AsyncWrite` with the feature `tokio`, and that of `futures-io` with that.
-/// What does not wait is reached through [`AsyncWriter::get_mut`]. After a shutdown its calls are
-/// `Closed`.
+/// It implements tokio's `AsyncWrite` with the feature `tokio`, and that of `futures-io` with that
+/// feature. [`AsyncWriter::get_mut`] gives access to the calls that do not wait. After a shutdown
+/// its calls return `Closed`.
 #[derive(Debug)]
 pub struct AsyncWriter {
     writer: Writer,
 }
 
 impl Writer {
-    /// The same end, for a task.
+    /// Converts this end for use in a task.
     pub fn into_async(self) -> AsyncWriter {
         AsyncWriter { writer: self }
     }
 }
 
 impl AsyncWriter {
-    /// Waits for space for the first byte and puts in as much of `buf` as there is space for.
+    /// Waits for space for the first byte and puts in as much of `buf` as fits.
     ///
     /// # Errors
     /// `Closed` and `Failed` as [`Writer::send`].
@@ -108,7 +108,7 @@ impl AsyncWriter {
         poll_fn(|cx| self.poll_send(cx, buf)).await
     }
 
-    /// As [`AsyncWriter::send`], for whoever polls by hand.
+    /// As [`AsyncWriter::send`], for code that polls by hand.
     ///
     /// # Errors
     /// `Closed` and `Failed` as [`Writer::send`].
@@ -119,14 +119,14 @@ impl AsyncWriter {
         Poll::Ready(self.writer.put(buf))
     }
 
-    /// Waits until the calls of `std::io` do not.
+    /// Waits until the calls of `std::io` would not wait.
     #[cfg(any(feature = "tokio", feature = "futures-io"))]
     pub(super) fn poll_ready(&mut self, cx: &Context<'_>, want: usize) -> Poll<std::io::Result<&mut Writer>> {
         let writer = &mut self.writer;
         writer.endpoint.poll_for(want.min(1), want, cx, writer::OP).map_ok(|()| writer).map_err(Into::into)
     }
 
-    /// Closes this end, which stays here.
+    /// Closes this end without dropping it.
     #[cfg(any(feature = "tokio", feature = "futures-io"))]
     pub(super) fn shut_down(&self) {
         self.writer.endpoint.close(None);
@@ -149,18 +149,18 @@ impl AsyncWriter {
         self.writer.finish()
     }
 
-    /// The end inside, to look at.
+    /// The end inside, for reading its state.
     pub fn get_ref(&self) -> &Writer {
         &self.writer
     }
 
     /// The end inside: to commit what was put into the space that [`AsyncWriter::reserve`] lent, or
-    /// to try without waiting. Its calls that wait would stop the whole thread.
+    /// to try without waiting. Its waiting calls would block the whole thread.
     pub fn get_mut(&mut self) -> &mut Writer {
         &mut self.writer
     }
 
-    /// The same end, for a thread.
+    /// Converts this end for use in a thread.
     pub fn into_blocking(self) -> Writer {
         self.writer
     }

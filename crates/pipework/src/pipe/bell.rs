@@ -1,17 +1,16 @@
 //! The bell: wakes the one end that waits behind it, be it a thread or a task.
 //!
-//! Whoever waits says so in the word before its last look; whoever changes something looks at the
-//! word after the change. With a full fence on both sides one of them sees the other, as in
-//! `event.rs`, which also does the waiting of threads. A fence in each ring would be most of what a
-//! small write costs, so it is an asymmetric one: a thread that is about to park has the kernel
-//! carry it out for both. That interrupts every CPU of the process, and the kernel carries out one
-//! at a time. So rings have a fence of their own while a thread parks so often that the kernel's
-//! would be dear, as soon as a task waits, which is far more often than a thread parks, and where
-//! the kernel refuses.
+//! A waiter announces itself in the word before its last check; the other end reads the word after
+//! its change. With a full fence on both sides, at least one of them sees the other, as in
+//! `event.rs`, which also does the waiting of threads. A fence in each ring would be most of the
+//! cost of a small write, so the fence is asymmetric: a thread that is about to park has the kernel
+//! execute it for both. That interrupts every CPU of the process, and the kernel executes only one
+//! at a time. So rings have a fence of their own in three cases: while a thread parks so often that
+//! the kernel's fence would be expensive; once a task waits, which happens far more often than a
+//! thread parks; and where the kernel refuses.
 //!
-//! Unlike an `Event`, a bell has one end waiting and one end ringing. So a ring takes the word
-//! away, and each time that somebody sleeps costs the other end one wake-up, however much it moves
-//! meanwhile.
+//! Unlike an `Event`, a bell has one end that waits and one that rings. So a ring clears the word,
+//! and each sleep costs the other end one wake-up, however much it moves meanwhile.
 
 #[cfg(loom)]
 use loom::sync::Mutex;
@@ -34,21 +33,21 @@ const THREAD: u64 = 1;
 const TASK: u64 = 2;
 /// Rings have a full fence of their own.
 const FENCED: u64 = 4;
-/// They always will, for the kernel refuses.
+/// Rings have their own fence for good, because the kernel refuses.
 const REFUSED: u64 = 8;
 
-/// Longer than a store can be on its way to the other CPUs.
+/// Longer than a store takes to reach the other CPUs.
 const STORES_LAND: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Bell {
-    /// `{ refused: 1, fenced: 1, task: 1, thread: 1 }`. The end that waits sets bits and clears
-    /// that of fenced; either end clears those of thread and task. Both are set at once where a
-    /// task that was told to wait, and may still rely on that, was given up or has its thread wait
+    /// `{ refused: 1, fenced: 1, task: 1, thread: 1 }`. The waiting end sets bits and clears
+    /// `fenced`; either end clears `thread` and `task`. Both of those are set at once if a task
+    /// returned pending, and may still rely on the wake-up, but was dropped or has its thread wait
     /// for a while.
     word: Word,
-    /// The task's, while its bit is set; afterwards it may still be there. The end that waits puts
-    /// it in, either end takes it out.
+    /// The task's waker while its bit is set; it may remain afterwards. The waiting end puts it in,
+    /// either end takes it out.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -58,11 +57,11 @@ impl Bell {
         Bell { word: Word::new(word), waker: Mutex::new(None) }
     }
 
-    /// Wakes whoever waits. To be called after the change.
+    /// Wakes the end that waits. Call this after the change.
     #[inline]
     pub(super) fn ring(&self) {
-        // Pairs with the fence in `announce`: either this sees who waits, or their next look sees
-        // the change.
+        // Pairs with the fence in `announce`: either this sees the waiter, or the waiter's next
+        // check sees the change.
         fence_light();
         if self.word.load(Ordering::Relaxed) != NOBODY {
             self.ring_fenced();
@@ -71,7 +70,7 @@ impl Bell {
 
     #[inline(never)]
     fn ring_fenced(&self) {
-        // As above, for whoever relies on rings to have it.
+        // As above, for waiters that rely on rings to fence.
         fence(Ordering::SeqCst);
         if self.word.load(Ordering::Relaxed) & (THREAD | TASK) != NOBODY {
             self.wake();
@@ -85,7 +84,7 @@ impl Bell {
             self.word.wake(1, Reach::Process);
         }
         if waiting & TASK != 0 {
-            // Not under the lock: to wake a task may be to run it, here and now.
+            // Not under the lock: waking a task may run it right here.
             let waker = self.slot().take();
             if let Some(waker) = waker {
                 waker.wake();
@@ -93,8 +92,7 @@ impl Bell {
         }
     }
 
-    /// Spins, and then parks this thread, until `look` says that it need not wait, for as long as
-    /// `wait` allows.
+    /// Spins, and then parks this thread, until `look` returns true, for as long as `wait` allows.
     pub(super) fn wait(&self, wait: &Wait<'_>, mut look: impl FnMut() -> bool) -> Result<()> {
         let announce = || Some(self.announce_thread(affords_fence_heavy()));
         let waited = wait.on(&self.word, announce, || Ok(look().then_some(())), || Ok(()));
@@ -102,7 +100,7 @@ impl Bell {
         waited
     }
 
-    /// Has this task woken at the next ring, unless `look` says that it need not wait.
+    /// Registers this task to be woken at the next ring, unless `look` returns true.
     pub(super) fn poll(&self, cx: &Context<'_>, look: impl FnOnce() -> bool) -> Poll<()> {
         self.leave(cx.waker());
         self.announce(TASK | FENCED);
@@ -113,13 +111,13 @@ impl Bell {
         Poll::Ready(())
     }
 
-    /// Lets go of the waker of an end that is gone. As long as it is kept, so is its task's memory.
+    /// Drops the waker of an end that is gone. While it is kept, so is its task's memory.
     pub(super) fn forget(&self) {
         let slot = match self.waker.try_lock() {
             Ok(mut slot) => slot.take(),
             Err(TryLockError::Poisoned(slot)) => slot.into_inner().take(),
             // The other end is taking the waker. (Or this is a forked child, and the thread that
-            // held the lock is not here.)
+            // held the lock does not exist here.)
             Err(TryLockError::WouldBlock) => None,
         };
         drop(slot);
@@ -131,35 +129,35 @@ impl Bell {
             Some(left) if left.will_wake(waker) => None,
             _ => slot.replace(waker.clone()),
         };
-        // The lock first: with its last waker a task may be dropped, and with that the other end.
+        // Release the lock first: dropping the last waker may drop the task, and the other end with
+        // it.
         drop(slot);
         drop(before);
     }
 
-    /// Says that a thread waits, by way of the kernel's fence or with rings that have their own.
+    /// Announces that a thread waits, through the kernel's fence or with rings that have their own.
     fn announce_thread(&self, affords_fence_heavy: bool) -> u64 {
         let now = self.word.load(Ordering::Relaxed);
-        // A model takes turns.
+        // In a model, the two ways alternate.
         let is_heavy = if cfg!(loom) { now & FENCED != 0 } else { affords_fence_heavy };
         if now & REFUSED != 0 || !is_heavy {
             return self.announce(THREAD | FENCED);
         }
-        // A ring that misses this has a fence for nothing.
+        // A ring that misses this store executes a fence that it does not need.
         self.clear(FENCED);
         self.announce(THREAD)
     }
 
-    /// Says who waits, and what the word must still be when a thread parks. With FENCED, rings have
-    /// a fence of their own from now on.
+    /// Announces the waiter `who`; returns the value that the word must still have when a thread
+    /// parks. With FENCED, rings have a fence of their own from now on.
     fn announce(&self, mut who: u64) -> u64 {
-        // Relaxed, here and in `clear`: the waker has its lock, and all else has the fences.
+        // Relaxed, here and in `clear`: the lock orders the waker, and the fences order all else.
         let before = self.word.fetch_or(who, Ordering::Relaxed);
         if before & FENCED != 0 {
             fence_after_swap();
         } else if !fence_heavy() {
-            // It was there when the pipe was made, and is refused now. A ring of this moment may
-            // have looked at the word before, and what it rings for be still on its way. Later ones
-            // fence.
+            // The kernel had the fence when the pipe was made, and refuses it now. A ring at this
+            // moment may have read the word before its change became visible. Later rings fence.
             self.word.fetch_or(FENCED | REFUSED, Ordering::Relaxed);
             std::thread::sleep(STORES_LAND);
             who |= FENCED | REFUSED;
@@ -167,8 +165,8 @@ impl Bell {
         before | who
     }
 
-    /// Takes bits away and says which of them were set. Whoever does not wait any more spares the
-    /// other end a wake-up for nothing.
+    /// Clears bits and returns which of them were set. An end that no longer waits spares the other
+    /// end a needless wake-up.
     fn clear(&self, who: u64) -> u64 {
         let mut seen = self.word.load(Ordering::Relaxed);
         while seen & who != NOBODY {
@@ -214,13 +212,13 @@ mod tests {
         assert_eq!(announced(false), FENCED);
         refuse();
         assert_eq!(announced(false), FENCED);
-        assert!(!all_met(), "it is asked only for the change");
+        assert!(!all_met(), "the kernel is asked only for the change");
         assert_eq!(announced(true), NOBODY);
         refuse();
         assert_eq!(announced(true), FENCED | REFUSED);
         assert!(all_met());
         refuse();
         assert_eq!(announced(true), FENCED | REFUSED);
-        assert!(!all_met(), "who was refused does not ask again");
+        assert!(!all_met(), "a refused bell does not ask again");
     }
 }

@@ -1,7 +1,7 @@
 //! Copying between the pipe and a descriptor: the kernel reads and writes the ring itself.
 //!
-//! Invariant: what has left one side has arrived at the other, so a copy that has failed can be
-//! taken up again. The descriptor is a [`TimedFd`]: its flags are never changed.
+//! Invariant: bytes that have left one side have arrived at the other, so a failed copy can be
+//! resumed. The descriptor is a [`TimedFd`]: its flags are never changed.
 
 use std::os::fd::AsFd;
 
@@ -14,15 +14,15 @@ use crate::sys::timed_fd::TimedFd;
 type Result<T, E = Unfinished> = std::result::Result<T, E>;
 
 impl Reader {
-    /// Copies `len` bytes to a descriptor, or as many as the stream has, and says how many that
-    /// was. `u64::MAX` is everything.
+    /// Copies `len` bytes to a descriptor, or as many as the stream has, and returns how many that
+    /// was. `u64::MAX` copies everything.
     ///
-    /// Whether the descriptor blocks does not matter. One that nobody reads any more is `Closed`,
-    /// without SIGPIPE.
+    /// The descriptor may block or not. One that has lost its reader gives `Closed`, without
+    /// SIGPIPE.
     ///
     /// # Errors
-    /// As [`Reader::recv`], and what the kernel says. `done` bytes have arrived, and no other has
-    /// left the pipe: the same call may be made again.
+    /// As [`Reader::recv`], and errors of the kernel. `done` bytes have arrived, and no other has
+    /// left the pipe: the same call may be repeated.
     pub fn copy_to_fd(&mut self, fd: impl AsFd, len: u64, deadline: impl Into<Deadline>) -> Result<u64> {
         const OP: &str = "pipe copy to descriptor";
         let deadline = deadline.into();
@@ -50,16 +50,16 @@ impl Reader {
 }
 
 impl Writer {
-    /// Copies `len` bytes from a descriptor, or as many as it has, and says how many that was.
-    /// `u64::MAX` is everything.
+    /// Copies `len` bytes from a descriptor, or as many as it has, and returns how many that was.
+    /// `u64::MAX` copies everything.
     ///
-    /// Whether the descriptor blocks does not matter. That the reader has closed is noticed when
-    /// there is something for it, not before.
+    /// The descriptor may block or not. The call notices that the reader has closed only when it
+    /// has bytes for it, not before.
     ///
     /// # Errors
-    /// As [`Writer::send`], and what the kernel says. `done` bytes are in the pipe, and no other
-    /// has left the descriptor: the same call may be made again. The exception is a pipe whose
-    /// writer has set `O_DIRECT`: the kernel drops the rest of a packet for which there is no space.
+    /// As [`Writer::send`], and errors of the kernel. `done` bytes are in the pipe, and no other
+    /// has left the descriptor: the same call may be repeated. The exception is a pipe whose writer
+    /// has set `O_DIRECT`: the kernel drops the part of a packet that does not fit.
     pub fn copy_from_fd(&mut self, fd: impl AsFd, len: u64, deadline: impl Into<Deadline>) -> Result<u64> {
         const OP: &str = "pipe copy from descriptor";
         let deadline = deadline.into();
@@ -84,7 +84,7 @@ fn at(done: u64, error: Error) -> Unfinished {
     Unfinished { done, error }
 }
 
-/// The smaller of what is there and what is still wanted.
+/// The smaller of `len`, which is available, and `wanted`.
 fn within(len: usize, wanted: u64) -> usize {
     len.min(usize::try_from(wanted).unwrap_or(usize::MAX))
 }

@@ -1,10 +1,9 @@
-//! One end of a pipe: its side of the ring, and how it waits for the other end and takes leave of
-//! it.
+//! One end of a pipe: its side of the ring, how it waits for the other end, and how it closes.
 //!
-//! Both ends are this, with the direction as a parameter: the contract of waiting, closing and
-//! failing is written once. An end waits until as many bytes as it wants are its own (filled ones
-//! for the reader, free ones for the writer), or until there will be no more because an end is
-//! closed. What that means, `Reader` and `Writer` decide.
+//! Both ends are this type, with the direction as a parameter, so the contract of waiting, closing
+//! and failing is written once. An end waits until it owns as many bytes as it wants (filled ones
+//! for the reader, free ones for the writer), or until no more will come because an end is closed.
+//! `Reader` and `Writer` decide what that means.
 
 use std::fmt;
 use std::io;
@@ -28,22 +27,22 @@ pub(super) struct Endpoint<const SIDE: bool> {
     spin: Spin,
     /// Calls of a task since it last had to wait, at most [`TURN`].
     turn: u8,
-    /// Whether a drop that nothing has ended the stream before is a failure. The writer's alone.
+    /// Whether dropping this end before the stream was ended is a failure. Writers only.
     must_finish: bool,
-    /// The thread that made this end while it was panicking: a destructor's pipe is not cut short
-    /// by the panic that runs the destructor.
+    /// The thread that made this end while it was panicking. A pipe that a destructor uses is not
+    /// cut short by the panic that runs the destructor.
     made_in_panic: Option<ThreadId>,
 }
 
-/// After so many calls that need not wait, a task lets others have the thread once. As many as
-/// tokio allows its tasks.
+/// After this many calls that need not wait, a task yields its thread once. tokio allows its tasks
+/// the same number.
 const TURN: u8 = 128;
 
-/// What both ends know of each other. It changes only when somebody sleeps, wakes or leaves, so
-/// that it stays in the caches of two busy ends.
+/// The state that both ends share about each other. It changes only when an end sleeps, wakes or
+/// closes, so it stays in the caches of two busy ends.
 #[repr(align(128))]
 struct Ends {
-    /// `{ writer: 1, reader: 1 }`: who is closed. Bits are set and never cleared.
+    /// `{ writer: 1, reader: 1 }`: which ends are closed. Bits are set and never cleared.
     closed: AtomicU32,
     reader: EndState,
     writer: EndState,
@@ -52,7 +51,7 @@ struct Ends {
 struct EndState {
     /// Where this end waits.
     bell: Bell,
-    /// What it closed with, if not well. Set before it is closed.
+    /// The error that it closed with, if any. Set before it is closed.
     failure: OnceLock<Arc<io::Error>>,
 }
 
@@ -73,8 +72,8 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         Endpoint { window, ends, spin, turn: 0, must_finish: false, made_in_panic }
     }
 
-    /// Waits until `min` bytes are this end's, or there will be no more; for `want` bytes or more,
-    /// the other end is not even looked at.
+    /// Waits until this end owns `min` bytes, or no more will come. If it already owns `want`
+    /// bytes, it does not even check the other end.
     #[inline]
     pub(super) fn wait_for(
         &mut self,
@@ -103,11 +102,11 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         self.window.len() >= want || need_not_wait(&mut self.window, &self.ends, min)
     }
 
-    /// As [`Endpoint::wait_for`], for a task, which may give up at any time: nothing is taken or
-    /// given before it is ready.
+    /// As [`Endpoint::wait_for`], for a task, which may give up at any time: no bytes move before
+    /// the call is ready.
     ///
     /// A task that always finds something would keep its thread from all others, so now and then it
-    /// is pending and woken at once.
+    /// returns pending and is woken at once.
     pub(super) fn poll_for(
         &mut self,
         min: usize,
@@ -134,12 +133,12 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         if min > self.window.capacity() { Err(Error::new(ErrorKind::TooLong, op)) } else { Ok(()) }
     }
 
-    /// This end's bytes.
+    /// The bytes that this end owns.
     pub(super) fn window(&mut self) -> &mut Window<SIDE> {
         &mut self.window
     }
 
-    /// Gives the first `len` of this end's bytes to the other end.
+    /// Passes the first `len` of this end's bytes to the other end.
     #[inline]
     pub(super) fn advance(&mut self, len: usize) {
         self.window.advance(len);
@@ -163,22 +162,22 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         self.must_finish = true;
     }
 
-    /// Closes this end, once: a second time changes nothing.
+    /// Closes this end. Closing it again changes nothing.
     pub(super) fn close(&self, failure: Option<io::Error>) {
         if self.ends.is_closed(SIDE) {
             return;
         }
         if let Some(failure) = failure {
-            // This end is closed here only, so nothing was set before.
+            // This end is closed only here, so nothing was set before.
             let _ = self.ends.end(SIDE).failure.set(Arc::new(failure));
         }
-        // Release: pairs with the Acquire in `is_closed`. Who sees the end closed sees the failure
-        // and the last position.
+        // Release: pairs with the Acquire in `is_closed`. A thread that sees the end closed also
+        // sees the failure and the last position.
         self.ends.closed.fetch_or(bit(SIDE), Ordering::Release);
         self.ends.end(!SIDE).bell.ring();
     }
 
-    /// Whether an end is closed: this one only where a task has shut it down and goes on using it.
+    /// Whether an end is closed. This end can be, if a task has shut it down and still uses it.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.ends.is_over()
@@ -189,7 +188,7 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         self.ends.is_closed(!SIDE)
     }
 
-    /// What the other end closed with, if not well.
+    /// The error that the other end closed with, if any.
     pub(super) fn failure(&self) -> Option<io::Error> {
         if !self.is_closed() {
             return None;
@@ -203,15 +202,15 @@ impl<const SIDE: bool> Endpoint<SIDE> {
         Error::new(if failed { ErrorKind::Failed } else { ErrorKind::Closed }, op)
     }
 
-    /// The same for the traits of `std::io`, with what the other end closed with in full.
+    /// The same for the traits of `std::io`, with the full error of the other end.
     pub(super) fn in_full(&self, error: Error) -> io::Error {
         let failure = if error.kind() == ErrorKind::Failed { self.failure() } else { None };
         failure.unwrap_or_else(|| error.into())
     }
 }
 
-/// Whether `min` bytes are there, or there will be no more. In that case the other end may have
-/// moved since the look at the ring: whoever finds too little there looks once more.
+/// Whether `min` bytes are there, or no more will come. In the second case the other end may have
+/// moved since this one read the ring: a caller that finds too little reads it once more.
 fn need_not_wait<const SIDE: bool>(window: &mut Window<SIDE>, ends: &Ends, min: usize) -> bool {
     window.refresh() >= min || ends.is_over()
 }
@@ -260,7 +259,7 @@ impl<const SIDE: bool> fmt::Debug for Endpoint<SIDE> {
     }
 }
 
-/// An error that can be told as often as somebody asks.
+/// Copies the failure, so that each call can return it.
 fn tell(failure: &Arc<io::Error>) -> io::Error {
     match failure.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
@@ -278,7 +277,7 @@ impl fmt::Display for SharedFailure {
 }
 
 impl std::error::Error for SharedFailure {
-    /// What the other end made its error of.
+    /// The cause of the other end's error.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.get_ref().map(|error| error as _)
     }

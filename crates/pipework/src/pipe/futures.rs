@@ -1,4 +1,4 @@
-//! The traits of futures-io on the async ends: poll until the call does not wait, then make it.
+//! The traits of futures-io on the async ends: poll until the call would not wait, then make it.
 //! Mirrors `tokio.rs`.
 
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Read, Write};
@@ -48,13 +48,12 @@ impl AsyncWrite for AsyncWriter {
         Poll::Ready(ready!(self.poll_ready(cx, len))?.write_vectored(bufs))
     }
 
-    /// Does nothing: what is written can be read at once.
+    /// Does nothing: written bytes can be read at once.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes this end, at once: the reader gets what is in the pipe and then the end of the
-    /// stream.
+    /// Closes this end at once: the reader gets what is in the pipe and then the end of the stream.
     fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shut_down();
         Poll::Ready(Ok(()))

@@ -1,8 +1,8 @@
 //! Every interleaving of two ends, under loom: the ring's hand-over, sleeping and waking, both
 //! closes, wakers. Run by `make model`.
 //!
-//! The ring's cells find any byte that is touched by the side that does not own it; loom itself
-//! finds whoever sleeps for ever.
+//! The ring's cells detect any byte that is touched by the side that does not own it; loom itself
+//! detects a thread that sleeps for ever.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::sync::{Ordering, Reach, Word, search};
 
-/// A pipe whose ends sleep at once: to spin is to look again, which loom does by itself.
+/// A pipe whose ends sleep at once: spinning only repeats checks, and loom covers that anyway.
 fn sleepy(capacity: usize) -> (Reader, Writer) {
     let (mut reader, mut writer) = pipe(capacity).unwrap();
     reader.set_spin(Duration::ZERO);
@@ -23,7 +23,7 @@ fn sleepy(capacity: usize) -> (Reader, Writer) {
     (reader, writer)
 }
 
-/// Lets a task of its own thread run to its end.
+/// Runs a task in this thread to its end.
 fn block_on<T>(task: impl Future<Output = T>) -> T {
     struct Alarm(Word);
     impl Wake for Alarm {
@@ -173,7 +173,7 @@ fn both_ends_may_leave_at_the_same_time() {
     });
 }
 
-/// A task that gave up leaves its waker behind; the thread that takes over its end must still be
+/// A task that was dropped leaves its waker behind; a thread that takes over its end must still be
 /// woken.
 #[test]
 fn an_end_whose_task_gave_up_serves_a_thread() {
@@ -189,8 +189,8 @@ fn an_end_whose_task_gave_up_serves_a_thread() {
     });
 }
 
-/// A task that was told to wait looks once more, as a thread with a deadline that has passed: it
-/// must be woken all the same.
+/// A task that returned pending checks once more, as a thread does whose deadline has passed: it
+/// must still be woken.
 #[test]
 fn a_task_that_looks_again_before_it_sleeps_is_woken() {
     search(|| {

@@ -1,4 +1,4 @@
-//! The reading end: takes bytes out, or lends them where they lie. Mirrors `writer.rs`.
+//! The reading end: takes bytes out, or lends them in place. Mirrors `writer.rs`.
 
 use std::fmt;
 use std::io::{self, BufRead, IoSliceMut, Read};
@@ -11,19 +11,19 @@ use crate::error::{Error, ErrorKind, Result, Unfinished};
 
 /// The reading end of a pipe.
 ///
-/// Calls that can wait take a [`Deadline`]; those of [`Read`] and [`BufRead`] wait as long as it
-/// takes. A stream that has ended well gives 0 bytes.
+/// Calls that can wait take a [`Deadline`]; those of [`Read`] and [`BufRead`] wait as long as
+/// needed. A stream that has ended without an error gives 0 bytes.
 pub struct Reader {
     pub(super) endpoint: Endpoint<FILLED>,
 }
 
-/// At most this much is copied before the other end may have it, so that both copy at the same
+/// At most this much is copied before the other end may have it, so that both ends copy at the same
 /// time.
 pub(super) const PIECE: usize = 8 << 10;
 
 impl Reader {
-    /// Waits for the first byte and takes what is there, as much as `buf` holds. 0 is the end of
-    /// the stream.
+    /// Waits for the first byte and takes what is available, as much as `buf` holds. 0 is the end
+    /// of the stream.
     ///
     /// # Errors
     /// - `Failed`: the writer closed with an error or panicked, and everything before that has been
@@ -38,7 +38,7 @@ impl Reader {
         self.take(buf)
     }
 
-    /// Takes what is there now; `None` if nothing is. Never waits.
+    /// Takes what is available now; `None` if nothing is. Never waits.
     ///
     /// # Errors
     /// `Failed` as [`Reader::recv`].
@@ -52,11 +52,11 @@ impl Reader {
         self.take(buf).map(Some)
     }
 
-    /// Takes until `buf` is full, and says how much it took: less only at the end of the stream.
+    /// Takes until `buf` is full, and returns how much it took: less only at the end of the stream.
     ///
     /// # Errors
-    /// As [`Reader::recv`]. What was taken before is in `buf`, and the error says how much that is:
-    /// go on behind it.
+    /// As [`Reader::recv`]. The bytes that were taken before are in `buf`, and the error gives
+    /// their number: continue after them.
     pub fn recv_full(
         &mut self,
         buf: &mut [u8],
@@ -74,9 +74,9 @@ impl Reader {
         Ok(done)
     }
 
-    /// Takes up to and with the first byte that equals `delimiter`, or until `buf` is full, and
-    /// says how much it took. Without that byte at its end, either `buf` is full or the stream has
-    /// ended.
+    /// Takes bytes up to and including the first that equals `delimiter`, or until `buf` is full,
+    /// and returns how many it took. If the last of them is not `delimiter`, `buf` is full or the
+    /// stream has ended.
     ///
     /// # Errors
     /// As [`Reader::recv_full`].
@@ -103,11 +103,11 @@ impl Reader {
         Ok(done)
     }
 
-    /// Waits until at least `min` bytes are there and lends them where they lie: in two pieces
-    /// where they reach round the end of the ring. Fewer only at the end of the stream. With `min`
-    /// 0 it never waits and lends what is there.
+    /// Waits until at least `min` bytes are there and lends them in place: in two pieces if they
+    /// wrap around the end of the ring. Fewer only at the end of the stream. With `min` 0 it never
+    /// waits and lends what is there.
     ///
-    /// Meanwhile the writer may add to them, but not change them.
+    /// Meanwhile the writer may add bytes, but not change these.
     ///
     /// # Errors
     /// - `TooLong`: `min` is more than the capacity.
@@ -118,7 +118,7 @@ impl Reader {
         Ok(self.endpoint.window().bytes())
     }
 
-    /// Is done with the first `len` bytes of what [`Reader::peek`] lent.
+    /// Consumes the first `len` bytes of what [`Reader::peek`] lent.
     ///
     /// # Errors
     /// `Invalid` if it lent fewer.
@@ -131,21 +131,21 @@ impl Reader {
         Ok(())
     }
 
-    /// Closes this end: what was not read is gone, and the writer's calls are `Closed`
+    /// Closes this end: unread bytes are lost, and the writer's calls return `Closed`
     /// (`BrokenPipe`). Dropping does the same.
     pub fn close(self) {}
 
-    /// Closes this end with an error, which the writer's calls give instead.
+    /// Closes this end with an error, which the writer's calls return instead.
     pub fn close_with_error(self, error: impl Into<io::Error>) {
         self.endpoint.close(Some(error.into()));
     }
 
-    /// Whether the writer is closed. There may be bytes left.
+    /// Whether the writer is closed. Unread bytes may be left.
     pub fn is_closed(&self) -> bool {
         self.endpoint.is_closed()
     }
 
-    /// The error that the writer closed with, each time anew. There may be bytes left.
+    /// The error that the writer closed with; each call makes a new copy. Unread bytes may be left.
     pub fn failure(&self) -> Option<io::Error> {
         self.endpoint.failure()
     }
@@ -160,20 +160,20 @@ impl Reader {
         self.len() == 0
     }
 
-    /// Bytes that the pipe holds at most.
+    /// The largest number of bytes that the pipe holds.
     pub fn capacity(&self) -> usize {
         self.endpoint.capacity()
     }
 
-    /// Sets for how long a thread spins before it sleeps, while waits of late have ended within
-    /// that time; zero for never. At most 1 ms. Default 20 microseconds, and never where this
-    /// process may use only one CPU.
+    /// Sets how long a thread spins before it sleeps, as long as recent waits ended within that
+    /// time; zero for never. At most 1 ms. Default 20 microseconds, and never where this process
+    /// may use only one CPU.
     pub fn set_spin(&mut self, limit: Duration) {
         self.endpoint.set_spin(limit);
     }
 
-    /// Hands out what is there, up to `limit` bytes, piece by piece; nothing at the end of the
-    /// stream.
+    /// Passes what is there, up to `limit` bytes, piece by piece to `take`; nothing at the end of
+    /// the stream.
     #[inline]
     pub(super) fn hand_out(&mut self, limit: usize, mut give: impl FnMut(&[u8])) -> Result<usize> {
         let mut done = 0;
@@ -205,8 +205,8 @@ impl Reader {
     }
 
     fn refuse_failed(&mut self, op: &'static str) -> Result<()> {
-        // First whether it is over, then what is there: bytes may have come before the end, but
-        // none come after it.
+        // First check for the end, then for bytes: bytes may have come before the end, but none
+        // come after it.
         let ended = self.endpoint.is_over() && self.endpoint.window().refresh() == 0;
         if ended && self.endpoint.failure().is_some() { Err(self.endpoint.ended(op)) } else { Ok(()) }
     }

@@ -1,15 +1,15 @@
 //! The ring: bytes from one writer to one reader, with two positions and no lock.
 //!
-//! Invariant: at any time each byte of the memory belongs to one side. The reader owns those
-//! between the two positions, the writer all others that the capacity allows. A side moves its own
-//! position only, and by that gives bytes to the other side when it is done with them; so it may
-//! lend what it owns as plain slices. This file holds all that is unsafe in the room.
+//! Invariant: at any time each byte of the memory belongs to one side. The reader owns the bytes
+//! between the two positions, the writer all others that the capacity allows. A side moves only its
+//! own position, and so passes bytes to the other side when it is done with them. Therefore it may
+//! lend the bytes that it owns as plain slices. This file holds all the unsafe code of the module.
 //!
-//! A position counts bytes and never turns back: 64 bits last for centuries. The memory is a power
-//! of two long, so that a position becomes an index by a mask. The capacity is what was asked for.
-//! This is Lamport's queue (1983) for two processes, with a stale copy of the other side's position
-//! on either side, after FastForward (2008), so that two busy sides touch each other's cache lines
-//! only when they have used up what they knew of.
+//! A position counts bytes and never decreases: 64 bits last for centuries. The memory is a power
+//! of two long, so that a mask turns a position into an index. The capacity is the requested one.
+//! This is Lamport's queue (1983) for two processes, where each side keeps a stale copy of the
+//! other side's position, after FastForward (2008), so that two busy sides touch each other's cache
+//! lines only when they have used up the bytes that they know of.
 
 #![allow(unsafe_code)]
 
@@ -35,24 +35,24 @@ pub(super) const FREE: bool = true;
 /// The reader's side.
 pub(super) const FILLED: bool = false;
 
-/// One side of a ring: the bytes that are its own now. There is one for each side.
+/// One side of a ring: the bytes that it owns now. Each side has one window.
 pub(super) struct Window<const SIDE: bool> {
     ring: Arc<Ring>,
     /// This side's position: where its bytes begin.
     pos: u64,
-    /// Where they end, by the last look at the other side's position; from `pos` to
-    /// `pos + capacity`. May be stale: then there are more.
+    /// Where its bytes end, as of the last read of the other side's position; from `pos` to `pos +
+    /// capacity`. May be stale: then it owns more.
     end: u64,
 }
 
 impl<const SIDE: bool> Window<SIDE> {
-    /// Bytes that this side owns for certain: there may be more, never less.
+    /// Bytes that this side owns for certain: it may own more, never fewer.
     #[inline]
     pub(super) fn len(&self) -> usize {
         (self.end - self.pos) as usize
     }
 
-    /// Looks at the other side's position, and says how many bytes this side owns now.
+    /// Reads the other side's position, and returns how many bytes this side owns now.
     #[inline]
     pub(super) fn refresh(&mut self) -> usize {
         let ring = &*self.ring;
@@ -65,7 +65,7 @@ impl<const SIDE: bool> Window<SIDE> {
         self.len()
     }
 
-    /// Gives the first `len` of its bytes to the other side.
+    /// Passes the first `len` of its bytes to the other side.
     #[inline]
     pub(super) fn advance(&mut self, len: usize) {
         assert!(len <= self.len(), "a side gives away only what it owns");
@@ -90,12 +90,13 @@ impl<const SIDE: bool> Window<SIDE> {
         self.ring.capacity
     }
 
-    /// Where in the memory its bytes begin.
+    /// The index in the memory where its bytes begin.
     fn idx(&self) -> usize {
         self.pos as usize & self.ring.mask
     }
 
-    /// Lets loom know that this side has touched bytes, so that it finds any that were not its own.
+    /// Reports to loom that this side has touched bytes, so that loom detects any that were not its
+    /// own.
     #[cfg(loom)]
     fn witness(&self, len: usize) {
         for idx in self.idx()..self.idx() + len {
@@ -104,8 +105,8 @@ impl<const SIDE: bool> Window<SIDE> {
         }
     }
 
-    /// Where its bytes are: two ranges of the memory, each a start and a length, the second empty
-    /// unless they reach round its end.
+    /// Where its bytes are: two ranges of the memory, each a start and a length. The second is
+    /// empty unless they wrap around its end.
     fn places(&self) -> [(NonNull<u8>, usize); 2] {
         let idx = self.idx();
         let first = self.len().min(self.ring.mask + 1 - idx);
@@ -115,8 +116,7 @@ impl<const SIDE: bool> Window<SIDE> {
 }
 
 impl Window<FREE> {
-    /// What may be written to: the bytes in their order, in two pieces where they reach round the
-    /// end of the memory.
+    /// The writable bytes in their order, in two pieces if they wrap around the end of the memory.
     pub(super) fn bytes(&mut self) -> (&mut [u8], &mut [u8]) {
         let [first, second] = self.places();
         // SAFETY: the places lie in the memory, which is initialised and lives as long as this
@@ -133,8 +133,7 @@ impl Window<FREE> {
 }
 
 impl Window<FILLED> {
-    /// What can be read: the bytes in their order, in two pieces where they reach round the end of
-    /// the memory.
+    /// The readable bytes in their order, in two pieces if they wrap around the end of the memory.
     pub(super) fn bytes(&self) -> (&[u8], &[u8]) {
         let [first, second] = self.places();
         // SAFETY: the places lie in the memory, which is initialised and lives as long as this
@@ -161,28 +160,27 @@ struct Ring {
     written: LinePair<AtomicU64>,
     /// Bytes read since the beginning, at most `written`. The reader stores, the writer loads.
     read: LinePair<AtomicU64>,
-    /// What was allocated, and where the memory begins in it: at a cache line, so that the two
-    /// sides meet in as few as can be.
+    /// The allocation, and where the memory begins in it: at a cache line, so that the two sides
+    /// share as few lines as possible.
     allocated: (NonNull<u8>, Layout),
     start: NonNull<u8>,
-    /// One less than the length of the memory, which is a power of two and not less than the
-    /// capacity.
+    /// One less than the length of the memory, which is a power of two and at least the capacity.
     mask: usize,
     capacity: usize,
-    /// What loom sees of the memory: one cell for each byte.
+    /// The memory as loom sees it: one cell for each byte.
     #[cfg(loom)]
     cells: Vec<loom::cell::UnsafeCell<()>>,
 }
 
-/// What one side stores all the time lies in a cache line that the other side's data is not in. Two
+/// A field that one side stores all the time has a cache line without the other side's data. Two
 /// lines: processors fetch them in pairs.
 #[repr(align(128))]
 struct LinePair<T>(T);
 
 const LINE: usize = align_of::<LinePair<u8>>();
 
-// SAFETY: a ring is reached through its two windows only. They touch disjoint bytes of the memory,
-// as the opening of this file says; all else is atomic or never changes.
+// SAFETY: a ring is reached only through its two windows. They touch disjoint bytes of the memory,
+// as the head of this file says; all else is atomic or never changes.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -190,14 +188,15 @@ unsafe impl Sync for Ring {}
 impl Ring {
     fn new(capacity: usize, op: &'static str) -> Result<Ring> {
         let len = capacity.checked_next_power_of_two().filter(|_| capacity > 0);
-        // More than a layout that is aligned: for those, the allocator would write the zeros, and
-        // so take all pages at once.
+        // Allocate extra bytes instead of asking for an aligned layout: for aligned layouts, the
+        // allocator would write the zeros, and so touch all pages at once.
         let layout = len.and_then(|len| Layout::array::<u8>(len.checked_add(LINE - 1)?).ok());
         let (len, layout) = len.zip(layout).ok_or(Error::new(ErrorKind::Invalid, op))?;
         // SAFETY: the layout is not empty.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::NOMEM.at(op))?;
         let off = allocated.addr().get().wrapping_neg() % LINE;
-        // SAFETY: the offset is less than a line, and so much was allocated besides the memory.
+        // SAFETY: the offset is less than a line, and the allocation has that much besides the
+        // memory.
         let start = unsafe { allocated.add(off) };
         Ok(Ring {
             written: LinePair(AtomicU64::new(0)),

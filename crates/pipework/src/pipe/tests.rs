@@ -1,5 +1,5 @@
-//! What one thread can see of a pipe: every call against a naive model, every error, system calls
-//! that fail on order.
+//! Tests that one thread can do: every call against a naive model, every error, system calls that
+//! fail on order.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -54,7 +54,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The pipe, and the queue that it must be like.
+/// The pipe, and the queue that must behave the same.
 struct Twins {
     reader: Reader,
     writer: Writer,
@@ -186,13 +186,14 @@ impl Twins {
             Op::FillBuf(take) if there > 0 => {
                 let seen = self.reader.fill_buf().unwrap().to_vec();
                 assert!(!seen.is_empty());
-                // More than it lent is as much as it lent: nobody can be told.
+                // Consuming more than was lent consumes as much as was lent: the trait cannot
+                // report an error.
                 BufRead::consume(&mut self.reader, take.max(seen.len() + 1));
                 let all: Vec<u8> = self.queue.iter().copied().take(there - self.reader.len()).collect();
                 assert!(all.starts_with(&seen) && all.len() <= take.max(seen.len() + 1));
                 self.received(&all);
             }
-            // What `std::io` would wait for.
+            // `std::io` would wait here.
             Op::WriteVectored(..) | Op::ReadVectored(..) | Op::FillBuf(_) => {}
         }
         assert_eq!((self.reader.len(), self.writer.len()), (self.queue.len(), self.queue.len()));
@@ -244,7 +245,7 @@ fn an_end_that_was_shut_down_and_kept_takes_nothing_more() {
     assert!(!writer.is_closed(), "that is whether the reader is");
 }
 
-/// What an early `?` does to whatever the writer is wrapped in.
+/// An early `?` drops the writer together with its wrapper.
 #[test]
 fn a_writer_that_must_finish_and_does_not_is_a_failure_through_any_wrapper() {
     fn produce(mut to: impl Write) -> Result<(), Box<dyn std::error::Error>> {
@@ -309,7 +310,7 @@ fn finishing_says_whether_the_reader_was_still_there() {
     assert_eq!(kind(writer.finish()), ErrorKind::Failed);
 }
 
-/// Looks into the pipe while it is formatted, and may fail.
+/// Reads the pipe while it is formatted, and may fail.
 struct LookingDisplay<'a> {
     reader: &'a Reader,
     seen: usize,
@@ -332,13 +333,13 @@ fn a_formatted_text_is_put_in_as_one() {
         assert_eq!(reader.len(), 8);
         let text = format!("{round:02}|text|");
         assert_eq!(reader.recv(&mut [0; 20], Deadline::NEVER).unwrap(), text.len());
-        // What a failing piece comes behind is there, as with any other writer.
+        // The text in front of a failing piece is in the pipe, as with any other writer.
         let fails = LookingDisplay { reader: &reader, seen: 0, fails: true };
         assert!(write!(writer, "{}{fails}never", 12).is_err());
         let mut buf = [0; 20];
         assert_eq!(reader.recv(&mut buf, Deadline::NEVER).unwrap(), 2);
         assert_eq!(&buf[..2], b"12");
-        // A piece that panics takes what was not told yet with it, and no more.
+        // A piece that panics takes along only what the reader has not been notified of yet.
         let look = LookingDisplay { reader: &reader, seen: 1, fails: false };
         let panics = std::panic::AssertUnwindSafe(|| write!(writer, "gone{look}"));
         assert!(std::panic::catch_unwind(panics).is_err());
@@ -350,7 +351,7 @@ fn a_formatted_text_is_put_in_as_one() {
     assert_eq!(write!(writer, "{}{}", 1, 2).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
 }
 
-/// Pieces of any length through rings of any size, and a reader who comes when there is no space.
+/// Pieces of any length through rings of any size, with a reader that comes when there is no space.
 #[test]
 fn a_formatted_text_of_any_length_comes_out_as_it_went_in() {
     for capacity in [1, 2, 7, 64, 5000, 20_000] {
@@ -365,7 +366,7 @@ fn a_formatted_text_of_any_length_comes_out_as_it_went_in() {
         writer.finish().unwrap();
         assert!(reading.join().unwrap() == expected, "capacity {capacity}");
     }
-    // A reader who leaves in the middle is an error.
+    // A reader that closes in the middle is an error.
     let (mut reader, mut writer) = pipe(4).unwrap();
     let reading = std::thread::spawn(move || reader.read(&mut [0; 4]).map(drop));
     assert_eq!(write!(writer, "{}{}", "x".repeat(100), 2).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
@@ -427,7 +428,7 @@ fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
 #[test]
 fn write_fmt_goes_on_after_a_signal_handler() {
     let text = "twenty bytes of text";
-    // A reader that is too quick leaves nothing to wait for; then the next round gives it less to do.
+    // If the reader is too fast, the writer never waits; then the next round slows the reader down.
     for round in 0.. {
         let (mut reader, mut writer) = pipe(8).unwrap();
         writer.set_spin(Duration::ZERO);
@@ -451,8 +452,8 @@ fn write_fmt_goes_on_after_a_signal_handler() {
     }
 }
 
-/// Threads that park after every byte are woken every time, whether the kernel carries out the
-/// fence or a sandbox refuses it, from the beginning or later.
+/// Threads that park after every byte are woken every time, whether the kernel executes the fence
+/// or a sandbox refuses it, from the beginning or later.
 #[test]
 fn no_wake_up_is_lost_with_the_kernel_s_fence_or_without() {
     let refuse = |nth| order("membarrier", nth, Fault::Errno(libc::ENOSYS));
@@ -487,7 +488,7 @@ fn no_wake_up_is_lost_with_the_kernel_s_fence_or_without() {
     }
 }
 
-/// All CPUs of the process are interrupted for whoever asks, so only those who park do.
+/// The fence interrupts all CPUs of the process, so only threads that park ask for it.
 #[test]
 fn the_kernel_is_asked_for_a_fence_only_before_a_thread_parks() {
     let asks = |deadline: Deadline, refuses: bool| {
@@ -503,7 +504,10 @@ fn the_kernel_is_asked_for_a_fence_only_before_a_thread_parks() {
     };
     assert!(asks(Deadline::after(Duration::from_millis(20)), false));
     assert!(!asks(Deadline::now(), false));
-    assert!(!asks(Deadline::after(Duration::from_millis(1)), true), "it was refused, and is not asked again");
+    assert!(
+        !asks(Deadline::after(Duration::from_millis(1)), true),
+        "after a refusal the kernel is not asked again"
+    );
 }
 
 // ---------------------------------------------------------------- descriptors

@@ -1,4 +1,4 @@
-//! tokio's traits on the async ends: poll until the call does not wait, then make it. Mirrors
+//! tokio's traits on the async ends: poll until the call would not wait, then make it. Mirrors
 //! `futures.rs`.
 
 use std::io::{self, BufRead, IoSlice, Write};
@@ -49,13 +49,12 @@ impl AsyncWrite for AsyncWriter {
         true
     }
 
-    /// Does nothing: what is written can be read at once.
+    /// Does nothing: written bytes can be read at once.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes this end, at once: the reader gets what is in the pipe and then the end of the
-    /// stream.
+    /// Closes this end at once: the reader gets what is in the pipe and then the end of the stream.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shut_down();
         Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! The writing end: puts bytes in, or lends the space for them. Mirrors `reader.rs`.
+//! The writing end: puts bytes in, or lends space for them. Mirrors `reader.rs`.
 
 use std::fmt;
 use std::io::{self, IoSlice, Write};
@@ -13,17 +13,17 @@ use crate::interrupt;
 
 /// The writing end of a pipe.
 ///
-/// Calls that can wait take a [`Deadline`]; those of [`Write`] wait as long as it takes. What is
-/// written can be read at once: there is nothing to flush.
+/// Calls that can wait take a [`Deadline`]; those of [`Write`] wait as long as needed. Written
+/// bytes can be read at once: there is nothing to flush.
 pub struct Writer {
     pub(super) endpoint: Endpoint<FREE>,
 }
 
 impl Writer {
-    /// Waits for space for the first byte and puts in as much of `buf` as there is space for.
+    /// Waits for space for the first byte and puts in as much of `buf` as fits.
     ///
     /// # Errors
-    /// - `Closed`: nobody will read it.
+    /// - `Closed`: the reader is gone, so the bytes would never be read.
     /// - `Failed`: the reader closed with an error. [`Writer::failure`] says why.
     /// - `TimedOut`; `Interrupted` by a signal handler: nothing was put in, call again.
     #[inline]
@@ -35,7 +35,7 @@ impl Writer {
         self.put(buf)
     }
 
-    /// Puts in what there is space for now; `None` if there is none. Never waits.
+    /// Puts in as much as fits now; `None` if nothing fits. Never waits.
     ///
     /// # Errors
     /// `Closed` and `Failed` as [`Writer::send`].
@@ -52,7 +52,7 @@ impl Writer {
     /// Puts in all of `buf`.
     ///
     /// # Errors
-    /// As [`Writer::send`]. The error says how much was put in before: go on behind it.
+    /// As [`Writer::send`]. The error says how much was put in before: continue after that.
     pub fn send_all(
         &mut self,
         buf: &[u8],
@@ -69,12 +69,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until there is space for at least `min` bytes and lends it: in two pieces where it
-    /// reaches round the end of the ring. With `min` 0 it never waits and lends the space there is.
+    /// Waits until there is space for at least `min` bytes and lends it: in two pieces if it wraps
+    /// around the end of the ring. With `min` 0 it never waits and lends the space there is.
     ///
-    /// It holds bytes of long ago. Nobody reads them before [`Writer::commit`]; meanwhile there may
-    /// come more space, never less. The next call may lend other space: what was put in and not
-    /// committed is gone then.
+    /// The space holds old bytes. The reader does not see them before [`Writer::commit`]; meanwhile
+    /// the space may grow, but never shrinks. The next call may lend other space: bytes that were
+    /// put in and not committed are lost then.
     ///
     /// # Errors
     /// - `TooLong`: `min` is more than the capacity.
@@ -98,10 +98,10 @@ impl Writer {
         Ok(())
     }
 
-    /// The same end, whose drop is a failure: unless [`Writer::finish`] or [`Writer::close`] has
-    /// ended the stream, its reader gets an error behind the last byte. For producers that may
-    /// return early, by `?` or because their task is aborted: half a document then never looks like
-    /// a whole one.
+    /// The same end, but dropping it is a failure: unless [`Writer::finish`] or [`Writer::close`]
+    /// has ended the stream, its reader gets an error after the last byte. For producers that may
+    /// return early, by `?` or because their task is aborted: a truncated document then never looks
+    /// like a complete one.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -126,7 +126,8 @@ impl Writer {
         self
     }
 
-    /// As [`Writer::must_finish`], for an end that cannot be moved: of another language.
+    /// As [`Writer::must_finish`], for an end that cannot be moved, because another language owns
+    /// it.
     #[doc(hidden)]
     pub fn set_must_finish(&mut self) {
         self.endpoint.must_finish();
@@ -135,8 +136,8 @@ impl Writer {
     /// Ends the stream: the reader gets what is in the pipe and then the end.
     ///
     /// # Errors
-    /// `Closed` and `Failed` as [`Writer::send`]: the reader has closed before, and so has not got
-    /// all of it. Whether one that is still open takes the rest is not waited for.
+    /// `Closed` and `Failed` as [`Writer::send`]: the reader closed before, and so did not get all
+    /// of it. The call does not wait for an open reader to take the rest.
     pub fn finish(self) -> Result<()> {
         let outcome = self.refuse_over("pipe finish");
         self.close();
@@ -144,14 +145,15 @@ impl Writer {
     }
 
     /// As [`Writer::finish`], whether the reader is still there or not. Dropping does the same,
-    /// with two exceptions, in which the stream ends with an error: this thread is panicking (and
-    /// was not yet when it made the pipe), or the end [must be finished](Writer::must_finish).
+    /// except in two cases, in which the stream ends with an error: this thread is panicking (and
+    /// was not yet panicking when it made the pipe), or the end [must be
+    /// finished](Writer::must_finish).
     pub fn close(self) {
         self.endpoint.close(None);
     }
 
-    /// Closes this end with an error: the reader gets what is in the pipe and then that error, as
-    /// often as it asks.
+    /// Closes this end with an error: the reader gets what is in the pipe and then that error, on
+    /// every call.
     pub fn close_with_error(self, error: impl Into<io::Error>) {
         self.endpoint.close(Some(error.into()));
     }
@@ -161,7 +163,7 @@ impl Writer {
         self.endpoint.is_closed()
     }
 
-    /// The error that the reader closed with, each time anew.
+    /// The error that the reader closed with; each call makes a new copy.
     pub fn failure(&self) -> Option<io::Error> {
         self.endpoint.failure()
     }
@@ -176,7 +178,7 @@ impl Writer {
         self.len() == 0
     }
 
-    /// Bytes that the pipe holds at most.
+    /// The largest number of bytes that the pipe holds.
     pub fn capacity(&self) -> usize {
         self.endpoint.capacity()
     }
@@ -186,7 +188,7 @@ impl Writer {
         self.endpoint.set_spin(limit);
     }
 
-    /// Puts in what there is space for.
+    /// Puts in as much as fits.
     #[inline]
     pub(super) fn put(&mut self, buf: &[u8]) -> Result<usize> {
         self.refuse_over(OP)?;
@@ -232,9 +234,9 @@ impl Write for Writer {
         Ok(done)
     }
 
-    /// Puts in the pieces of a formatted text, and then notifies the reader: once for all, or every
-    /// 8 KiB. Signal handlers do not interrupt it, since its caller could not go on behind what is
-    /// in the pipe already.
+    /// Puts in the pieces of a formatted text, and notifies the reader once for all of them, or
+    /// every 8 KiB. Signal handlers do not interrupt it, because its caller could not resume after
+    /// the part that is already in the pipe.
     fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
         if let Some(text) = text.as_str() {
             return self.write_all(text.as_bytes());
@@ -244,34 +246,34 @@ impl Write for Writer {
         let formatted = fmt::write(&mut pieces, text);
         pieces.commit();
         pieces.outcome?;
-        // What was not formatted is its own `Display` to blame for.
+        // A text that was not formatted failed in its own `Display`.
         formatted.map_err(|_| io::Error::other("a formatting trait returned an error"))
     }
 
-    /// Does nothing: what is written can be read at once.
+    /// Does nothing: written bytes can be read at once.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Takes the pieces that a text is formatted into. A serialiser's text has many, of few bytes each:
-/// to tell the reader of each would cost more than to put it in.
+/// Takes the pieces of a formatted text. The text of a serialiser has many pieces of few bytes
+/// each: notifying the reader of each would cost more than putting it in.
 struct Pieces<'a> {
     writer: &'a mut Writer,
-    /// Bytes that were put in, of which the reader does not know.
+    /// Bytes that were put in, and that the reader has not been notified of.
     put: usize,
     outcome: io::Result<()>,
 }
 
 impl Pieces<'_> {
-    /// Tells the reader.
+    /// Notifies the reader.
     fn commit(&mut self) {
         if self.put > 0 {
             self.writer.endpoint.advance(std::mem::take(&mut self.put));
         }
     }
 
-    /// Makes space for at least one byte behind those that were put in.
+    /// Waits for space for at least one byte after those that were put in.
     fn wait_for_space(&mut self) -> io::Result<()> {
         let endpoint = &mut self.writer.endpoint;
         if endpoint.window().refresh() > self.put {
@@ -289,7 +291,7 @@ impl Pieces<'_> {
         waited.map_err(|error| self.writer.endpoint.in_full(error))
     }
 
-    /// Puts in what there is space for.
+    /// Puts in as much as fits.
     fn put(&mut self, bytes: &[u8]) -> usize {
         let (first, second) = self.writer.endpoint.window().bytes();
         let space = match self.put.checked_sub(first.len()) {
