@@ -1,22 +1,22 @@
-//! How far a reader may read that has to stop behind an item. Pure.
+//! How far a reader may read if it has to stop after an item. Pure.
 //!
-//! Invariant: no byte is asked for that may lie behind the last item wanted, unless nothing less
-//! tells where that item ends.
+//! Invariant: it never asks for a byte that may lie behind the last wanted item, unless fewer bytes
+//! cannot tell where that item ends.
 
 use super::frame::{Mode, PartHeader};
 use super::mixed::{self, LineState, Rest, Rules, Start};
 
-/// What stands at the beginning of the bytes that are looked at.
+/// What the bytes begin with.
 pub(super) enum Beginning {
     /// A part, which is no longer than `pipe_buf` bytes.
     Plain { pipe_buf: usize },
-    /// So many bytes of text in the line, and then anything. A line of more than `max_line` bytes
+    /// `text` bytes of text in the line, and then anything. A line of more than `max_line` bytes
     /// comes in pieces.
     Mixed { text: usize, line: LineState, max_line: usize, rules: Rules },
 }
 
-/// How many bytes, `bytes` first and what comes behind them then, can be read without reading past
-/// the next `items` items. Reports of lost messages do not count.
+/// How many bytes (`bytes` first, then those behind them) can be read without reading past the next
+/// `items` items. Reports of lost messages do not count.
 pub(super) fn certain(bytes: &[u8], place: Beginning, items: u64) -> usize {
     let mut look = Look { bytes, at: 0, left: items };
     match place {
@@ -28,7 +28,7 @@ pub(super) fn certain(bytes: &[u8], place: Beginning, items: u64) -> usize {
 
 struct Look<'a> {
     bytes: &'a [u8],
-    /// As far is certain.
+    /// The number of bytes that can be read for certain.
     at: usize,
     /// Items still wanted.
     left: u64,
@@ -68,14 +68,14 @@ impl Look<'_> {
         }
     }
 
-    /// As many of the next `len` bytes, which are text, as the wanted lines take.
+    /// Counts as many of the next `len` bytes, which are text, as the wanted lines take.
     fn text(&mut self, len: usize, line: &mut LineState, max_line: usize) {
         let end = self.at + len;
         while self.left > 0 && self.at < end {
             let (taken, ended) = line.take(&self.bytes[self.at..end], max_line);
             self.at += taken;
             self.left -= u64::from(ended);
-            // Only the byte behind it has shown where it ends.
+            // Only the byte after the line showed that the line ends here.
             self.at += usize::from(ended && taken == 0 && self.left == 0);
         }
     }

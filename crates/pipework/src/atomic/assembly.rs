@@ -1,9 +1,9 @@
-//! Puts parts together into messages, for each writer by itself. Pure.
+//! Puts parts together into messages, for each writer separately. Pure.
 //!
-//! Invariant: a message is given out only if its parts came with ids that descend by one to 0, from
-//! one that is known to be the first where its writer says so, and if they add up to the check that
-//! it sent along; everything else ends in exactly one [`Torn`] report. What is unfinished never
-//! exceeds `max_message` for one and `max_unfinished` for all.
+//! Invariant: a message is given out only if its parts came with ids that descend by one to 0,
+//! starting at one that is known to be the first if its writer marks first parts, and if they match
+//! the check that it sent. Everything else ends in exactly one [`Torn`] report. Unfinished data
+//! never exceeds `max_message` for one message and `max_unfinished` for all.
 
 use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -12,42 +12,44 @@ use super::check::Sums;
 use super::frame::{PartHeader, PartKind};
 use super::item::{Limit, Torn, Unfit, WriterKey};
 
-/// What an unfinished message costs beside its data: its entry in the map, rounded up. It bounds
+/// The cost of an unfinished message beside its data: its entry in the map, rounded up. It limits
 /// how many there can be.
 const OVERHEAD: usize = 256;
 
-/// Memory that is set aside for what a first part announces, and charged in full. What grows beyond
-/// it is charged by its bytes.
+/// Memory that is reserved for the size that a first part announces, and charged in full. Growth
+/// beyond it is charged by its bytes.
 const BELIEVED: usize = 64 << 10;
 
-/// Messages that were given up and whose last part has not come yet. More than so many only a
-/// hostile peer makes.
+/// Messages that were given up and whose last part has not come yet. Only a hostile peer causes
+/// more than this.
 const MAX_GIVEN_UP: usize = 65_536;
 
 /// The keys come from the pipe. The standard library's hash keeps a peer from choosing keys that
-/// collide, which faster ones do not promise. Beside copying a part it costs little: where the parts
-/// of 1 to 4,000 writers take turns, 4 % less to 5 % more CPU time a part than foldhash, in runs that
-/// differed by 7 % among themselves. A message whose parts lie in a row is not hashed at all.
+/// collide, which faster hashes do not promise. Compared with copying a part it costs little: where
+/// the parts of 1 to 4,000 writers alternate, it takes from 4 % less to 5 % more CPU time per part
+/// than foldhash, in runs that differed by 7 % among themselves. A message whose parts lie in a row
+/// is not hashed at all.
 #[derive(Debug)]
 pub(super) struct Assembly {
     unfinished: HashMap<WriterKey, PartialMessage, RandomState>,
-    /// Writers whose message was given up: the rest of it is passed over.
+    /// Writers whose message was given up: the rest of it is skipped.
     given_up: HashMap<WriterKey, GivenUp, RandomState>,
     /// Where in the stream each unfinished message begins.
     begun: BTreeSet<u64>,
     /// Counts parts.
     clock: u64,
-    /// What all that is unfinished costs.
+    /// The cost of all unfinished messages.
     held: usize,
-    /// Bytes of data of all that is unfinished.
+    /// Bytes of data of all unfinished messages.
     buffered: usize,
-    /// Reports that had no call to return them yet.
+    /// Reports that no call has returned yet.
     reports: VecDeque<Torn>,
 }
 
 #[derive(Debug)]
 struct PartialMessage {
-    /// Of its latest part. The next one has the same key, and an id that is less by one.
+    /// The header of its latest part. The next part has the same key, and an id that is less by
+    /// one.
     header: PartHeader,
     parts: u32,
     data: Vec<u8>,
@@ -58,14 +60,14 @@ struct PartialMessage {
     stamp: u64,
 }
 
-/// The header of the latest part that came, or should have, and when that was.
+/// The header of the latest part that came, or should have come, and when that was.
 #[derive(Debug)]
 struct GivenUp {
     header: PartHeader,
     stamp: u64,
 }
 
-/// What a part led to.
+/// The effect of a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PartOutcome {
     /// The message is not finished.
@@ -76,15 +78,15 @@ pub(super) enum PartOutcome {
     Whole { data: Vec<u8>, parts: u32 },
 }
 
-/// What is known of the message that a part belongs to.
+/// How a part relates to what is known of its writer.
 enum Belongs {
     /// It begins here.
     Here,
     /// It is unfinished, and this is its next part.
     ToUnfinished,
-    /// It is reported already.
+    /// Its message is already reported.
     ToGivenUp,
-    /// Its first part never came.
+    /// The first part of its message never came.
     ToUnknown,
 }
 
@@ -101,7 +103,7 @@ impl Assembly {
         }
     }
 
-    /// Whether it remembers anything of any message.
+    /// Whether it holds no state of any message.
     pub(super) fn is_empty(&self) -> bool {
         self.unfinished.is_empty() && self.reports.is_empty()
     }
@@ -125,7 +127,7 @@ impl Assembly {
         self.reports.pop_front()
     }
 
-    /// Takes the next part in the order of the pipe, where it stands at `pos`.
+    /// Takes the next part in the order of the pipe, which is at `pos` in the stream.
     pub(super) fn push(
         &mut self,
         pos: u64,
@@ -146,20 +148,20 @@ impl Assembly {
         }
     }
 
-    /// Whether a message may begin with `first`, and none of its writer has begun. If all of such a
-    /// message has come and [`Assembly::would_keep`] it, then it needs no assembly: put together part
-    /// by part, it would come out whole and break no sequence.
+    /// Whether a message may begin with `first`, and no message of its writer is unfinished. If all
+    /// parts of such a message have come and [`Assembly::would_keep`] it, it needs no assembly: put
+    /// together part by part, it would come out whole and break no sequence.
     pub(super) fn begins_unknown(&self, first: PartHeader) -> bool {
         first.kind() != PartKind::Later && !self.knows(first.writer())
     }
 
-    /// Whether a further message of `len` bytes is within the limits.
+    /// Whether another message of `len` bytes is within the limits.
     pub(super) fn would_keep(&self, len: usize, max_message: usize, max_unfinished: usize) -> bool {
         len <= max_message && self.held + OVERHEAD + len.max(BELIEVED) <= max_unfinished
     }
 
-    /// Reports the message of a part of which only `len` bytes of data came, and passes over the
-    /// rest of it.
+    /// Reports the message of a part of which only `len` bytes of data came, and skips the rest of
+    /// the message.
     pub(super) fn cut_off(&mut self, header: PartHeader, len: usize) {
         let writer = header.writer();
         let torn = match self.belongs(header) {
@@ -171,12 +173,12 @@ impl Assembly {
         self.pass_over_after(header);
     }
 
-    /// Whether a message of this writer has begun, or is being passed over.
+    /// Whether a message of this writer is unfinished or being skipped.
     pub(super) fn knows(&self, writer: WriterKey) -> bool {
         self.unfinished.contains_key(&writer) || self.given_up.contains_key(&writer)
     }
 
-    /// Reports all that is unfinished: the pipe has ended, or no writer is left.
+    /// Reports all unfinished messages: the pipe has ended, or no writer is left.
     pub(super) fn end(&mut self) {
         for writer in self.oldest_first() {
             let torn = self.remove(writer).torn(writer);
@@ -185,8 +187,8 @@ impl Assembly {
         self.given_up.clear();
     }
 
-    /// Finds out where a part belongs, and reports the message whose sequence it breaks: its writer
-    /// gave that up, or died, or somebody on the way has lost a part.
+    /// Determines where a part belongs, and reports the message whose sequence it breaks: its
+    /// writer gave that message up or died, or a relay lost a part.
     fn belongs(&mut self, header: PartHeader) -> Belongs {
         if self.unfinished.is_empty() && self.given_up.is_empty() {
             return Belongs::alone(header);
@@ -228,8 +230,8 @@ impl Assembly {
         if header.following() == 0 {
             return PartOutcome::Single;
         }
-        // What a first part says of their number is not believed beyond this. It may be shorter
-        // than the others.
+        // The number of parts that a first part claims is not believed beyond this. The first part
+        // may be shorter than the others.
         let expected = (header.following() as usize).saturating_mul(4096).saturating_add(part.len());
         if !message.add(header, part, expected.min(BELIEVED).min(max_message)) {
             self.give_up(header, message, part.len(), Limit::Memory);
@@ -254,7 +256,7 @@ impl Assembly {
         self.held -= message.cost();
         self.buffered -= message.data.len();
         let len = message.data.len() + part.len();
-        // Doubles as a vector does, but not beyond what the message may ever need.
+        // Doubles as a vector does, but never beyond the largest size of the message.
         let wanted = (2 * message.data.capacity()).min(max_message).max(len);
         let limit = match len > max_message {
             true => Some(Limit::MaxMessage),
@@ -293,9 +295,9 @@ impl Assembly {
         self.keep_within(max_unfinished);
     }
 
-    /// Once the limit is passed, gives up the messages that waited longest for a part, for theirs
-    /// is the likeliest dead writer; an eighth of the memory at once, so that finding them is paid
-    /// for by the parts that used it up.
+    /// Once the limit is exceeded, gives up the messages that have waited longest for a part,
+    /// because their writers are most likely dead. Frees an eighth of the memory at once, so that
+    /// the parts that used it up pay for the search.
     fn keep_within(&mut self, max_unfinished: usize) {
         if self.held <= max_unfinished {
             return;
@@ -325,8 +327,7 @@ impl Assembly {
         message
     }
 
-    /// Reports a message that passes a limit with a part of `len` bytes, and passes over the rest
-    /// of it.
+    /// Reports a message that exceeds a limit with a part of `len` bytes, and skips the rest of it.
     fn give_up(&mut self, header: PartHeader, message: PartialMessage, len: usize, limit: Limit) {
         let torn = message.torn(header.writer()).and_part(len);
         self.reports.push_back(torn.unfit(Unfit::TooLong(limit)));
@@ -338,7 +339,7 @@ impl Assembly {
             return;
         }
         if self.given_up.len() >= MAX_GIVEN_UP {
-            // Forgets the half that waited longest: the likeliest dead writers.
+            // Forgets the half that has waited longest: those writers are most likely dead.
             let mut stamps: Vec<u64> = self.given_up.values().map(|given_up| given_up.stamp).collect();
             let (_, &mut median, _) = stamps.select_nth_unstable(MAX_GIVEN_UP / 2);
             self.given_up.retain(|_, given_up| given_up.stamp > median);
@@ -347,8 +348,8 @@ impl Assembly {
         self.given_up.insert(header.writer(), GivenUp { header, stamp: self.clock });
     }
 
-    /// Whether the part belongs to a message that was given up. Where first parts are marked, some
-    /// of the rest may be missing.
+    /// Whether the part belongs to a message that was given up. Where first parts are marked, parts
+    /// in between may be missing.
     fn passes_over(&mut self, header: PartHeader, writer: WriterKey) -> bool {
         if self.given_up.is_empty() {
             return false;
@@ -369,19 +370,19 @@ impl Assembly {
         goes_on
     }
 
-    /// What the fuzzer checks after every step.
+    /// The invariants that the fuzzer checks after every step.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check(&self, max_message: usize, max_unfinished: usize) {
         let held: usize = self.unfinished.values().map(PartialMessage::cost).sum();
-        assert_eq!(held, self.held, "the sum is kept");
+        assert_eq!(held, self.held, "`held` is the sum of all costs");
         let buffered: usize = self.unfinished.values().map(|message| message.data.len()).sum();
-        assert_eq!(buffered, self.buffered, "the sum is kept");
+        assert_eq!(buffered, self.buffered, "`buffered` is the sum of all data");
         let begun: BTreeSet<u64> = self.unfinished.values().map(|message| message.began).collect();
-        assert_eq!(begun, self.begun, "each place is known");
-        assert!(held <= max_unfinished, "all keep the limit");
+        assert_eq!(begun, self.begun, "`begun` holds each message's position");
+        assert!(held <= max_unfinished, "all messages together keep the limit");
         assert!(
             self.unfinished.values().all(|message| message.data.capacity() <= max_message.max(BELIEVED)),
-            "each keeps the limit"
+            "each message keeps the limit"
         );
         assert!(self.given_up.len() <= MAX_GIVEN_UP);
     }
@@ -399,7 +400,8 @@ impl PartialMessage {
         OVERHEAD + self.data.len().max(self.data.capacity().min(BELIEVED))
     }
 
-    /// Adds a part, in memory for `wanted` bytes, or as many as it needs; false if there is none.
+    /// Adds a part, in memory for `wanted` bytes, or as many as it needs; returns false if memory
+    /// is exhausted.
     fn add(&mut self, header: PartHeader, part: &[u8], wanted: usize) -> bool {
         let len = self.data.len();
         if self.data.capacity() - len < part.len() {
@@ -440,7 +442,7 @@ mod tests {
         max_message: usize,
         max_unfinished: usize,
     ) -> PartOutcome {
-        // No two parts stand at the same place.
+        // No two parts have the same position.
         let pos = assembly.begun.last().map_or(0, |last| last + 1);
         let step = assembly.push(pos, header, &data, max_message, max_unfinished);
         assembly.check(max_message, max_unfinished);
@@ -507,7 +509,7 @@ mod tests {
             assert_eq!(
                 push(&mut assembly, part(writer, 1, b"late"), 300, limit),
                 PartOutcome::Nothing,
-                "its rest is passed over"
+                "its rest is skipped"
             );
             assert_eq!(push(&mut assembly, part(writer, 0, b"late"), 300, limit), PartOutcome::Nothing);
             assert_eq!(push(&mut assembly, part(writer, 0, b"new"), 300, limit), PartOutcome::Single);
@@ -520,7 +522,7 @@ mod tests {
         assert_eq!(assembly.report(), None);
     }
 
-    /// A writer of this library says which part is the first.
+    /// As a writer of this library marks the first part.
     fn marked(id: u32, data: &[u8]) -> (PartHeader, Vec<u8>) {
         (PartHeader { pid: 1, tid: 70_001, id, len: data.len() as u32 }, data.to_vec())
     }
@@ -539,15 +541,16 @@ mod tests {
         assert_eq!(push(marked(0, b"of another")), (PartOutcome::Nothing, Some(torn(1, 10))));
         assert_eq!(push(marked(FIRST | 1, b"wh")), (PartOutcome::Nothing, None));
         assert_eq!(push(marked(0, b"ole")), (PartOutcome::Whole { data: b"whole".to_vec(), parts: 2 }, None));
-        // One is missing in the middle; the last, of one message, and the first, of the next.
+        // A part is missing in the middle; then the last part of one message and the first of the
+        // next.
         assert_eq!(push(marked(FIRST | 3, b"one")), (PartOutcome::Nothing, None));
         assert_eq!(push(marked(1, b"two")), (PartOutcome::Nothing, Some(torn(1, 3))));
         assert_eq!(push(marked(2, b"another's")), (PartOutcome::Nothing, Some(torn(1, 9))));
-        // A part that comes twice breaks the message, a first part as well; then it is begun anew.
+        // A repeated part breaks the message, a first part as well; the message then begins again.
         assert_eq!(push(marked(FIRST | 1, b"wh")), (PartOutcome::Nothing, None));
         assert_eq!(push(marked(FIRST | 1, b"wh")), (PartOutcome::Nothing, Some(torn(1, 2))));
         assert_eq!(push(marked(0, b"ole")), (PartOutcome::Whole { data: b"whole".to_vec(), parts: 2 }, None));
-        // Who goes on to a message of one part has given up the one before.
+        // A writer that goes on to a message of one part has given up the one before.
         assert_eq!(push(marked(FIRST | 1, b"wh")), (PartOutcome::Nothing, None));
         let only = PartHeader { tid: 70_000, ..marked(0, b"").0 };
         assert_eq!(push((only, vec![])), (PartOutcome::Single, Some(torn(1, 2))));

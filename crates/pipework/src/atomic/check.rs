@@ -1,10 +1,9 @@
-//! A few bits that vouch for a payload: what a relay has lost, repeated or joined is noticed. Pure.
+//! A few bits that verify a payload: they detect what a relay has lost, repeated or joined. Pure.
 //!
-//! Sums that a processor makes of 32 bytes at a time, and which know the place of what they add.
-//! They are no defence against somebody who wants them to agree. `WIRE.md` is the normative text.
+//! The sums are position-dependent, and a processor computes them for 32 bytes at a time. They are
+//! no defence against an attacker who wants them to match. `WIRE.md` is the normative text.
 //!
-//! What is unsafe here is one call, to code for processors that have been asked whether they have
-//! AVX2.
+//! The unsafe code here is one call, to code for processors that were checked for AVX2.
 
 #![allow(unsafe_code)]
 
@@ -14,14 +13,14 @@ use std::num::NonZeroU32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Check(NonZeroU32);
 
-/// Numbers of 32 bits that are added side by side.
+/// Numbers of 32 bits that are added in parallel.
 const LANES: usize = 8;
 const ROW: usize = 4 * LANES;
-/// From so many rows on it pays to add several side by side.
+/// From this many rows on, adding several in parallel is faster.
 const MANY: usize = 32;
 
 impl Check {
-    /// What 10 bits hold.
+    /// The largest value of 10 bits.
     const MAX: u64 = 1023;
 
     pub(super) fn of(payload: &[u8]) -> Check {
@@ -43,9 +42,9 @@ impl Check {
 /// The sums of a payload that grows.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
-    /// Of each lane.
+    /// The sum of each lane.
     plain: [u32; LANES],
-    /// Of the former after each row: what stands in an early row counts more often.
+    /// The sum of `plain` after each row: early rows count more often.
     placed: [u32; LANES],
     /// Bytes that have been added: whole rows.
     len: usize,
@@ -56,7 +55,7 @@ impl Sums {
         Sums { plain: [0; LANES], placed: [0; LANES], len: 0 }
     }
 
-    /// Adds the whole rows of `payload`, which begins with what was added before.
+    /// Adds the whole rows of `payload`, which begins with the bytes that were added before.
     pub(super) fn add(&mut self, payload: &[u8]) {
         let (rows, _) = payload[self.len..].as_chunks::<ROW>();
         let rest = if rows.len() < MANY { rows } else { self.add_many(rows) };
@@ -66,7 +65,7 @@ impl Sums {
         self.len += rows.len() * ROW;
     }
 
-    /// Adds rows side by side, as many as the processor has registers for; returns those left over.
+    /// Adds rows in parallel, as many as the processor has registers for; returns those left over.
     fn add_many<'a>(&mut self, rows: &'a [[u8; ROW]]) -> &'a [[u8; ROW]] {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
@@ -86,17 +85,18 @@ impl Sums {
         self.add_groups(groups);
     }
 
-    // Inlined where all sums begin as zeros, the compiler does not add a whole row at once.
+    // Inlined where all sums start at zero, the compiler does not add a whole row at once.
     #[inline(never)]
     fn add_pairs(&mut self, groups: &[[[u8; ROW]; 2]]) {
         self.add_groups(groups);
     }
 
-    /// Adds the rows of each group side by side. A sum waits for the one before it, some processors
-    /// for two cycles, so each place in a group has sums of its own, which wait for no other.
+    /// Adds the rows of each group in parallel. Each addition to a sum waits for the one before it,
+    /// on some processors for two cycles, so each place in a group has sums of its own, which do
+    /// not wait for each other.
     ///
-    /// Where *n* groups of *k* rows are left, its own among them, the row at place *i*, from 0,
-    /// counts *kn* - *i* times, and what was added before all groups *kn* times.
+    /// If *n* groups of *k* rows are left, its own among them, the row at place *i*, from 0, counts
+    /// *kn* - *i* times, and the rows that were added before all groups count *kn* times.
     #[inline(always)]
     fn add_groups<const SIDE_BY_SIDE: usize>(&mut self, groups: &[[[u8; ROW]; SIDE_BY_SIDE]]) {
         let mut places: [Sums; SIDE_BY_SIDE] = std::array::from_fn(|_| Sums::new());
@@ -135,13 +135,13 @@ impl Sums {
             let both = u64::from(plain) | (u64::from(placed.wrapping_add(plain)) << 32);
             all = all.wrapping_add(both.wrapping_mul(factor));
         }
-        // The upper half of a product depends on all bits of the lower.
+        // The upper half of a product depends on all bits of the lower half.
         let mixed = (all ^ (all >> 32)).wrapping_mul(FACTORS[0]) >> 32;
         Check(NonZeroU32::MIN.saturating_add((mixed % Check::MAX) as u32))
     }
 }
 
-/// The numbers of less than a row, with zeros behind it.
+/// The numbers of an incomplete row, padded with zeros.
 fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     let (words, rest) = bytes.as_chunks::<4>();
     let byte = |nth: usize| rest.get(nth).copied().unwrap_or(0);
@@ -165,7 +165,7 @@ const FACTORS: [u64; LANES] = {
 mod tests {
     use super::*;
 
-    /// The text of WIRE.md, word by word.
+    /// The text of WIRE.md, sentence by sentence.
     fn naive(payload: &[u8]) -> u32 {
         let mut padded = payload.to_vec();
         padded.resize((payload.len() / 32 + 1) * 32, 0);
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Each processor takes one way; all of them lead to the same sums.
+    /// Each processor takes one of the ways; all of them give the same sums.
     #[test]
     fn rows_side_by_side_add_up_as_one_by_one() {
         let row = |nth: u32| [nth.wrapping_mul(0x9E37_79B9).to_ne_bytes(); LANES].concat();
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(added(&|sums| sums.add_groups::<4>(rows[..100].as_chunks().0)), one_by_one);
     }
 
-    /// The edits that keep a part's size: of a thousand, about one goes unnoticed.
+    /// Edits that keep the size of a part: about one in a thousand goes unnoticed.
     #[test]
     fn what_is_joined_of_two_payloads_is_noticed() {
         let record = |nth: usize| format!("{{\"id\": {nth:06}, \"left\": {:06}}}\n", 999_999 - nth).repeat(3);

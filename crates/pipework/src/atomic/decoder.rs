@@ -1,10 +1,9 @@
-//! Turns the bytes of a pipe into items, wherever reads cut them. Pure: it is fed, it does not
-//! read.
+//! Turns the bytes of a pipe into items, however reads cut them. Pure: it is fed and does not read.
 //!
 //! Invariant: bytes are given out once, in the order of the pipe, and looked at a bounded number of
-//! times each, so the cost of an item does not grow with what is buffered behind it. Memory keeps
-//! the limits of [`Limits`]. Damage to one message is a [`Torn`] report; only a plain stream whose
-//! part sizes make no sense is lost as a whole.
+//! times each, so the cost of an item does not grow with the bytes that are buffered behind it.
+//! Memory keeps the limits of [`Limits`]. Damage to one message is a [`Torn`] report. Only a plain
+//! stream whose part sizes are impossible is lost as a whole.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -29,18 +28,18 @@ pub(super) struct Limits {
     pub(super) max_unfinished: usize,
 }
 
-/// What is known of the pipe behind the bytes that were fed.
+/// What is known about the pipe behind the bytes that were fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
     /// Nothing: more may come.
     Unknown,
-    /// Nothing has come for so long that nothing will complete what has begun.
+    /// Nothing has come for so long that no frame that has begun will be completed.
     Silent,
     /// It has ended.
     Ended,
 }
 
-/// An item as it came, as places in the decoder's memory that stay good until it is fed again.
+/// An item as it arrived, as ranges of the decoder's memory that stay valid until it is fed again.
 #[derive(Debug)]
 pub(super) enum RawItem {
     Line(Data),
@@ -80,9 +79,9 @@ pub(super) struct Decoder {
     buf: Vec<u8>,
     start: usize,
     end: usize,
-    /// How many bytes were fed in all.
+    /// How many bytes were fed in total.
     fed: u64,
-    /// So many bytes at `start` are known to be text.
+    /// This many bytes at `start` are known to be text.
     text: usize,
     mode: Mode,
     strict: bool,
@@ -90,12 +89,12 @@ pub(super) struct Decoder {
     limits: Limits,
     assembly: Assembly,
     lines: Lines,
-    /// Where in the stream the unfinished line begins, if there is one.
+    /// Where in the stream the unfinished line begins, if any.
     line_began: u64,
     unpacker: Unpacker,
     /// An item that waits behind a report, and where in the stream it begins.
     next: Option<(RawItem, u64)>,
-    /// Why nothing more can be made of the stream.
+    /// Why the rest of the stream cannot be decoded.
     lost: Option<Error>,
 }
 
@@ -128,18 +127,18 @@ impl Decoder {
         self.limits.pipe_buf
     }
 
-    /// For the bytes that have not been given out yet.
+    /// Applies to the bytes that have not been given out yet.
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
         self.text = 0;
     }
 
-    /// What takes items out of their frames.
+    /// The unpacker, which takes items out of their frames.
     pub(super) fn unpacker(&self) -> &Unpacker {
         &self.unpacker
     }
 
-    /// The same, to be told how.
+    /// The unpacker, for changing its settings.
     pub(super) fn unpacker_mut(&mut self) -> &mut Unpacker {
         &mut self.unpacker
     }
@@ -159,7 +158,7 @@ impl Decoder {
         self.mode == Mode::Mixed && !self.strict && self.start < self.end
     }
 
-    /// Whether an item may be had without feeding it more.
+    /// Whether it may have another item without being fed more.
     pub(super) fn has_more(&self) -> bool {
         self.has_bytes() || self.assembly.has_reports()
     }
@@ -180,17 +179,17 @@ impl Decoder {
         certain.saturating_sub(self.end - self.start).max(1)
     }
 
-    /// Whether it remembers anything of the stream.
+    /// Whether it holds nothing of the stream.
     pub(super) fn is_empty(&self) -> bool {
         !self.has_bytes() && self.assembly.is_empty() && self.lines.begun().is_empty()
     }
 
-    /// As not [`Decoder::is_empty`], or why nothing can be made of the stream.
+    /// The opposite of [`Decoder::is_empty`], or why the stream cannot be decoded.
     pub(super) fn holds_any(&self) -> Result<bool> {
         self.lost.map_or(Ok(!self.is_empty()), Err)
     }
 
-    /// Bytes that it has been fed and that no item has given out.
+    /// Bytes that were fed and that no item has given out.
     pub(super) fn buffered(&self) -> usize {
         let next = self.next.as_ref().map_or(0, |(found, _)| match found {
             RawItem::Line(data) | RawItem::Burst(data) | RawItem::Message { data, .. } => {
@@ -206,7 +205,7 @@ impl Decoder {
         self.fed - (self.end - self.start) as u64
     }
 
-    /// How many bytes of the stream lie before all that has begun and was not given out.
+    /// How many bytes of the stream lie before everything that has begun and was not given out.
     pub(super) fn settled(&self) -> u64 {
         let line = (!self.lines.begun().is_empty()).then_some(self.line_began);
         let next = self.next.as_ref().map(|(_, began)| *began);
@@ -219,18 +218,18 @@ impl Decoder {
         self.lines.begun()
     }
 
-    /// Where in the stream the unfinished line begins, if it ends with `\r`: the next byte of text may
-    /// be its `\n`.
+    /// Where in the stream the unfinished line begins, if it ends with `\r`: the next byte of text
+    /// may be its `\n`.
     pub(super) fn awaits_line_feed(&self) -> Option<u64> {
         self.unfinished_line().ends_with(b"\r").then_some(self.line_began)
     }
 
-    /// Takes it; what follows of it begins another.
+    /// Takes the unfinished line; its remaining bytes begin another line.
     pub(super) fn take_unfinished_line(&mut self) -> Option<Vec<u8>> {
         self.lines.end()
     }
 
-    /// Space to read up to `len` bytes into. `TooLong` if too much lies there unparsed.
+    /// Space to read up to `len` bytes into. `TooLong` if too many bytes lie there unparsed.
     pub(super) fn space(&mut self, len: usize) -> Result<&mut [u8]> {
         let held = self.end - self.start;
         if held.saturating_add(len) > self.limits.max_unfinished.max(len + self.limits.pipe_buf) {
@@ -243,13 +242,12 @@ impl Decoder {
             }
         }
         if self.buf.len() - self.end < len {
-            // What moves is no more than what was given out since the last move.
+            // This moves no more bytes than were given out since the last move.
             if held <= self.start {
                 self.buf.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, held);
             }
-            // Less than a frame is left over from most reads: with space for that, the buffer keeps
-            // its size.
+            // Most reads leave less than a frame: with space for that, the buffer keeps its size.
             let needed = self.end + len;
             if self.buf.len() < needed {
                 self.buf.resize(needed.max(len + self.limits.pipe_buf), 0);
@@ -264,11 +262,10 @@ impl Decoder {
         self.fed += len as u64;
     }
 
-    /// The next item of what was fed; `None` if that takes more bytes.
+    /// The next item of the bytes that were fed; `None` if that takes more bytes.
     ///
-    /// # Errors
-    /// `Corrupt`, or `Incompatible` where it was sent in mixed mode, for good, if the stream makes
-    /// no sense.
+    /// # Errors `Corrupt`, or `Incompatible` if it was sent in mixed mode, for good, if the stream
+    /// cannot be decoded.
     pub(super) fn next(&mut self, tail: Tail) -> Result<Option<RawItem>> {
         if let Some(error) = self.lost {
             return Err(error);
@@ -314,7 +311,8 @@ impl Decoder {
         if tail != Tail::Ended {
             return Ok(DecodeStep::Stuck);
         }
-        // A part is written in one piece: what ends inside one was not written by a writer of ours.
+        // A part is written in one piece: a stream that ends inside one was not written by a writer
+        // of this library.
         let len = bytes.len();
         self.start = self.end;
         let Some(header) = header else {
@@ -336,9 +334,9 @@ impl Decoder {
                 Ok(self.line())
             }
             mixed::Start::Broken { header, came, len } => {
-                // Any program may print such bytes: they are a loss only where a message is missed.
-                // Where anything is printed, the only part of a message of nobody known is no proof
-                // of one.
+                // Any program may print such bytes: they are a loss only where a message is known
+                // to be missing. Where any program may print, the only part of a message of an
+                // unknown writer is no proof of one.
                 let is_only = header.kind() == frame::PartKind::Only;
                 let begins = header.begins_message() && (self.bursts || !is_only);
                 if begins || self.assembly.knows(header.writer()) {
@@ -403,7 +401,7 @@ impl Decoder {
                 }
             }
         };
-        // Between text, a part that its check does not vouch for is not taken for one at all.
+        // Between text, a part whose check does not match is not treated as a part at all.
         let is_checked = self.mode == Mode::Mixed && parts == 1;
         if !is_checked && !header.vouches_for(&self.buf[data.clone()]) {
             let torn = Torn::incomplete(Some(header.writer()), parts, data.len());
@@ -413,17 +411,17 @@ impl Decoder {
         self.whole(pos, Data::Buffer(data), header, parts)
     }
 
-    /// Joins a message of several parts where it lies, if all of them are there, one behind the
-    /// other: that takes neither memory nor a place among the unfinished. The data of the first are
-    /// at `data`; the others begin at `start`. Returns the payload's place, and the number of
+    /// Joins a message of several parts in place, if all of them are there, one behind the other:
+    /// that takes neither memory nor an entry among the unfinished. The data of the first part are
+    /// at `data`; the others begin at `start`. Returns the payload's range, and the number of
     /// parts.
     fn join(&mut self, first: PartHeader, mut data: Range<usize>) -> Option<(Range<usize>, u32)> {
-        // Asked first, so that each part is looked at once here: if the look below finds no end of
-        // the message, the assembly knows its writer, and the next parts of it are not looked at.
+        // Ask this first, so that each part is looked at once here: if the loop below finds no end
+        // of the message, the assembly knows its writer, and its next parts are not looked at.
         if first.following() == 0 || !self.assembly.begins_unknown(first) {
             return None;
         }
-        // Until it is known that none is missing, everything stays where it is.
+        // Until it is known that no part is missing, everything stays in place.
         let Limits { pipe_buf, max_message, max_unfinished } = self.limits;
         let (mut latest, mut len, mut end) = (first, data.len(), self.start);
         while latest.following() > 0 {
@@ -439,7 +437,7 @@ impl Decoder {
         }
         while self.start < end {
             let header = PartHeader::of_whole_part(&self.buf[self.start..end], self.mode, pipe_buf)
-                .expect("it was there, and what moves stays in front of it");
+                .expect("it was there, and moved data stays in front of it");
             let (from, len) = (self.start + self.mode.prefix() + PartHeader::LEN, header.len as usize);
             self.buf.copy_within(from..from + len, data.end);
             data.end += len;
@@ -448,12 +446,12 @@ impl Decoder {
         Some((data, first.following() + 1))
     }
 
-    /// Gives out a message, all of which is at `data`. What was not put together before begins at
-    /// `pos` in the stream; only that can be behind a report.
+    /// Gives out a message, all of which is at `data`. If it was not assembled before, it begins at
+    /// `pos` in the stream; only then can it be behind a report.
     fn whole(&mut self, pos: u64, data: Data, header: PartHeader, parts: u32) -> DecodeStep {
         let found = self.message(data, header, parts);
         match self.assembly.report() {
-            // The report is of an earlier message of the same writer, so it goes first.
+            // The report concerns an earlier message of the same writer, so it goes first.
             Some(torn) => {
                 self.next = Some((self.detached(found), pos));
                 DecodeStep::Found(RawItem::Torn(torn))
@@ -465,14 +463,14 @@ impl Decoder {
     fn message(&self, data: Data, header: PartHeader, parts: u32) -> RawItem {
         let (bytes, writer) = (self.bytes(&data).len(), header.writer());
         if self.unpacker.zstd().is_none() && header.is_compressed() {
-            // The frame is not what was sent, and to its user it would look as if it were.
+            // The frame differs from what was sent, and its user could not tell.
             let torn = Torn::incomplete(Some(writer), parts, bytes);
             return RawItem::Torn(torn.unfit(Unfit::Incompatible));
         }
         RawItem::Message { data, writer, parts }
     }
 
-    /// The same item in memory of its own, which later parsing leaves alone.
+    /// The same item in memory of its own, which later parsing does not change.
     fn detached(&self, found: RawItem) -> RawItem {
         let own = |data: Data| match data {
             Data::Own(data) => Data::Own(data),
@@ -486,7 +484,7 @@ impl Decoder {
         }
     }
 
-    /// What remains once all bytes are parsed and no more will come.
+    /// The remaining items once all bytes are parsed and no more will come.
     fn end_of_pipe(&mut self) -> Option<RawItem> {
         if let Some(line) = self.lines.end() {
             return Some(RawItem::Line(Data::Own(line)));
@@ -511,19 +509,19 @@ impl Decoder {
     #[inline(always)]
     pub(super) fn item(&mut self, found: RawItem) -> Item<'_> {
         let Decoder { buf, unpacker, .. } = self;
-        // An item is moved as seldom as possible: each time costs as much as to find it.
+        // An item is moved as rarely as possible: each move costs as much as finding it.
         match unpacker.zstd() {
             None => found.lend(buf),
             Some(_) => unpacker.unpack(found.lend(buf)),
         }
     }
 
-    /// The same as it came, for somebody else to unpack.
+    /// The same item as it arrived, for another unpacker.
     pub(super) fn packed_item(&self, found: RawItem) -> Item<'static> {
         found.lend(&self.buf).into_owned()
     }
 
-    /// What the fuzzer checks after every step.
+    /// The invariants that the fuzzer checks after every step.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check(&self) {
         assert!(self.start <= self.end && self.end <= self.buf.len());
@@ -534,11 +532,11 @@ impl Decoder {
     }
 }
 
-/// What one look at the buffer came to.
+/// The result of one look at the buffer.
 enum DecodeStep {
     Found(RawItem),
     /// Bytes were taken; look again.
     Parsed,
-    /// What is there is incomplete.
+    /// The bytes there are incomplete.
     Stuck,
 }

@@ -1,6 +1,6 @@
 //! The unit of the wire: a part is a header and data. Pure: bytes in, bytes out.
 //!
-//! [`PartHeader`] is the 16 bytes in front of a part's data, and what they say. `WIRE.md` is the
+//! [`PartHeader`] is the 16 bytes in front of a part's data, and their meaning. `WIRE.md` is the
 //! normative text.
 
 use super::check::Check;
@@ -8,7 +8,7 @@ use super::item::WriterKey;
 
 /// Opens a burst or a part in mixed mode.
 pub(super) const SHIFT_OUT: u8 = 0x0E;
-/// Closes it.
+/// Closes a burst or a part.
 pub(super) const SHIFT_IN: u8 = 0x0F;
 /// Directly after [`SHIFT_OUT`]: what follows is a part, not a burst.
 pub(super) const DATA_LINK_ESCAPE: u8 = 0x10;
@@ -46,7 +46,7 @@ impl Mode {
     }
 }
 
-/// What stands in front of a part's data, as it lies on the wire.
+/// The bytes in front of a part's data, as they lie on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PartHeader {
     pub(super) pid: i32,
@@ -56,7 +56,7 @@ pub(super) struct PartHeader {
     pub(super) len: u32,
 }
 
-/// What a part is of its message.
+/// The position of a part in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartKind {
     /// It is the whole message.
@@ -65,12 +65,12 @@ pub(super) enum PartKind {
     First,
     /// One that comes after another.
     Later,
-    /// Atomic::Pipe does not say.
+    /// Atomic::Pipe does not mark it.
     Untold,
 }
 
 /// The smallest number that a writer of this library uses beside the process number. Smaller ones
-/// are Atomic::Pipe's: threads.
+/// are thread numbers of Atomic::Pipe.
 const LEAST_NONCE: i32 = 1 << 16;
 /// In the number beside the process number: the message is in several parts.
 const SEVERAL: i32 = 1;
@@ -78,15 +78,15 @@ const SEVERAL: i32 = 1;
 const COMPRESSED: i32 = 1 << 30;
 /// In the id of a part: it is the first of several.
 const FIRST: u32 = 1 << 31;
-/// So many bits of the first number are the process number; Linux has none above. The others are
+/// This many bits of the first number are the process number; Linux uses no more. The others are
 /// the check.
 const PID_BITS: u32 = 22;
 
 impl PartHeader {
     pub(super) const LEN: usize = 16;
 
-    /// Of a part of `len` bytes with `following` more behind it, the first of its message or a
-    /// later one. `check` and `compressed` are of the whole payload.
+    /// The header of a part of `len` bytes with `following` more behind it, the first of its
+    /// message or a later one. `check` and `compressed` describe the whole payload.
     pub(super) fn new(
         writer: WriterKey,
         check: u32,
@@ -115,7 +115,7 @@ impl PartHeader {
         bytes
     }
 
-    /// Reads the header at the start of `bytes`; `None` if they are too few.
+    /// Reads the header at the start of `bytes`; `None` if they are too short.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<PartHeader> {
         #[cfg(test)]
         HEADERS_READ.set(HEADERS_READ.get() + 1);
@@ -128,7 +128,7 @@ impl PartHeader {
         })
     }
 
-    /// The header of the part that `bytes` begin with, if all of that is there. No part is longer
+    /// The header of the part that `bytes` begin with, if the part is complete. No part is longer
     /// than `limit`.
     pub(super) fn of_whole_part(bytes: &[u8], mode: Mode, limit: usize) -> Option<PartHeader> {
         let header = PartHeader::from_bytes(bytes.get(mode.prefix()..)?)?;
@@ -144,14 +144,14 @@ impl PartHeader {
         is_part.then_some(header)
     }
 
-    /// Whether it may stand in front of a part with at most `max` bytes of data. No process has the
-    /// number 0, and zeros are a frequent sort of damage.
+    /// Whether it may be in front of a part with at most `max` bytes of data. No process has the
+    /// number 0, and zeros are a frequent kind of damage.
     pub(super) fn is_possible(self, max: usize) -> bool {
         self.len as usize <= max && self.pid != 0
     }
 
-    /// Whether it may do so between bytes of any sort that a program prints: more is asked of it
-    /// there.
+    /// Whether it may be in front of a part between arbitrary bytes that a program prints: the
+    /// conditions are stricter there.
     pub(super) fn is_possible_in_text(self, max: usize) -> bool {
         let is_placed = self.kind() != PartKind::Later || self.tid & SEVERAL != 0 && self.id < FIRST;
         self.is_possible(max) && self.writer().pid != 0 && is_placed
@@ -161,7 +161,7 @@ impl PartHeader {
         self.tid >= LEAST_NONCE
     }
 
-    /// The writer, without what its numbers say of the message.
+    /// The writer, without the bits that describe the message.
     pub(super) fn writer(self) -> WriterKey {
         match self.is_ours() {
             true => {
@@ -190,12 +190,12 @@ impl PartHeader {
         if self.is_ours() { self.id & !FIRST } else { self.id }
     }
 
-    /// The check of the message's payload, if its writer has made one.
+    /// The check of the message's payload, if its writer has computed one.
     pub(super) fn check(self) -> Option<Check> {
         Check::from_number(if self.is_ours() { self.pid as u32 >> PID_BITS } else { 0 })
     }
 
-    /// Whether it is of the same message as `other`, as far as can be told.
+    /// Whether it belongs to the same message as `other`, as far as the headers tell.
     pub(super) fn is_of_the_same(self, other: PartHeader) -> bool {
         (self.pid, self.tid) == (other.pid, other.tid)
     }
@@ -207,23 +207,23 @@ impl PartHeader {
             && self.following().checked_sub(1) == Some(next.following())
     }
 
-    /// Whether `payload`, a whole message, is what the writer sent, as far as can be told.
+    /// Whether `payload`, a whole message, is what the writer sent, as far as the header tells.
     pub(super) fn vouches_for(self, payload: &[u8]) -> bool {
         self.check().is_none_or(|check| check == Check::of(payload))
     }
 
     /// Whether a writer of this library may have written it at the beginning of a stream, with at
-    /// most `max` bytes of data: far less than any sixteen bytes.
+    /// most `max` bytes of data: few of all possible sixteen bytes pass.
     fn is_likely(self, max: usize) -> bool {
-        // Rows of small numbers are no rarity: a nonce is no small number.
+        // Rows of small numbers are common in files: a nonce is not a small number.
         self.is_ours()
             && self.begins_message()
             && self.is_possible(max)
             && (self.len > 0 || self.vouches_for(&[]))
     }
 
-    /// Whether it may be the header of the first part of a message, where nothing else is known of
-    /// its writer: what a program prints holds all sorts of bytes.
+    /// Whether it may be the header of the first part of a message, if nothing else is known of its
+    /// writer: programs print all kinds of bytes.
     pub(super) fn begins_message(self) -> bool {
         // Linux has no larger process numbers, Atomic::Pipe no negative threads, and a message of 4
         // GiB no more parts.
@@ -235,21 +235,21 @@ impl PartHeader {
 }
 
 impl WriterKey {
-    /// The key of a writer of this library; `None` if the random bits are of no use.
+    /// The key of a writer of this library; `None` if the random bits are unsuitable.
     pub(super) fn draw(pid: i32, bits: u32) -> Option<WriterKey> {
         let tid = (bits >> 1) as i32 & !(SEVERAL | COMPRESSED);
         (tid >= LEAST_NONCE).then_some(WriterKey { pid: pid & ((1 << PID_BITS) - 1), tid })
     }
 
-    /// Another one, where there are no random bits.
+    /// A different key, for when there are no random bits.
     pub(super) fn next(self, pid: i32) -> WriterKey {
         let tid = ((self.tid + 2) & !COMPRESSED).max(LEAST_NONCE);
         WriterKey { pid: pid & ((1 << PID_BITS) - 1), tid }
     }
 }
 
-/// The first bytes of a stream, which tell a wrong mode from text. Text that these rules fit is
-/// hardly ever met: the last two of its sixteen bytes are zero.
+/// The first bytes of a stream, which distinguish a wrong mode from text. Text hardly ever matches
+/// these rules: the last two of its sixteen bytes would have to be zero.
 #[derive(Debug)]
 pub(super) struct Opening {
     bytes: [u8; PartHeader::LEN],
@@ -259,8 +259,8 @@ pub(super) struct Opening {
 impl Opening {
     pub(super) const NEW: Opening = Opening { bytes: [0; PartHeader::LEN], len: 0 };
 
-    /// The next bytes of the stream. True once: when they have become enough to see that a writer
-    /// of this library sends in plain mode.
+    /// Takes the next bytes of the stream. Returns true once: when enough bytes have come to see
+    /// that a writer of this library sends in plain mode.
     #[inline]
     pub(super) fn shows_plain(&mut self, read: &[u8], limit: usize) -> bool {
         self.len < PartHeader::LEN && self.shows_plain_now(read, limit)
@@ -289,8 +289,8 @@ pub(super) fn parts_of(len: usize, max: usize) -> Option<u32> {
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has read a header: what proves that no bytes make it do so more often
-    /// than there are parts.
+    /// How many headers this thread has read: it proves that no input causes more reads than a
+    /// multiple of the number of parts.
     pub(super) static HEADERS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 

@@ -1,4 +1,4 @@
-//! What must hold for any bytes: the properties that the fuzz targets and the property tests share.
+//! Properties that must hold for any bytes, shared by the fuzz targets and the property tests.
 //!
 //! [`naive`] is the specification of the mixed stream, byte by byte, in the plainest way; the
 //! decoder must agree with it however reads cut the bytes.
@@ -43,7 +43,8 @@ pub fn mixed(data: &[u8]) {
     }
 }
 
-/// Who looks before it reads stops where who reads byte by byte has the last item wanted.
+/// A reader that looks before it reads stops where a reader of single bytes has the last wanted
+/// item.
 pub(crate) fn exactly(stream: &[u8], mixed: bool, max_message: usize, peek: usize, items: u64) {
     let new = || {
         let options = Options::new().mixed(mixed).max_message(max_message);
@@ -65,7 +66,7 @@ pub(crate) fn exactly(stream: &[u8], mixed: bool, max_message: usize, peek: usiz
         if found < wanted {
             continue;
         }
-        // The same for the other, which was never read past an item yet.
+        // As above for the other mode, which was never read past an item.
         let mut left = wanted;
         while left > 0 {
             let rest = &stream[fed..];
@@ -109,12 +110,12 @@ pub fn reader(data: &[u8]) {
         }
     }
     if take_all(&mut decoder, Tail::Ended, stream.len() + 4096) {
-        assert!(decoder.is_empty(), "the end leaves nothing");
+        assert!(decoder.is_empty(), "nothing is left at the end");
     }
     through_a_pipe(&options.read_size(1 + usize::from(cut)), stream);
 }
 
-/// The same bytes through a real pipe, as far as they fit into it, and a reader.
+/// The same bytes through a real pipe, as many as fit into it, and a reader.
 fn through_a_pipe(options: &Options, stream: &[u8]) {
     let (mut reader, writer) = options.pair().expect("descriptors are left");
     let is_mixed = reader.is_mixed();
@@ -125,9 +126,10 @@ fn through_a_pipe(options: &Options, stream: &[u8]) {
     loop {
         match reader.next_item(Deadline::now()) {
             Ok(_) => {}
-            // So many small reads without an item that the call came back.
+            // So many small reads without an item that the call returned.
             Err(error) if error.kind() == ErrorKind::TimedOut && late < stream.len() / 4096 => late += 1,
-            // The bytes happen to begin as a plain stream does: it is said once, and they are text.
+            // The bytes happen to begin as a plain stream does: that is reported once, and then
+            // they are text.
             Err(error) if error.kind() == ErrorKind::Incompatible && is_mixed => {}
             Err(error) => {
                 let kinds = [ErrorKind::Closed, ErrorKind::Corrupt, ErrorKind::Incompatible];
@@ -139,8 +141,8 @@ fn through_a_pipe(options: &Options, stream: &[u8]) {
     }
 }
 
-/// Takes what there is; false if the stream is lost. Each item uses up a byte, or memory of one
-/// that did.
+/// Takes all available items; returns false if the stream is lost. Each item uses up a byte, or
+/// memory of one that did.
 fn take_all(decoder: &mut Decoder, tail: Tail, most: usize) -> bool {
     for _ in 0..=most + 65_536 {
         let next = decoder.next(tail);
@@ -149,7 +151,7 @@ fn take_all(decoder: &mut Decoder, tail: Tail, most: usize) -> bool {
             Ok(Some(found)) => drop(decoder.item(found)),
             Ok(None) => return true,
             Err(_) => {
-                assert!(decoder.next(tail).is_err(), "what is lost stays lost");
+                assert!(decoder.next(tail).is_err(), "a lost stream stays lost");
                 return false;
             }
         }
@@ -163,11 +165,11 @@ pub(crate) enum PlainItem {
     Line(Vec<u8>),
     Burst(Vec<u8>),
     Message(WriterKey, Vec<u8>),
-    /// Torn or too long, after so many parts.
+    /// Torn or too long, after this many parts.
     Lost(WriterKey, u32),
 }
 
-/// What the decoder makes of `stream`, read in blocks of the given sizes, in turn.
+/// The decoder's items for `stream`, read in blocks of the given sizes, in turn.
 pub(crate) fn decode(stream: &[u8], reads: &[usize], pipe_buf: usize, max_message: usize) -> Vec<PlainItem> {
     let options = Options::new().mixed(true).max_message(max_message);
     let mut decoder = options.decoder(pipe_buf).expect("the options are valid");
@@ -261,7 +263,7 @@ fn naive_frame(bytes: &[u8], pipe_buf: usize) -> Option<(NaiveFrame, usize)> {
     None
 }
 
-/// The header of what begins like a part and is none.
+/// The header of bytes that begin like a part and are none.
 fn naive_beginning(bytes: &[u8], pipe_buf: usize) -> Option<PartHeader> {
     if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
         return None;
@@ -277,7 +279,7 @@ fn naive_is_possible(header: PartHeader, pipe_buf: usize) -> bool {
     numbers && header.len as usize <= pipe_buf - 19
 }
 
-/// Whether a header of which nothing else is known may begin a message.
+/// Whether a header may begin a message if nothing else is known of it.
 fn naive_begins_message(header: PartHeader) -> bool {
     match (header.tid, header.id) {
         (..0, _) => false,
@@ -311,7 +313,7 @@ impl NaiveWriters {
         }
     }
 
-    /// A part that is none: its message is lost.
+    /// A part that turned out not to be one: its message is lost.
     fn cut_off(&mut self, header: PartHeader, events: &mut Vec<PlainItem>) {
         let writer = header.writer();
         let known = |(other, ..): &(PartHeader, u32, Vec<u8>)| other.writer() == writer;
@@ -325,7 +327,7 @@ impl NaiveWriters {
         }
     }
 
-    /// What there is of the part's message; `None` if it is lost already.
+    /// The unfinished message of the part; `None` if it is lost already.
     fn message_of(&mut self, header: PartHeader, events: &mut Vec<PlainItem>) -> Option<(u32, Vec<u8>)> {
         let writer = header.writer();
         if let Some(lost) = self.given_up.remove(&writer)
@@ -351,7 +353,7 @@ impl NaiveWriters {
         Some((0, vec![]))
     }
 
-    /// Of the message of a last part, nothing is left to pass over.
+    /// After the last part of a message, nothing is left to skip.
     fn pass_over_after(&mut self, header: PartHeader) {
         if header.following() > 0 {
             self.given_up.insert(header.writer(), header);
@@ -368,7 +370,7 @@ fn same(one: PartHeader, two: PartHeader) -> bool {
     (one.pid, one.tid) == (two.pid, two.tid)
 }
 
-/// Whether the numbers of two parts are those of neighbours.
+/// Whether the numbers of two parts are consecutive.
 fn goes_on(one: PartHeader, two: PartHeader) -> bool {
     u64::from(one.following()) == u64::from(two.following()) + 1
 }

@@ -1,7 +1,7 @@
-//! What a reader gives out.
+//! The items that a reader gives out.
 //!
-//! Data is borrowed from the reader's buffer where all of it lies there, and owned where it had to
-//! be assembled; `into_owned` makes any of these free of the reader.
+//! Data is borrowed from the reader's buffer if all of it lies there, and owned if it had to be
+//! assembled; `into_owned` makes any of these independent of the reader.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,8 +10,8 @@ use std::ops::Deref;
 use crate::error::{Error, ErrorKind, Explanation};
 
 /// Names one writer on the wire. Opaque: two writers that are alive at the same time have different
-/// ones, whatever their processes, threads or pid namespaces (but for a chance of one in a thousand
-/// million where their process numbers are the same).
+/// keys, whatever their processes, threads or pid namespaces (except for a chance of one in a
+/// thousand million if their process numbers are the same).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WriterKey {
     /// The sender's process number, in the sender's own pid namespace.
@@ -27,16 +27,16 @@ impl fmt::Display for WriterKey {
     }
 }
 
-/// A message, whole.
+/// A complete message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What was sent.
+    /// The bytes that were sent.
     pub data: Cow<'a, [u8]>,
-    /// Who sent it.
+    /// The writer that sent it.
     pub writer: WriterKey,
-    /// In how many parts it came; at least 1.
+    /// The number of parts in which it came; at least 1.
     pub parts: u32,
-    /// The zstd frame that it came in, if the reader was told to keep it.
+    /// The zstd frame that it came in, if the reader was set to keep it.
     pub compressed: Option<Cow<'a, [u8]>>,
 }
 
@@ -69,9 +69,9 @@ impl Deref for Message<'_> {
 /// A burst: bytes that were sent in one write, without a sender's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Burst<'a> {
-    /// What was sent.
+    /// The bytes that were sent.
     pub data: Cow<'a, [u8]>,
-    /// The zstd frame that it came in, if the reader was told to keep it.
+    /// The zstd frame that it came in, if the reader was set to keep it.
     pub compressed: Option<Cow<'a, [u8]>>,
 }
 
@@ -99,9 +99,9 @@ impl Deref for Burst<'_> {
 /// A line of ordinary text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// The text with its terminator: `\n`, `\r\n` or `\r`. (A `\r` waits up to 100 ms for a `\n`; one
-    /// that comes later is a line of its own.) The last line before the end of the pipe
-    /// may have none, nor has a piece of a line that is longer than the reader's `max_message`.
+    /// The text with its terminator: `\n`, `\r\n` or `\r`. (A `\r` waits up to 100 ms for a `\n`; a
+    /// later `\n` is a line of its own.) The last line before the end of the pipe may have no
+    /// terminator, nor does a piece of a line that is longer than the reader's `max_message`.
     pub data: Cow<'a, [u8]>,
 }
 
@@ -140,30 +140,30 @@ impl Deref for Line<'_> {
 /// A report of a message or burst that cannot be given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
-    /// Whose it was, where the wire says so.
+    /// Its writer, if the wire names one.
     pub writer: Option<WriterKey>,
-    /// Parts that had come.
+    /// Parts that had arrived.
     pub parts: u32,
-    /// Bytes of data that had come.
+    /// Bytes of data that had arrived.
     pub bytes: usize,
-    /// `Torn`: its beginning, its rest or something in between never came. `TooLong`: over `limit`.
-    /// `Corrupt`: it is not what was sent, or does not decompress. `Incompatible`: it is
+    /// `Torn`: its beginning, its rest or a part in between never arrived. `TooLong`: over `limit`.
+    /// `Corrupt`: it differs from what was sent, or does not decompress. `Incompatible`: it is
     /// compressed, and the reader has no zstd.
     pub kind: ErrorKind,
-    /// Which limit a message that is `TooLong` passed.
+    /// The limit that a message that is `TooLong` exceeded.
     pub limit: Option<Limit>,
 }
 
 /// A limit of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// [`Options::max_message`](super::Options::max_message): the message, or what it decompresses
-    /// to.
+    /// [`Options::max_message`](super::Options::max_message): the message, or its decompressed
+    /// size.
     MaxMessage,
     /// [`Options::max_unfinished`](super::Options::max_unfinished): all unfinished messages
     /// together.
     MaxUnfinished,
-    /// What the system has left.
+    /// The memory that the system has left.
     Memory,
 }
 
@@ -179,12 +179,12 @@ impl Limit {
 }
 
 impl Torn {
-    /// What never came whole.
+    /// Reports a message that never came whole.
     pub(super) fn incomplete(writer: Option<WriterKey>, parts: u32, bytes: usize) -> Torn {
         Torn { writer, parts, bytes, kind: ErrorKind::Torn, limit: None }
     }
 
-    /// The same, but it does not fit.
+    /// The same report, for a message that cannot be given out for the reason `unfit`.
     pub(super) fn unfit(self, unfit: Unfit) -> Torn {
         match unfit {
             Unfit::Corrupt => Torn { kind: ErrorKind::Corrupt, limit: None, ..self },
@@ -193,7 +193,7 @@ impl Torn {
         }
     }
 
-    /// The same, for a call that gives out messages only.
+    /// The report as an error, for a call that gives out messages only.
     pub(super) fn error(self, op: &'static str) -> Error {
         match self.kind {
             ErrorKind::Incompatible => Error::with_explanation(self.kind, op, Explanation::SentCompressed),
@@ -201,13 +201,13 @@ impl Torn {
         }
     }
 
-    /// The same, with another part of `len` bytes.
+    /// The same report, with another part of `len` bytes.
     pub(super) fn and_part(self, len: usize) -> Torn {
         Torn { parts: self.parts.saturating_add(1), bytes: self.bytes + len, ..self }
     }
 }
 
-/// Why a message that is all there cannot be given out.
+/// Why a complete message cannot be given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
     Corrupt,
@@ -235,7 +235,7 @@ impl fmt::Display for Torn {
     }
 }
 
-/// Anything that comes out of a pipe in mixed mode.
+/// Any item that comes out of a pipe in mixed mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A line of ordinary text.
@@ -244,7 +244,7 @@ pub enum Item<'a> {
     Burst(Burst<'a>),
     /// A message.
     Message(Message<'a>),
-    /// The report of a message that is lost.
+    /// The report of a lost message.
     Torn(Torn),
 }
 

@@ -1,4 +1,4 @@
-//! What a reader gives out, as iterators that end with the pipe.
+//! The items of a reader, as iterators that end with the pipe.
 
 use std::iter::FusedIterator;
 
@@ -9,14 +9,14 @@ use crate::error::{ErrorKind, Result};
 use crate::interrupt;
 
 impl Reader {
-    /// All messages until the end of the pipe. Waits as long as it takes, through signals too. A
-    /// lost message is an `Err`, and the iterator goes on; any other `Err` is its last item.
+    /// All messages until the end of the pipe. Waits as long as needed, through signals too. A lost
+    /// message is an `Err`, and the iterator continues; any other `Err` is its last item.
     pub fn messages(&mut self) -> Messages<'_> {
         Messages { reader: self, done: false }
     }
 
-    /// All items until the end of the pipe. Waits as long as it takes, through signals too. An
-    /// `Err` is its last item.
+    /// All items until the end of the pipe. Waits as long as needed, through signals too. An `Err`
+    /// is its last item.
     pub fn items(&mut self) -> Items<'_> {
         Items { reader: self, done: false }
     }
@@ -35,7 +35,8 @@ impl Iterator for Messages<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let next =
             until_closed(&mut self.done, || self.reader.recv(Deadline::NEVER).map(Message::into_owned));
-        // After the report of a lost message the stream goes on; after any other error it does not.
+        // After the report of a lost message the stream continues; after any other error it does
+        // not.
         self.done |= matches!(next, Some(Err(_))) && self.reader.torn().is_none();
         next
     }

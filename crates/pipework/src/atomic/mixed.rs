@@ -1,9 +1,9 @@
 //! Finds parts and bursts between ordinary text. Pure.
 //!
-//! What opens like a frame and is not well formed is text, so a stray control byte breaks nothing.
-//! What is well begun waits for its rest: a part or burst is written by one atomic `write`, but a
-//! relay between the two ends may cut anywhere. [`scan`] looks at the start of a buffer; [`Lines`]
-//! divides the text that it finds.
+//! Bytes that open like a frame and are not well formed are text, so a stray control byte breaks
+//! nothing. A well-formed beginning waits for its rest: a part or burst is written by one atomic
+//! `write`, but a relay between the two ends may cut anywhere. [`scan`] looks at the start of a
+//! buffer; [`Lines`] divides the text that it finds.
 
 use std::ops::Range;
 
@@ -15,18 +15,18 @@ use super::zstd;
 /// What a buffer starts with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// So many bytes of text.
+    /// This many bytes of text.
     Text(usize),
-    /// What began like a part, of whose data `came` bytes are there, and is none: its first `len`
+    /// Bytes that began like a part, with `came` bytes of its data, and are none: the first `len`
     /// bytes are text.
     Broken { header: PartHeader, came: usize, len: usize },
     /// A part, `len` bytes in all.
     Part { header: PartHeader, data: Range<usize>, len: usize },
     /// A burst, `len` bytes in all.
     Burst { data: Range<usize>, len: usize },
-    /// What comes next decides.
+    /// The next bytes decide.
     Undecided,
-    /// What opens here is no frame, and that is an error where the caller is strict.
+    /// The bytes that open here are no frame, and that is an error if the caller is strict.
     NoFrame,
 }
 
@@ -35,14 +35,14 @@ pub(super) enum Start {
 pub(super) struct Rules {
     /// PIPE_BUF: no frame is longer.
     pub(super) limit: usize,
-    /// Bursts hold zstd frames, which may hold any control byte: their own format tells where they
-    /// end.
+    /// Bursts hold zstd frames, which may contain any control byte: the zstd format tells where
+    /// they end.
     pub(super) zstd: bool,
-    /// A burst ends at the first [`SHIFT_IN`] and may hold [`SHIFT_OUT`]; what is not well formed
-    /// is no text.
+    /// A burst ends at the first [`SHIFT_IN`] and may contain [`SHIFT_OUT`]; malformed frames are
+    /// not text.
     pub(super) strict: bool,
-    /// Whether there are bursts; otherwise only a part is a frame, and all else that opens like one
-    /// is text.
+    /// Whether bursts are recognised; otherwise only a part is a frame, and anything else that
+    /// opens like one is text.
     pub(super) bursts: bool,
 }
 
@@ -56,7 +56,7 @@ impl Rules {
 /// Whether an incomplete frame at the end of a buffer can still be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// It may: more may come.
+    /// It may: more bytes may come.
     Possible,
     /// It cannot: the pipe has ended, or nothing has come for too long.
     Impossible,
@@ -84,10 +84,11 @@ pub(super) fn scan(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
     }
 }
 
-/// Where the data of a part begin.
+/// Where the data of a part begins.
 const DATA: usize = Mode::Mixed.prefix() + PartHeader::LEN;
 
-/// The header of the part that `bytes` begin with; `None` if it is not all there, or cannot be one.
+/// The header of the part that `bytes` begin with; `None` if it is incomplete, or cannot be a
+/// part's.
 fn part_header(bytes: &[u8], rules: Rules) -> Option<PartHeader> {
     if !bytes.starts_with(&[SHIFT_OUT, DATA_LINK_ESCAPE]) {
         return None;
@@ -124,8 +125,8 @@ fn part(bytes: &[u8], rules: Rules) -> Start {
     }
 }
 
-/// How many bytes of an [undecided](Start::Undecided) frame it takes to know more: of a part its
-/// header, then all of it; of a burst, one more.
+/// How many bytes of an [undecided](Start::Undecided) frame it takes to know more: for a part its
+/// header, then all of it; for a burst, one more byte.
 pub(super) fn len_to_decide(bytes: &[u8], rules: Rules) -> usize {
     match part_header(bytes, rules) {
         Some(header) => Mode::Mixed.part_overhead() + header.len as usize,
@@ -134,7 +135,7 @@ pub(super) fn len_to_decide(bytes: &[u8], rules: Rules) -> usize {
     }
 }
 
-/// Whether a part is known not to be what was sent. In what it spans there may be others that are.
+/// Whether a part is known to differ from what was sent. Its range may contain intact parts.
 fn is_damaged(header: PartHeader, data: &[u8]) -> bool {
     header.kind() == PartKind::Only && !header.vouches_for(data)
 }
@@ -157,7 +158,7 @@ fn compressed_burst(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
             Start::Burst { data: 1..1 + len, len: len + 2 }
         }
         Some(len) if 1 + len < bytes.len() => burst(bytes, rules),
-        // Incomplete, or not zstd after all: as long as there can be more, wait for it.
+        // Incomplete, or not zstd after all: wait while more bytes may come.
         _ if rest == Rest::Possible && bytes.len() < rules.limit => Start::Undecided,
         _ => burst(bytes, rules),
     }
@@ -165,27 +166,27 @@ fn compressed_burst(bytes: &[u8], rest: Rest, rules: Rules) -> Start {
 
 /// Divides text into lines: `\n`, `\r\n` and `\r` end one.
 ///
-/// A `\r` at the end of what is known waits for the next byte of text, so that lines do not depend
-/// on how reads cut the stream. How long it waits is for others to say.
+/// A `\r` at the end of the known text waits for the next byte of text, so that lines do not depend
+/// on how reads cut the stream. The caller decides how long it waits.
 #[derive(Debug)]
 pub(super) struct Lines {
     /// The text of the line that has not ended yet.
     begun: Vec<u8>,
 }
 
-/// What has to be known of an unfinished line to find its end.
+/// The facts about an unfinished line that are needed to find its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineState {
-    /// Bytes.
+    /// Its length in bytes.
     len: usize,
-    /// Whether the last of them is `\r`.
+    /// Whether its last byte is `\r`.
     returned: bool,
 }
 
 impl LineState {
-    /// How many bytes of `text`, which is not empty, are of the line, and whether it ends with
-    /// them. A line of more than `max` bytes ends in pieces; a terminator stays with its line even
-    /// then.
+    /// How many bytes of `text`, which is not empty, belong to the line, and whether the line ends
+    /// with them. A line of more than `max` bytes ends in pieces; a terminator stays with its line
+    /// even then.
     pub(super) fn take(&mut self, text: &[u8], max: usize) -> (usize, bool) {
         let LineState { len: begun, returned } =
             std::mem::replace(self, LineState { len: 0, returned: false });
@@ -211,9 +212,9 @@ impl LineState {
 /// Where a line lies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineAt {
-    /// The first so many bytes of the text.
+    /// The first bytes of the text, this many.
     Start(usize),
-    /// It was begun in earlier text.
+    /// A line that began in earlier text.
     Own(Vec<u8>),
 }
 
@@ -232,8 +233,8 @@ impl Lines {
     }
 
     /// Takes text from the start of `text` up to the end of the next line. Returns how many bytes
-    /// it took, and the line if it has ended. A line for which there is no memory is given out in
-    /// pieces.
+    /// it took, and the line if it has ended. If memory for a line is exhausted, the line is given
+    /// out in pieces.
     pub(super) fn take(&mut self, text: &[u8], max: usize) -> (usize, Option<LineAt>) {
         if text.is_empty() {
             return (0, None);
@@ -252,7 +253,7 @@ impl Lines {
         (text.len(), None)
     }
 
-    /// The unfinished line, which nothing will finish, or which is wanted as it is.
+    /// The unfinished line, for when nothing will finish it, or when it is wanted as it is.
     pub(super) fn end(&mut self) -> Option<Vec<u8>> {
         (!self.begun.is_empty()).then(|| std::mem::take(&mut self.begun))
     }

@@ -1,13 +1,13 @@
-//! Room `atomic`: whole messages of any size from many writers over one POSIX pipe or FIFO.
+//! Module `atomic`: whole messages of any size from many writers over one POSIX pipe or FIFO.
 //!
 //! A pipe keeps a write of at most PIPE_BUF bytes (4096 on Linux) in one piece, and tears anything
-//! larger. This room cuts messages into parts of that size, each with the name of its writer, and
+//! larger. This module cuts messages into parts of that size, each with the name of its writer, and
 //! the reader puts them together again: any number of processes and threads send messages of any
 //! size into one pipe, and each message comes out whole, once, and in the order of its writer.
 //!
 //! In **mixed mode** the same pipe carries ordinary text as well, so that a child process can print
-//! to its stdout whatever it likes, and send messages through it at the same time; the reader tells
-//! lines from messages.
+//! to its stdout as usual, and send messages through it at the same time; the reader tells lines
+//! from messages.
 //!
 //! ```
 //! use pipework::{Deadline, atomic::{Item, Options}};
@@ -17,7 +17,7 @@
 //! # use std::os::fd::AsFd;
 //! let mut stdout = std::fs::File::from(writer.as_fd().try_clone_to_owned()?); // what a child would print to
 //! stdout.write_all(b"loading...\n")?;
-//! writer.send(vec![7; 50_000], Deadline::NEVER)?; // less than a pipe holds, for nobody reads yet
+//! writer.send(vec![7; 50_000], Deadline::NEVER)?; // less than a pipe holds: nobody reads yet
 //! drop((stdout, writer));
 //!
 //! let items: Vec<Item> = reader.items().collect::<Result<_, _>>()?;
@@ -79,10 +79,10 @@ pub fn pair() -> Result<(Reader, Writer)> {
     Options::new().pair()
 }
 
-/// Makes a FIFO at `path` that only this user may open (mode 0600).
+/// Makes a FIFO at `path` that only the current user may open (mode 0600).
 ///
 /// # Errors
-/// `Os` with the kernel's number, EEXIST if something is there already.
+/// `Os` with the kernel's number, EEXIST if the path exists already.
 pub fn create_fifo(path: impl AsRef<Path>) -> Result<()> {
     sys::make_fifo(path.as_ref()).map_err(|errno| errno.at("create fifo"))
 }
@@ -90,12 +90,12 @@ pub fn create_fifo(path: impl AsRef<Path>) -> Result<()> {
 /// The largest capacity in bytes that an unprivileged user may give a pipe.
 ///
 /// # Errors
-/// `Os` with the kernel's number where /proc is not there.
+/// `Os` with the kernel's number if /proc is not mounted.
 pub fn max_capacity() -> Result<usize> {
     crate::fd::max_capacity()
 }
 
-/// Either end of a pipe, as [`Options::end`] finds it out.
+/// Either end of a pipe, as [`Options::end`] determines it.
 #[derive(Debug)]
 pub enum End {
     /// It was open for reading.
@@ -104,7 +104,8 @@ pub enum End {
     Writer(Writer),
 }
 
-/// How the ends of a pipe are made. The same for both ends, but for what concerns only one of them.
+/// The settings of the ends of a pipe. Both ends take the same type; some settings concern only
+/// one.
 #[derive(Clone, Debug)]
 pub struct Options {
     mode: Mode,
@@ -113,7 +114,7 @@ pub struct Options {
     zstd: Option<Zstd>,
     keep_compressed: bool,
     max_message: usize,
-    /// `None`: so many messages of the largest size as [`AT_ONCE`] says.
+    /// `None`: enough for [`AT_ONCE`] messages of the largest size.
     max_unfinished: Option<usize>,
     read_size: usize,
     frame_timeout: Duration,
@@ -122,10 +123,10 @@ pub struct Options {
     spin: Duration,
 }
 
-/// So many writers may be in the middle of a message of the largest size. Each of them has to send
-/// it first, so nobody reserves memory by a claim.
+/// This many writers may be in the middle of a message of the largest size. Each of them has to
+/// send it first, so a mere claim reserves no memory.
 const AT_ONCE: usize = 8;
-/// Many writers with small messages need no more.
+/// The minimum: enough for many writers with small messages.
 const LEAST_UNFINISHED: usize = 1 << 30;
 
 impl Default for Options {
@@ -147,7 +148,7 @@ impl Default for Options {
     }
 }
 
-/// What both ends agree on, and the limits of each.
+/// Settings that both ends agree on, and the limits of each.
 impl Options {
     /// Plain mode, no compression, the limits below.
     pub fn new() -> Options {
@@ -160,13 +161,13 @@ impl Options {
     }
 
     /// Reader, mixed mode: whether a control byte `0x0E` that opens no well-formed part or burst is
-    /// an error, as it is for Atomic::Pipe. By default it is text.
+    /// an error, as in Atomic::Pipe. By default it is text.
     pub fn strict(self, strict: bool) -> Options {
         Options { strict, ..self }
     }
 
-    /// Reader, mixed mode: whether bursts are looked for. Default true. Without them only parts of
-    /// messages are frames, and what lies between `0x0E` and `0x0F` is text: for the output of
+    /// Reader, mixed mode: whether bursts are recognised. Default true. Without them only parts of
+    /// messages are frames, and bytes between `0x0E` and `0x0F` are text: for the output of
     /// programs that may print any bytes. A sender's bursts then come out as text. So does the only
     /// part of a message that is not whole, if nothing else is known of its writer.
     pub fn bursts(self, bursts: bool) -> Options {
@@ -189,13 +190,13 @@ impl Options {
         Options { max_message: bytes, ..self }
     }
 
-    /// Reader: the bytes of all unfinished messages together, with 256 for each beside its data;
-    /// past it, the one that waited longest is given up, and its report names this limit. Also how
-    /// much [`Reader::read_ahead`] may buffer. Default: 8 times `max_message`, so that as many writers
-    /// may be in the middle of the largest message, and at least 1 GiB. It bounds the reader's
-    /// memory, together with one message, one line and what a message decompresses to, each of
-    /// `max_message` bytes at most. (A message that grows takes up to twice its bytes of address
-    /// space, of which the system gives what is written to.)
+    /// Reader: the bytes of all unfinished messages together, with 256 for each beside its data.
+    /// Past this limit, the message that has waited longest is given up, and its report names the
+    /// limit. Also how much [`Reader::read_ahead`] may buffer. Default: 8 times `max_message`, so
+    /// that as many writers may be in the middle of the largest message, and at least 1 GiB. It
+    /// limits the reader's memory, together with one message, one line and one decompressed
+    /// message, each of `max_message` bytes at most. (A growing message takes up to twice its bytes
+    /// of address space, of which the system provides only the pages that are written to.)
     pub fn max_unfinished(self, bytes: usize) -> Options {
         Options { max_unfinished: Some(bytes), ..self }
     }
@@ -206,13 +207,13 @@ impl Options {
         Options { read_size: reader::read_size_within_limits(bytes), ..self }
     }
 
-    /// Reader, mixed mode, not strict: how long the rest of a part or burst that has begun is
-    /// waited for while not one byte comes. Then what there is of it is text, and its message is
+    /// Reader, mixed mode, not strict: how long the reader waits for the rest of a part or burst
+    /// while no byte arrives. After that the bytes of the frame are text, and its message is
     /// reported as `Torn`. Default 5 s: a relay between the ends (`tee`, ssh, a log collector) may
-    /// cut anywhere and stop for a while, and what is given up too early is lost. A stray `0x0E` in
-    /// text holds what follows it back for as long, or until 4096 bytes have come. Zero is right
-    /// where all writers write into this very pipe; `Duration::MAX` waits for the end. The time
-    /// counts from the last byte that came, by the clock, across calls; event loops ask
+    /// cut anywhere and stop for a while, and a frame that is given up too early is lost. A stray
+    /// `0x0E` in text delays the bytes that follow for as long, or until 4096 bytes have arrived.
+    /// Zero is right if all writers write into this very pipe; `Duration::MAX` waits for the end.
+    /// The time counts from the last byte that arrived, by the clock, across calls; event loops ask
     /// [`Reader::next_timeout`].
     pub fn frame_timeout(self, time: Duration) -> Options {
         Options { frame_timeout: time, ..self }
@@ -223,20 +224,20 @@ impl Options {
         Options { max_pending: bytes, ..self }
     }
 
-    /// Writer: what happens where the descriptor is a terminal, a file or a device, so that nobody
+    /// Writer: what to do if the descriptor is a terminal, a file or a device, so that no reader
     /// will take messages apart: false for an error, the default; true to print each message and
     /// burst there as a line, uncompressed and without a header. For programs that usually send to
-    /// the one that started them, and that people start by hand now and then, or with output to a
-    /// log. Where the descriptor blocks, printing may wait, in the `try_` calls and beyond deadlines
+    /// the program that started them, and that people sometimes start by hand, or with output to a
+    /// log. If the descriptor blocks, printing may wait, in the `try_` calls and beyond deadlines
     /// too. A message whose call fails may have been printed in part; the next one begins a line.
     /// [`Writer::is_printing`] says whether it prints.
     pub fn or_print(self, print: bool) -> Options {
         Options { or_print: print, ..self }
     }
 
-    /// Reader: for how long it spins before it sleeps, while waits of late have ended within that
-    /// time; zero for never. It spends CPU time to spare the writers the cost of waking it. At most
-    /// 1 ms. Default 20 microseconds, and never where this process may use only one CPU.
+    /// Reader: how long it spins before it sleeps, as long as recent waits ended within that time;
+    /// zero for never. Spinning uses CPU time to spare the writers the cost of waking the reader.
+    /// At most 1 ms. Default 20 microseconds, and never where this process may use only one CPU.
     pub fn spin(self, limit: Duration) -> Options {
         Options { spin: limit, ..self }
     }
@@ -244,32 +245,31 @@ impl Options {
 
 /// Constructors.
 impl Options {
-    /// A new pipe. Both descriptors are close-on-exec and block; a child that shall inherit one
-    /// gets it as its stdin or stdout.
+    /// A new pipe. Both descriptors are close-on-exec and block; to let a child inherit one, pass
+    /// it as its stdin or stdout.
     ///
-    /// # Errors
-    /// `Os` with the kernel's number when descriptors have run out; `Invalid` for a zstd level that
-    /// there is not.
+    /// # Errors `Os` with the kernel's number when descriptors have run out; `Invalid` for a zstd
+    /// level that does not exist.
     pub fn pair(&self) -> Result<(Reader, Writer)> {
         let (reader, writer) = sys::pipe().map_err(|errno| errno.at("create pipe"))?;
         Ok((self.reader(reader)?, self.writer(writer)?))
     }
 
     /// Opens the FIFO at `path` for reading, at once. The pipe ends when the last writer has left;
-    /// before the first has come, calls wait for it. Follows no symbolic link.
+    /// before the first has come, calls wait for it. Does not follow a symbolic link.
     ///
     /// # Errors
-    /// `Os` with the kernel's number; `Invalid` if `path` is a symbolic link (ELOOP) or no FIFO.
+    /// `Os` with the kernel's number; `Invalid` if `path` is a symbolic link (ELOOP) or not a FIFO.
     pub fn read_fifo(&self, path: impl AsRef<Path>) -> Result<Reader> {
         const OP: &str = "open fifo for reading";
         let fd = sys::open_fifo(path.as_ref(), Open::Read).map_err(|errno| errno.at(OP))?;
         self.read_from(PipeEnd::fifo_reader(fd, OP)?)
     }
 
-    /// As [`Options::read_fifo`], but the pipe never ends: when the last writer has left, what it
-    /// did not finish is reported, and calls wait for the next one. A writer that dies at the very
-    /// moment of that change is reported at the next one. Needs /proc, and the right to open the
-    /// FIFO again later.
+    /// As [`Options::read_fifo`], but the pipe never ends: when the last writer has left, its
+    /// unfinished messages are reported, and calls wait for the next writer. A writer that dies at
+    /// the very moment of that change is reported at the next one. Needs /proc, and permission to
+    /// open the FIFO again later.
     ///
     /// # Errors
     /// As [`Options::read_fifo`].
@@ -279,18 +279,19 @@ impl Options {
         self.read_from(PipeEnd::fifo_listener(fd, OP)?)
     }
 
-    /// Opens the FIFO at `path` for writing as soon as it has a reader. Follows no symbolic link.
+    /// Opens the FIFO at `path` for writing as soon as it has a reader. Does not follow a symbolic
+    /// link.
     ///
     /// # Errors
-    /// `TimedOut`: nobody reads. `Interrupted`: call again. Others as [`Options::read_fifo`].
+    /// `TimedOut`: it has no reader. `Interrupted`: call again. Others as [`Options::read_fifo`].
     pub fn write_fifo(&self, path: impl AsRef<Path>, deadline: impl Into<Deadline>) -> Result<Writer> {
         const OP: &str = "open fifo for writing";
         let fd = open_for_writing(path.as_ref(), deadline.into()).map_err(|errno| errno.at(OP))?;
         self.write_to(PipeEnd::new(Held::Own(fd), Access::Write, OP)?)
     }
 
-    /// Reads from a descriptor, which now belongs to the reader and is close-on-exec: a pipe, a
-    /// FIFO, or a connected stream socket of the Unix family.
+    /// Reads from a descriptor, which now belongs to the reader and becomes close-on-exec: a pipe,
+    /// a FIFO, or a connected stream socket of the Unix family.
     ///
     /// # Errors
     /// `Invalid` if it is none of these, or not open for reading;
@@ -299,7 +300,7 @@ impl Options {
         self.read_from(PipeEnd::new(Held::Own(fd.into()), Access::Read, READING)?)
     }
 
-    /// Writes to a descriptor, which now belongs to the writer and is close-on-exec: a pipe, a
+    /// Writes to a descriptor, which now belongs to the writer and becomes close-on-exec: a pipe, a
     /// FIFO, or a connected stream socket of the Unix family.
     ///
     /// # Errors
@@ -310,15 +311,15 @@ impl Options {
     }
 
     /// Reads from a descriptor that stays the caller's, of the kinds that [`Options::reader`]
-    /// takes: it is never closed here, and its flags are never touched, so it is close-on-exec and
-    /// blocks only if it was made so. `'static` is the promise that nobody closes it, or puts
-    /// another file in its place, while the reader is used: the reader would read from that.
+    /// takes. The reader never closes it and never changes its flags, so it is close-on-exec and
+    /// blocks only if it was made so. `'static` is the promise that no code closes it, or replaces
+    /// it with another file, while the reader is used: the reader would read from that file.
     /// [`raw::borrow`](crate::fd::raw::borrow) makes such a borrow of a number.
     ///
     /// Deadlines hold and messages are whole as with any other reader. A clone has a duplicate of
     /// its own, which is close-on-exec. Where the kernel cannot be asked per call not to wait (a
     /// FIFO; Linux before 6.5), the reader opens the pipe once more for itself, so the pipe has a
-    /// reader until both that and the descriptor are gone.
+    /// reader until both that and the descriptor are closed.
     ///
     /// # Errors
     /// As [`Options::reader`]; `Invalid` with EBADF if it is not open.
@@ -345,8 +346,8 @@ impl Options {
     }
 
     /// Writes to a descriptor that stays the caller's, of the kinds that [`Options::writer`] takes;
-    /// the rest as [`Options::reader_on`]. What is pending is written when the writer is dropped:
-    /// do that, or [`discard`](Writer::discard) it, before the descriptor is closed.
+    /// otherwise as [`Options::reader_on`]. Dropping the writer writes its pending data: drop it,
+    /// or [`discard`](Writer::discard) the data, before the descriptor is closed.
     ///
     /// # Errors
     /// As [`Options::writer`]; `Invalid` with EBADF if it is not open.
@@ -370,10 +371,10 @@ impl Options {
         self.writer(sys::duplicate(fd.as_fd()).map_err(|errno| errno.at(WRITING))?)
     }
 
-    /// A reader or a writer, as the descriptor was opened.
+    /// A reader or a writer, depending on how the descriptor was opened.
     ///
     /// # Errors
-    /// `Invalid` if it is no pipe or FIFO, or open for both, as every socket is.
+    /// `Invalid` if it is not a pipe or FIFO, or open for both directions, as every socket is.
     pub fn end(&self, fd: impl Into<OwnedFd>) -> Result<End> {
         const OP: &str = "use as the end of a pipe";
         let fd = fd.into();
@@ -383,8 +384,8 @@ impl Options {
         }
     }
 
-    /// Reads what is piped into this process. What `std::io::stdin` has buffered already is not
-    /// seen.
+    /// Reads the pipe that is this process's stdin. It does not see bytes that `std::io::stdin` has
+    /// buffered already.
     ///
     /// # Errors
     /// As [`Options::reader`]; `Os` when descriptors have run out.
@@ -392,9 +393,9 @@ impl Options {
         self.dup_reader(std::io::stdin())
     }
 
-    /// Writes to this process's stdout; [`Options::or_print`] is for programs that are run by hand,
-    /// too. What the program prints there goes through the standard library's own buffer: end
-    /// lines, or flush, before a message that shall come after them.
+    /// Writes to this process's stdout; [`Options::or_print`] also supports programs that are run
+    /// by hand. Text that the program prints there goes through the standard library's own buffer:
+    /// end the line, or flush, before a message that must come after it.
     ///
     /// # Errors
     /// As [`Options::writer`]; `Os` when descriptors have run out.
@@ -434,20 +435,19 @@ impl Options {
     }
 }
 
-/// Without a deadline the kernel waits for the reader, unless somebody is to be asked meanwhile. With
-/// one, there is nothing to poll: a FIFO
-/// that nobody reads cannot be opened for writing alone. So it is tried again at growing intervals,
-/// 16 times a second at the least.
+/// Without a deadline the kernel waits for the reader, unless an interrupt hook must be asked
+/// meanwhile. With a deadline, there is nothing to poll: a FIFO without a reader cannot be opened
+/// for writing only. So opening is repeated at growing intervals, at least 16 times a second.
 fn open_for_writing(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Errno> {
     if interrupt::kernel_may_wait(deadline) {
         return sys::open_fifo(path, Open::WriteWaiting);
     }
-    // Whoever wants to remove a FIFO that nobody uses sees by this that it is waited for.
+    // A program that wants to remove an unused FIFO can see by this that a writer waits for it.
     let _shown = sys::show(path);
     let mut pause = Duration::from_millis(1);
     loop {
         match sys::open_fifo(path, Open::WriteAtOnce) {
-            // Sockets say the same, and for ever.
+            // Sockets return the same, and will always do so.
             Err(Errno::NXIO) if sys::is_fifo(path)? => {}
             Err(Errno::NXIO) => return Err(Errno::INVAL),
             done => return done,

@@ -1,7 +1,7 @@
-//! How payloads become writes: cut into parts, and laid side by side. Pure: bytes in, bytes out.
+//! How payloads become writes: cut into parts, and packed side by side. Pure: bytes in, bytes out.
 //!
-//! [`Cut`] says where a payload is divided. [`Packer`] lays whole parts and bursts into one write
-//! of at most PIPE_BUF bytes.
+//! [`Cut`] records where a payload is divided. [`Packer`] puts whole parts and bursts into one
+//! write of at most PIPE_BUF bytes.
 
 use super::check::Check;
 use super::frame::{DATA_LINK_ESCAPE, Mode, PartHeader, SHIFT_IN, SHIFT_OUT};
@@ -14,9 +14,9 @@ pub(super) struct Cut {
     pub(super) off: usize,
     /// The id of the next part; `None` before the first, whose size decides how many there are.
     pub(super) next_id: Option<u32>,
-    /// Of the whole payload; known with the first part.
+    /// The check of the whole payload; known with the first part.
     check: u32,
-    /// Whether that is a zstd frame. It may wait while the writer's setting changes.
+    /// Whether the payload is a zstd frame. It may be pending while the writer's setting changes.
     compressed: bool,
     done: bool,
 }
@@ -31,7 +31,7 @@ impl Cut {
         self.done
     }
 
-    /// The same place, counted in what is left of the payload.
+    /// The same position, counted from the rest of the payload.
     pub(super) fn of_the_rest(self) -> Cut {
         Cut { off: 0, ..self }
     }
@@ -41,20 +41,20 @@ impl Cut {
     }
 }
 
-/// Lays parts and bursts side by side into one write.
+/// Packs parts and bursts side by side into one write.
 #[derive(Debug)]
 pub(super) struct Packer {
     bytes: Vec<u8>,
-    /// PIPE_BUF: the bytes never outgrow it.
+    /// PIPE_BUF: `bytes` never exceeds it.
     limit: usize,
     mode: Mode,
     /// Whether payloads become lines, for people: without headers and control bytes.
     prints: bool,
-    /// Whether the last thing in `bytes` ends a message or burst.
+    /// Whether `bytes` ends with the end of a message or burst.
     ends_whole: bool,
     /// Whether the text that was printed last has not ended its line.
     in_line: bool,
-    /// How much of the pipe's last page the writes so far have filled, if nobody else writes.
+    /// How much of the pipe's last page the writes so far have filled, if there is no other writer.
     page: usize,
 }
 
@@ -72,12 +72,12 @@ impl Packer {
         self.mode
     }
 
-    /// Whether control bytes tell where a burst begins and ends.
+    /// Whether control bytes mark where a burst begins and ends.
     pub(super) fn opens_bursts(&self) -> bool {
         self.mode == Mode::Mixed && !self.prints
     }
 
-    /// For the parts from now on.
+    /// Applies to later parts.
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
     }
@@ -117,7 +117,7 @@ impl Packer {
         self.bytes.drain(..len);
     }
 
-    /// The line that was printed in part, if any, is somebody else's to end.
+    /// Leaves the end of a line that was printed in part, if any, to another writer.
     pub(super) fn forget_line(&mut self) {
         self.in_line = false;
     }
@@ -127,8 +127,8 @@ impl Packer {
         self.ends_whole = true;
     }
 
-    /// Adds the next part of `payload`; false if it should go into the next write instead. An empty
-    /// packer always takes it.
+    /// Adds the next part of `payload`; returns false if it should go into the next write instead.
+    /// An empty packer always takes it.
     pub(super) fn push_part(&mut self, writer: WriterKey, payload: &[u8], cut: &mut Cut) -> bool {
         let left = payload.len() - cut.off;
         let Some(len) = (if cut.has_begun() { self.later_part(left) } else { self.first_part(left) }) else {
@@ -140,7 +140,7 @@ impl Packer {
             (cut.off, cut.next_id, cut.done) = (cut.off + len, Some(0), following == 0);
             return true;
         }
-        debug_assert!(cut.next_id.is_none_or(|id| id == following), "later parts are full but for the last");
+        debug_assert!(cut.next_id.is_none_or(|id| id == following), "later parts are full except the last");
         let first = !cut.has_begun();
         if first {
             cut.check = Check::of(payload).number();
@@ -163,12 +163,12 @@ impl Packer {
 
     /// The data of the first part of `left` bytes; `None` if it should go into the next write.
     ///
-    /// What fits in one part is never divided. A longer message begins with a part that fills what
-    /// space there is, unless that takes a part more: beside what is in this write already, or on
-    /// the last page of the pipe. A pipe is a row of pages; a write that fits beside the one before
-    /// it shares its page, and a page costs the kernel more than a write does. Where the guess
-    /// about the page is wrong (another writer, a reader that took it), nothing is lost: any first
-    /// part will do.
+    /// A payload that fits in one part is never divided. A longer message begins with a part that
+    /// fills the available space, unless that costs an additional part. The space is beside the
+    /// parts that are in this write already, or on the last page of the pipe. A pipe is a row of
+    /// pages; a write that fits beside the one before it shares its page, and a page costs the
+    /// kernel more than a write does. If the guess about the page is wrong (another writer, a
+    /// reader that took it), nothing is lost: any first part is correct.
     fn first_part(&self, left: usize) -> Option<usize> {
         let (max, overhead) = (self.max_part(), self.mode.part_overhead());
         let space = self.limit.checked_sub(self.bytes.len() + overhead);
@@ -184,11 +184,11 @@ impl Packer {
         self.is_empty().then_some(left.min(self.max_part()))
     }
 
-    /// Adds a burst; false if there is no space beside what is there.
+    /// Adds a burst; returns false if there is no space beside what is already packed.
     pub(super) fn push_burst(&mut self, data: &[u8]) -> bool {
         let newline = usize::from(self.prints && !data.ends_with(b"\n"));
-        // What fits into a pipe is printed as well, where no write is too long: its newline does
-        // not count.
+        // A burst that fits into a pipe is printed as well, where no write is too long: its newline
+        // does not count.
         let uncounted = if self.is_empty() { newline } else { 0 };
         let len = data.len() + newline + self.mode.burst_overhead();
         if self.bytes.len() + len - uncounted > self.limit {
@@ -209,8 +209,8 @@ impl Packer {
         true
     }
 
-    /// Adds text, and what ends a line behind the last of it. Only an empty message has an empty
-    /// last piece: what stands in front of it is another's. Where the line of a message that was
+    /// Adds text, and a line end after the last piece. Only an empty message has an empty last
+    /// piece: text in front of it belongs to another message. If the line of a message that was
     /// given up has no end, the next message ends it.
     fn print(&mut self, text: &[u8], is_first: bool, is_last: bool) {
         if is_first && self.in_line && self.bytes.is_empty() {
@@ -224,9 +224,9 @@ impl Packer {
     }
 }
 
-/// Round trip of header and cut over arbitrary bytes, for the fuzzer: whatever is packed is
-/// unpacked again, in order, in writes that keep the limit, with ids that descend to 0. With
-/// `each`, every message ends a write, as a single `send` does.
+/// Round trip of header and cut over arbitrary bytes, for the fuzzer: packed payloads are unpacked
+/// again, in order, in writes that keep the limit, with ids that descend to 0. With `each`, every
+/// message ends a write, as a single `send` does.
 #[cfg(any(test, fuzzing))]
 pub(super) fn check_round_trip(limit: usize, mode: Mode, each: bool, payloads: &[&[u8]]) {
     use super::frame::PartKind;
@@ -315,7 +315,7 @@ mod tests {
     fn a_full_burst_and_its_newline_are_printed() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         let mut packer = Packer::new(4096, Mode::Plain, true);
-        assert!(packer.push_burst(&[b'x'; 4096]), "a pipe takes as much");
+        assert!(packer.push_burst(&[b'x'; 4096]), "a pipe takes as many");
         assert_eq!(packer.bytes().len(), 4097);
         assert!(!packer.push_part(writer, b"next", &mut Cut::new(false)));
         packer.written();

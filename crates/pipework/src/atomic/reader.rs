@@ -2,8 +2,9 @@
 //!
 //! Invariant: bytes leave the pipe under the lock of the one [`Source`] that all clones share, so
 //! no clone ever parses what another has read half of. A reader without clones takes no lock and
-//! may block in the read itself. With clones, waiting happens outside the lock, on the pipe and on
-//! an eventfd that is rung for what another clone has read and not used; and so does decompressing.
+//! may block in the read itself. With clones, a reader waits outside the lock, on the pipe and on
+//! an eventfd that signals data that another clone has read and not used; decompressing happens
+//! outside the lock too.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -24,7 +25,7 @@ use crate::spin::Spin;
 use crate::sync;
 use crate::sys::{self, Errno, For};
 
-/// The operation that makes one of a descriptor.
+/// The operation that makes a reader of a descriptor.
 pub(super) const READING: &str = "use as the reading end of a pipe";
 
 /// The reading end of a pipe, FIFO or Unix stream socket.
@@ -32,22 +33,22 @@ pub(super) const READING: &str = "use as the reading end of a pipe";
 /// Calls that can wait take a [`Deadline`]; each has a `try_` form that does not wait. Items come
 /// in the order of the pipe; the messages of one writer keep their order. Only one process can read
 /// from a pipe in this way: a reader that was inherited by `fork` works in the child only if the
-/// parent had nothing buffered, and otherwise says `Stale`. (A fork that goes around the C library,
-/// by a bare system call, is not noticed.)
+/// parent had nothing buffered, and otherwise returns `Stale`. (A fork that bypasses the C library,
+/// by a bare system call, is not detected.)
 pub struct Reader {
     end: PipeEnd,
     clones: Arc<Clones>,
     generation: u32,
     torn: Option<Torn>,
-    /// Where there are clones, each unpacks its items itself, outside their lock.
+    /// If there are clones, each unpacks its items itself, outside their lock.
     unpacker: Unpacker,
 }
 
-/// What the clones of a reader share.
+/// The state that the clones of a reader share.
 struct Clones {
     source: Mutex<Source>,
-    /// Readable while bytes that one clone has read wait for another; there once the reader has
-    /// been cloned.
+    /// Readable while bytes that one clone has read wait for another; created when the reader is
+    /// first cloned.
     eventfd: OnceLock<OwnedFd>,
 }
 
@@ -70,13 +71,13 @@ impl Reader {
     /// # Errors
     /// - `Closed`: the pipe has ended and everything usable has been given out.
     /// - `Torn`, `TooLong`, `Corrupt`: a message is lost; [`Reader::torn`] says whose. The stream
-    ///   goes on: call again. (Only a plain stream that makes no sense at all is `Corrupt` for
+    ///   continues: call again. (Only a plain stream that cannot be decoded at all is `Corrupt` for
     ///   good; then `torn` is `None`.)
-    /// - `Incompatible`: the message is compressed, and this reader has no zstd; the stream goes
-    ///   on. Or, for good and with `torn` being `None`: the messages were sent in mixed mode.
+    /// - `Incompatible`: the message is compressed, and this reader has no zstd; the stream
+    ///   continues. Or, for good and with `torn` being `None`: the messages were sent in mixed mode.
     /// - `TimedOut`; `Interrupted` by a signal handler: nothing is lost, call again.
-    /// - `Invalid` in mixed mode, where [`Reader::next_item`] gives lines and bursts as well.
-    /// - `Stale` in a forked child, if the parent had read what it had not used.
+    /// - `Invalid` in mixed mode, where [`Reader::next_item`] returns lines and bursts as well.
+    /// - `Stale` in a forked child, if the parent had read bytes that it had not used.
     /// - `Os` with the kernel's number, for instance when a listener cannot open its FIFO again.
     pub fn recv(&mut self, deadline: impl Into<Deadline>) -> Result<Message<'_>> {
         self.refuse_mixed()?;
@@ -86,10 +87,10 @@ impl Reader {
         }
     }
 
-    /// The next message if it is there; `None` if it is not. Never waits.
+    /// The next message if it is available; `None` if it is not. Never waits.
     ///
     /// # Errors
-    /// As [`Reader::recv`], but for `TimedOut`.
+    /// As [`Reader::recv`], except `TimedOut`.
     pub fn try_recv(&mut self) -> Result<Option<Message<'_>>> {
         self.refuse_mixed()?;
         self.message(None)
@@ -100,10 +101,10 @@ impl Reader {
     /// # Errors
     /// - `Closed`: the pipe has ended and everything has been given out.
     /// - `TimedOut`, `Interrupted`, `Stale`, `Os` as [`Reader::recv`].
-    /// - `Corrupt`: a plain stream that makes no sense; in strict mode, anything that opens like a
+    /// - `Corrupt`: a plain stream that cannot be decoded; in strict mode, anything that opens like a
     ///   frame and is none.
     /// - `Incompatible`: a mixed reader's stream begins with a message that was sent in plain mode.
-    ///   It is said once; whoever calls again gets the bytes as text. (Only for writers of this
+    ///   This is reported once; the next call returns the bytes as text. (Only for writers of this
     ///   library: those of Atomic::Pipe cannot be told from text.)
     pub fn next_item(&mut self, deadline: impl Into<Deadline>) -> Result<Item<'_>> {
         match self.item(Some(deadline.into()))? {
@@ -112,39 +113,40 @@ impl Reader {
         }
     }
 
-    /// The next item if it is there; `None` if it is not. Never waits.
+    /// The next item if it is available; `None` if it is not. Never waits.
     ///
     /// # Errors
-    /// As [`Reader::next_item`], but for `TimedOut`.
+    /// As [`Reader::next_item`], except `TimedOut`.
     pub fn try_next_item(&mut self) -> Result<Option<Item<'_>>> {
         self.item(None)
     }
 
-    /// The report of the loss that [`Reader::recv`] told of last.
+    /// The report of the loss that [`Reader::recv`] returned last.
     pub fn torn(&self) -> Option<Torn> {
         self.torn
     }
 
-    /// The text of a line that has begun and not ended, as far as it has been parsed; `None` if
-    /// there is none. Does not read: call it when [`Reader::try_next_item`] has nothing.
+    /// The parsed text of a line that has begun and not ended; `None` if there is none. Does not
+    /// read: call it when [`Reader::try_next_item`] has nothing.
     pub fn peek(&mut self) -> Option<Vec<u8>> {
         let line = self.look(Vec::new(), |source| source.decoder.unfinished_line().to_vec());
         (!line.is_empty()).then_some(line)
     }
 
-    /// Takes what [`Reader::peek`] shows; what still comes of the line is given out as a line of
-    /// its own. For text that has to be seen before its line ends, or whose lines may have no end:
-    /// what is taken does not stay in memory. Where it ends with `\r`, a `\n` behind that comes
-    /// alone.
+    /// Takes the text that [`Reader::peek`] returns; the rest of the line is later given out as a
+    /// line of its own. For text that has to be seen before its line ends, or whose lines may have
+    /// no end: taken text does not stay in memory. If it ends with `\r`, a `\n` that follows is
+    /// given out alone.
     pub fn take_peeked(&mut self) -> Option<Vec<u8>> {
         self.check_fork(OP).ok()?;
         self.look(None, |source| source.decoder.take_unfinished_line())
     }
 
-    /// By when an event loop should call again although the descriptor is not readable; `None`: not
-    /// before it is. Ask after a `try_` method had nothing. A frame that waits for its rest becomes
-    /// text then (see [`Options::frame_timeout`]), a line that ends with `\r` is given out, or the call came back before it had looked at
-    /// all that is in the pipe: the deadline has passed already.
+    /// When an event loop should call again although the descriptor is not readable; `None`: not
+    /// before it is readable. Ask after a `try_` method returned nothing. At that time a frame that
+    /// waits for its rest becomes text (see [`Options::frame_timeout`]), or a line that ends with
+    /// `\r` is given out. If the call returned before it had looked at everything in the pipe, the
+    /// deadline has already passed.
     ///
     /// [`Options::frame_timeout`]: super::Options::frame_timeout
     pub fn next_timeout(&self) -> Option<Deadline> {
@@ -152,9 +154,9 @@ impl Reader {
     }
 
     /// Waits for bytes and reads up to the read size of them without parsing any, to make space for
-    /// writers. Returns how many it read; 0 at the end of the pipe. A listener's writers end what
-    /// they have written when they leave: 0 until all of that is given out, and then it waits for
-    /// the next one.
+    /// writers. Returns how many it read; 0 at the end of the pipe. When the writers of a listener
+    /// leave, their data ends too: the call returns 0 until all of that is given out, and then
+    /// waits for the next writer.
     ///
     /// # Errors
     /// `TooLong` once `max_unfinished` bytes lie unparsed; `TimedOut`, `Interrupted`, `Stale`.
@@ -174,7 +176,7 @@ impl Reader {
                 if len > 0 {
                     return Ok(len);
                 }
-                // A listener's writers may come and go for ever.
+                // The writers of a listener may come and go for ever.
                 let is_last = self.end.is_listener() && source.decoder.is_empty();
                 if is_last && deadline.has_passed() {
                     return Err(Errno::TIMEDOUT.at(OP));
@@ -192,17 +194,18 @@ impl Reader {
         }
     }
 
-    /// Waits until it is known whether the pipe has ended: true once it has, and all is given out;
-    /// false as soon as something is there, be it the beginning of a message. Reads, and gives
-    /// nothing out.
+    /// Waits until it is known whether the pipe has ended. Returns true once it has ended and
+    /// everything is given out; false as soon as bytes are there, even the beginning of a message.
+    /// Reads, and gives nothing out.
     ///
-    /// What is there need not make an item, so the next call may wait, or say `Closed`. Of a
-    /// listener's pipe it is never true, unless [`Reader::finish`] has ended it.
+    /// The bytes that are there need not make an item, so the next call may wait, or return
+    /// `Closed`. For a listener's pipe it never returns true, unless [`Reader::finish`] has ended
+    /// the pipe.
     ///
     /// # Errors
-    /// - `TimedOut`: the pipe has not ended, and nothing has come. `Interrupted` by a signal
+    /// - `TimedOut`: the pipe has not ended, and nothing has arrived. `Interrupted` by a signal
     ///   handler: call again.
-    /// - `Corrupt`, `Incompatible`: as [`Reader::next_item`], whose stream makes no sense.
+    /// - `Corrupt`, `Incompatible`: the stream cannot be decoded, as for [`Reader::next_item`].
     /// - `Stale`, `Os` as [`Reader::recv`].
     ///
     /// # Examples
@@ -231,7 +234,7 @@ impl Reader {
             let mut source = self.clones.lock();
             let known = source.is_at_end(&mut self.end, None, OP);
             if !matches!(known, Ok(None)) {
-                // What is there is for any of the clones, and so is the end.
+                // The bytes that are there are for any of the clones, and so is the end.
                 self.clones.wake_others(&source);
             }
             if let Some(known) = known? {
@@ -244,8 +247,9 @@ impl Reader {
         }
     }
 
-    /// Whether the pipe has ended and everything usable has been given out. Does not read: it turns
-    /// true with the `Closed` of another call, or just before it. [`Reader::wait_eof`] reads.
+    /// Whether the pipe has ended and everything usable has been given out. Does not read: it
+    /// becomes true with the `Closed` of another call, or just before it. [`Reader::wait_eof`]
+    /// reads.
     pub fn is_eof(&self) -> bool {
         self.look(false, |source| {
             let ended = source.tail == Tail::Ended && (source.finished || !self.end.is_listener());
@@ -254,11 +258,11 @@ impl Reader {
     }
 
     /// Takes no more from the pipe, as if it had ended here: the calls that follow give out what
-    /// has been read, report the messages that have begun and are not whole, and then say `Closed`.
-    /// For clones, too. Does not wait.
+    /// has been read, report the messages that have begun and are not whole, and then return
+    /// `Closed`. This applies to clones, too. Does not wait.
     ///
     /// # Errors
-    /// `Stale` in a forked child, if the parent had read what it had not used.
+    /// `Stale` in a forked child, if the parent had read bytes that it had not used.
     pub fn finish(&mut self) -> Result<()> {
         self.check_fork("finish reading")?;
         let mut source = self.clones.lock();
@@ -268,29 +272,29 @@ impl Reader {
     }
 
     /// Whether nothing is held: no bytes that were read ahead, no line that has begun, no part of a
-    /// message. With [`Reader::set_exact`] it is so between the messages of a single writer, and
-    /// somebody else may go on reading there.
+    /// message. With [`Reader::set_exact`] this is true between the messages of a single writer,
+    /// and another reader may continue there.
     pub fn is_empty(&self) -> bool {
         self.look(false, |source| source.decoder.is_empty())
     }
 
-    /// Bytes that were read and not given out: what is not parsed yet, the text of a line that has
-    /// begun, and the data of messages that are not whole. Only this reader and its clones can give
-    /// them out.
+    /// Bytes that were read and not given out: bytes that are not parsed yet, the text of a line
+    /// that has begun, and the data of messages that are not whole. Only this reader and its clones
+    /// can give them out.
     pub fn buffered(&self) -> usize {
         self.look(0, |source| source.decoder.buffered())
     }
 
-    /// How many bytes of the pipe were parsed: where the item that was given out last ends, unless
-    /// [`Reader::try_clone`] has made others that take items, too. For those who keep the bytes of
-    /// a stream, or number its items by what they were made of.
+    /// How many bytes of the pipe were parsed: the end of the last item given out, unless
+    /// [`Reader::try_clone`] has made other readers that take items, too. For programs that keep
+    /// the bytes of a stream, or number its items by their position.
     pub fn position(&self) -> u64 {
         self.look(0, |source| source.decoder.position())
     }
 
-    /// How many bytes of the pipe lie before all that has begun and was not given out: from there
-    /// on, another reader that gets the same bytes gives out the same items. What ended earlier and
-    /// reaches beyond that place may come as [`Item::Torn`] there.
+    /// How many bytes of the pipe lie before everything that has begun and was not given out:
+    /// another reader that gets the bytes from there on gives out the same items. Messages that
+    /// ended earlier and extend beyond that position may be reported as [`Item::Torn`] there.
     ///
     /// # Examples
     ///
@@ -307,11 +311,11 @@ impl Reader {
         self.look(0, |source| source.decoder.settled())
     }
 
-    /// Whether somebody else reads from the same FIFO now: another reader that was opened by the
-    /// FIFO's path, as this one was, anywhere on the machine. Both get pieces of the stream. No
-    /// piece is taken for a message, but messages are lost to both: ask after opening, and when a
-    /// message is reported as `Torn`. Readers of another kind, and those that were given a
-    /// descriptor, are not seen.
+    /// Whether another reader takes bytes from the same FIFO now: one that was opened by the FIFO's
+    /// path, as this one was, anywhere on the machine. Each gets pieces of the stream. No piece is
+    /// taken for a message, but messages are lost to both: ask after opening, and when a message is
+    /// reported as `Torn`. Other kinds of readers, and readers of a given descriptor, are not
+    /// detected.
     pub fn has_other_reader(&self) -> bool {
         self.end.has_other_reader()
     }
@@ -326,7 +330,7 @@ impl Reader {
         let end = self.end.try_clone(OP)?;
         if self.clones.eventfd.get().is_none() {
             let eventfd = sys::eventfd().map_err(|errno| errno.at(OP))?;
-            // Another clone may have been quicker; its eventfd is as good.
+            // Another clone may have set it first; its eventfd is as good.
             let _ = self.clones.eventfd.set(eventfd);
         }
         let (clones, unpacker) = (Arc::clone(&self.clones), Unpacker::new(0));
@@ -342,22 +346,23 @@ impl Reader {
         self.look(defaults::READ_SIZE, |source| source.read_size)
     }
 
-    /// Sets how many bytes one read asks for: from 1 to 16 MiB. Where a writer's end has `O_DIRECT`,
-    /// so that each of its writes is a packet, the kernel drops what a read has no space for: there
-    /// it must be 4096 at least.
+    /// Sets how many bytes one read asks for: from 1 to 16 MiB. If a writer's end has `O_DIRECT`,
+    /// so that each of its writes is a packet, the kernel drops the part of a packet that a read
+    /// has no space for: there it must be at least 4096.
     pub fn set_read_size(&mut self, bytes: usize) {
         self.look((), |source| source.read_size = read_size_within_limits(bytes));
     }
 
-    /// Makes reads stop at the end of the so many-th item from here on, and then of each further
-    /// one, so that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as
-    /// at first. Reports of lost messages do not count, and what was read before is not put back.
+    /// Makes reads stop after `items` more items, and then after each further one, so that the
+    /// bytes behind stay in the pipe for another reader. 0: they read ahead, which is the default.
+    /// Reports of lost messages do not count, and bytes that were read before are not put back.
     ///
-    /// What is in the pipe is looked at before it is taken: for each 64 KiB that costs three system
-    /// calls more, and a second copy. Where the kernel does not let it be looked at, each message
-    /// takes two reads or more, and each byte of text one. What lies behind stays, too, if it came
-    /// in the same packet (a writer whose end has `O_DIRECT`), except where the kernel cannot move
-    /// bytes from pipe to pipe, or no descriptors are left for another pipe: there it is lost.
+    /// The reader looks at the content of the pipe before it takes it: that costs three more system
+    /// calls for each 64 KiB, and a second copy. Where the kernel does not allow a look, each
+    /// message takes two reads or more, and each byte of text one. The bytes behind the last item
+    /// also stay if they came in the same packet (a writer whose end has `O_DIRECT`), except where
+    /// the kernel cannot move bytes from pipe to pipe, or no descriptors are left for another pipe:
+    /// there they are lost.
     ///
     /// # Examples
     ///
@@ -386,12 +391,11 @@ impl Reader {
         self.look(false, |source| source.decoder.mode() == Mode::Mixed)
     }
 
-    /// Changes the mode for all that has not been given out yet. The writers must do the same at
-    /// the same place of the stream.
+    /// Changes the mode for everything that has not been given out yet. The writers must do the
+    /// same at the same position of the stream.
     ///
-    /// # Errors
-    /// `WouldBlock` while a line is unfinished, which only a mixed stream can give out. `Stale` in
-    /// a forked child, as elsewhere.
+    /// # Errors `WouldBlock` while a line is unfinished, which only a mixed stream can give out.
+    /// `Stale` in a forked child, as elsewhere.
     pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
         const OP: &str = "set mixed mode";
         self.look(Err(Error::new(ErrorKind::Stale, OP)), |source| {
@@ -408,11 +412,10 @@ impl Reader {
         self.look(None, |source| source.decoder.unpacker().zstd().cloned())
     }
 
-    /// Sets how messages are compressed, for all that has not been given out yet.
+    /// Sets how messages are compressed, for everything that has not been given out yet.
     ///
-    /// # Errors
-    /// `Invalid`: there is no such level, or the dictionary is none. `Stale` in a forked child, as
-    /// elsewhere.
+    /// # Errors `Invalid`: no such level exists, or the dictionary is not one. `Stale` in a forked
+    /// child, as elsewhere.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         let stale = Err(Error::new(ErrorKind::Stale, "set zstd decompression"));
         self.look(stale, |source| source.decoder.unpacker_mut().set_zstd(zstd))
@@ -437,8 +440,8 @@ impl Reader {
     }
 
     /// Asks for another capacity; returns the one that the kernel chose, at least as large. A
-    /// refusal (`Os` with EPERM past the limits of an unprivileged user, with EBUSY below what lies
-    /// in the pipe) leaves the pipe as it was.
+    /// refusal (`Os` with EPERM past the limits of an unprivileged user, with EBUSY for less than
+    /// the pipe's content) leaves the pipe as it was.
     ///
     /// # Errors
     /// `Os` with the kernel's number.
@@ -472,7 +475,7 @@ impl Reader {
                 self.torn = Some(torn);
                 Err(torn.error(OP))
             }
-            // Another clone has turned the stream into a mixed one meanwhile.
+            // Another clone has switched the stream to mixed mode meanwhile.
             Some(_) => Err(Error::new(ErrorKind::Invalid, OP)),
         }
     }
@@ -482,8 +485,8 @@ impl Reader {
         next(&mut self.clones, &mut self.end, &mut self.unpacker, deadline)
     }
 
-    /// Looks at what the clones share, or changes it. `stale` in a forked child where a thread that
-    /// did not come along held the lock.
+    /// Reads or changes the state that the clones share. Returns `stale` in a forked child if a
+    /// thread that does not exist there held the lock.
     fn look<T>(&self, stale: T, look: impl FnOnce(&mut Source) -> T) -> T {
         if sync::generation() == self.generation {
             return look(&mut self.clones.lock());
@@ -495,15 +498,15 @@ impl Reader {
         }
     }
 
-    /// A child inherits a copy of the buffer. What lies in it is the parent's, and where it ends
-    /// the child's first read would begin.
+    /// A child inherits a copy of the buffer. The bytes in it are the parent's, and the child's
+    /// first read would begin where they end.
     fn check_fork(&mut self, op: &'static str) -> Result<()> {
         let generation = sync::generation();
         if generation == self.generation {
             return Ok(());
         }
-        // A clone's lock may have been held by a thread that the child does not have, so it is not
-        // even asked.
+        // A thread that the child does not have may hold a clone's lock, so the lock is not even
+        // tried.
         if !sole(&mut self.clones).is_some_and(|source| source.decoder.is_empty()) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
@@ -514,8 +517,8 @@ impl Reader {
 }
 
 impl Clones {
-    /// The next item for one of several clones, as it came; without a deadline, only if it is
-    /// there.
+    /// The next item for one of several clones, as it arrived; without a deadline, only if it is
+    /// available.
     fn next(
         &self,
         end: &mut PipeEnd,
@@ -526,9 +529,9 @@ impl Clones {
             let mut source = self.lock();
             unpacker.follow(source.decoder.unpacker())?;
             let found = source.next(end, None);
-            // Who took something, or met the end, tells the others what they cannot see from the
-            // pipe. Who found nothing stays silent, or clones would wake each other for ever over
-            // an unfinished frame.
+            // A clone that took something, or reached the end, tells the others what they cannot
+            // see from the pipe. A clone that found nothing stays silent, or clones would wake each
+            // other for ever over an unfinished frame.
             let more = source.decoder.has_more() || source.tail == Tail::Ended;
             if found.is_err() || (matches!(found, Ok(Some(_))) && more) {
                 self.wake_others(&source);
@@ -545,7 +548,7 @@ impl Clones {
         }
     }
 
-    /// Waits until bytes come, or another clone has news, or the deadline passes: look again.
+    /// Waits until bytes come, another clone has news, or the deadline passes: then check again.
     fn wait(
         &self,
         mut source: MutexGuard<'_, Source>,
@@ -560,8 +563,8 @@ impl Clones {
             None => sys::wait(&[end.as_fd()], For::Reading, deadline),
         };
         self.lock().waiting -= 1;
-        // Only a clone that looks again may clear the eventfd; one that leaves would take the
-        // others' wake-up with it.
+        // Only a clone that checks again may clear the eventfd; one that leaves would consume the
+        // others' wake-up.
         if woken.map_err(|errno| errno.at(op))?
             && let Some(eventfd) = self.eventfd.get()
         {
@@ -570,8 +573,8 @@ impl Clones {
         Ok(())
     }
 
-    /// A panic cannot leave the source in a state that the next call would misread: it is changed
-    /// by whole steps.
+    /// A panic cannot leave the source in a state that the next call would misread, because each
+    /// change is a whole step.
     fn lock(&self) -> MutexGuard<'_, Source> {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -585,22 +588,22 @@ impl Clones {
     }
 }
 
-/// Bytes of the largest [`read_size`](super::Options::read_size). More gains nothing, for no pipe
-/// holds more at once unless its owner is privileged.
+/// Bytes of the largest [`read_size`](super::Options::read_size). More gains nothing, because no
+/// pipe holds more at once unless its owner is privileged.
 pub const MAX_READ_SIZE: usize = 16 << 20;
 
 pub(super) fn read_size_within_limits(bytes: usize) -> usize {
     bytes.clamp(1, MAX_READ_SIZE)
 }
 
-/// The next item; without a deadline, only if it is there. The caller has looked for a fork.
+/// The next item; without a deadline, only if it is available. The caller has checked for a fork.
 fn next<'a>(
     clones: &'a mut Arc<Clones>,
     end: &mut PipeEnd,
     unpacker: &'a mut Unpacker,
     deadline: Option<Deadline>,
 ) -> Result<Option<Item<'a>>> {
-    // Only a look, so that what costs a locked instruction is done once for an item.
+    // Only a read, so that the locked instruction is executed once per item.
     if Arc::strong_count(clones) > 1 {
         let item = clones.next(end, unpacker, deadline)?;
         return Ok(item.map(|item| unpacker.unpack(item)));
@@ -616,10 +619,10 @@ fn sole(clones: &mut Arc<Clones>) -> Option<&mut Source> {
 }
 
 impl AsFd for Reader {
-    /// For an event loop: when it is readable, call a `try_` method until that has nothing, and
-    /// then ask [`Reader::next_timeout`]. It stays the same for the reader's life, but for a
-    /// listener in a forked child, which has another after its first call there. With clones, an
-    /// item may also wait in the buffer that they share.
+    /// For an event loop: when it is readable, call a `try_` method until that returns nothing, and
+    /// then ask [`Reader::next_timeout`]. It stays the same for the reader's life, except that a
+    /// listener in a forked child has another after its first call there. With clones, an item may
+    /// also wait in the buffer that they share.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }

@@ -1,8 +1,9 @@
-//! A pipe as a source of items: reads blocks of it, hands them to the decoder, and keeps the times
+//! A pipe as a source of items: reads blocks of it, feeds them to the decoder, and keeps the times
 //! that a frame waits for its rest.
 //!
-//! Invariant: it is changed by whole steps, so that a panic between them leaves nothing that the
-//! next call would misread. What clones share, and who waits outside its lock, `reader.rs` says.
+//! Invariant: each change is a whole step, so that a panic between steps leaves nothing that the
+//! next call would misread. `reader.rs` says what clones share, and which waits happen outside the
+//! lock.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +18,15 @@ use crate::sys::Errno;
 
 pub(super) const OP: &str = "atomic recv";
 
-/// How many bytes a call reads on without an item when it has no time left: what a pipe can hold
-/// that no privileged process has made.
+/// How many bytes a call whose time is over still reads without finding an item: the largest
+/// capacity of a pipe that no privileged process has resized.
 const LAST_LOOK: usize = 1 << 20;
-/// How long a line that ends with `\r` waits for a `\n`. Those of one line end are written together,
-/// or one directly after the other; a progress bar's next state may take long.
+/// How long a line that ends with `\r` waits for a `\n`. The two bytes of one line end are written
+/// together, or one directly after the other; the next state of a progress bar may take long.
 const LINE_FEED_WITHIN: Duration = Duration::from_millis(100);
-/// Who wakes so much later than asked was stopped meanwhile.
+/// A thread that wakes this much later than requested was stopped meanwhile.
 const OVERSLEPT: Duration = Duration::from_secs(1);
-/// What a read counts for at least, so that many small ones come to an end as well.
+/// The minimum that a read counts for, so that many small reads come to an end as well.
 const LEAST_READ: usize = 256;
 
 /// The pipe's bytes on their way to becoming items. The clones of a reader share one.
@@ -34,9 +35,9 @@ pub(super) struct Source {
     opening: Opening,
     pub(super) tail: Tail,
     pub(super) read_size: usize,
-    /// Items behind which reading stops; 0: it goes ahead as far as there is anything.
+    /// Items behind which reading stops; 0: it reads ahead as far as there is anything.
     pub(super) exact: u64,
-    /// Bytes that the next look ahead shows, if it is more than small items take.
+    /// Bytes that the next look ahead copies, if more than small items take.
     look: usize,
     /// No more is taken from the pipe, whether or not it has ended.
     pub(super) finished: bool,
@@ -44,7 +45,7 @@ pub(super) struct Source {
     frame_timeout: Duration,
     /// Since when nothing has come, while a frame waits for its rest.
     quiet_since: Option<Instant>,
-    /// The place of the line that waits for its `\n`, and since when it does.
+    /// The position of the line that waits for its `\n`, and since when it waits.
     returned: Option<(u64, Instant)>,
     /// Whether the latest call ended with bytes still in the pipe.
     cut_short: bool,
@@ -71,7 +72,7 @@ impl Source {
         }
     }
 
-    /// The next item; without a deadline, only if it is there.
+    /// The next item; without a deadline, only if it is available.
     pub(super) fn next(&mut self, end: &mut PipeEnd, deadline: Option<Deadline>) -> Result<Option<RawItem>> {
         let mut looked_at = 0;
         self.cut_short = false;
@@ -82,7 +83,7 @@ impl Source {
             if self.has_ended(end, OP)? {
                 return Err(Error::new(ErrorKind::Closed, OP));
             }
-            // Bytes may come for ever and never make an item.
+            // Bytes may arrive for ever and never make an item.
             if looked_at >= LAST_LOOK && deadline.is_none_or(Deadline::has_passed) {
                 self.cut_short = true;
                 return self.nothing(deadline);
@@ -100,8 +101,8 @@ impl Source {
                 continue;
             }
             match due.map(|(due, began)| Instant::now().checked_duration_since(due.max(began))) {
-                // Who oversleeps was stopped, as a shell's job control stops all of a pipeline, and
-                // so perhaps was the relay.
+                // A thread that oversleeps was stopped, as a shell's job control stops all of a
+                // pipeline, so the relay may have been stopped too.
                 Some(Some(late)) if late > OVERSLEPT => (self.quiet_since, self.returned) = (None, None),
                 Some(Some(_)) if line_at.is_some_and(|at| at <= Instant::now()) => {
                     let line = self.decoder.take_unfinished_line().map(|line| RawItem::Line(Data::Own(line)));
@@ -114,8 +115,8 @@ impl Source {
         }
     }
 
-    /// An item that is given out. Past the number of items that was announced to be read exactly,
-    /// each further one is read by itself.
+    /// Counts an item that is given out. Past the announced count of exact reads, each further item
+    /// is read by itself.
     fn counted(&mut self, found: RawItem) -> RawItem {
         if self.exact > 1 && !matches!(found, RawItem::Torn(_)) {
             self.exact -= 1;
@@ -123,8 +124,8 @@ impl Source {
         found
     }
 
-    /// Whether the pipe has ended and nothing is held; `None` if that is not known by the deadline;
-    /// without one, now.
+    /// Whether the pipe has ended and nothing is held; `None` if that is not known by the deadline,
+    /// or now if there is none.
     pub(super) fn is_at_end(
         &mut self,
         end: &mut PipeEnd,
@@ -139,7 +140,7 @@ impl Source {
                 return Ok(Some(true));
             }
             let read = self.feed(end, deadline, op)?;
-            // A listener's writers may come and go for ever.
+            // The writers of a listener may come and go for ever.
             let is_last = self.tail == Tail::Ended && end.is_listener();
             if read.is_none() || (is_last && deadline.is_none_or(Deadline::has_passed)) {
                 return Ok(None);
@@ -150,7 +151,7 @@ impl Source {
         }
     }
 
-    /// Whether nothing more comes. A listener's pipe begins anew instead.
+    /// Whether no more bytes will come. A listener's pipe starts again instead.
     pub(super) fn has_ended(&mut self, end: &mut PipeEnd, op: &'static str) -> Result<bool> {
         if self.tail != Tail::Ended || self.finished || !end.is_listener() {
             return Ok(self.tail == Tail::Ended);
@@ -164,7 +165,7 @@ impl Source {
         if deadline.is_none() { Ok(None) } else { Err(Errno::TIMEDOUT.at(OP)) }
     }
 
-    /// When the frame that waits for its rest becomes text, if nothing comes.
+    /// When the frame that waits for its rest becomes text, if nothing arrives.
     fn text_at(&mut self) -> Option<Instant> {
         if !self.decoder.awaits_rest() {
             return None;
@@ -172,8 +173,8 @@ impl Source {
         self.quiet_since.get_or_insert_with(Instant::now).checked_add(self.frame_timeout)
     }
 
-    /// When the line that ends with `\r` is given out, if no `\n` comes. Messages that come meanwhile
-    /// do not put it off.
+    /// When the line that ends with `\r` is given out, if no `\n` arrives. Messages that arrive
+    /// meanwhile do not postpone it.
     fn line_at(&mut self) -> Option<Instant> {
         let place = self.decoder.awaits_line_feed()?;
         let (_, since) = match self.returned.filter(|(before, _)| *before == place) {
@@ -183,7 +184,7 @@ impl Source {
         since.checked_add(LINE_FEED_WITHIN)
     }
 
-    /// By when to look again although nothing comes.
+    /// When to check again although nothing arrives.
     pub(super) fn next_timeout(&mut self) -> Option<Deadline> {
         if self.cut_short {
             return Some(Deadline::now());
@@ -191,7 +192,7 @@ impl Source {
         self.text_at().into_iter().chain(self.line_at()).min().map(Deadline::at)
     }
 
-    /// Reads one block; `None` if nothing is there, or comes before the deadline.
+    /// Reads one block; `None` if nothing is there or arrives before the deadline.
     pub(super) fn feed(
         &mut self,
         end: &mut PipeEnd,
@@ -224,11 +225,11 @@ impl Source {
         Ok(read)
     }
 
-    /// How much can be read of the items that are wanted and of nothing else. What lies in the pipe
-    /// is looked at first, but not to end a frame that has begun.
+    /// How much can be read of the wanted items and nothing else. It looks at the content of the
+    /// pipe first, except to end a frame that has begun.
     ///
-    /// A look shows as much as small items take, and more where that showed no end: who takes tiny
-    /// items one by one does not copy a whole pipe for each.
+    /// A look copies as much as small items take, and more if that showed no end: taking tiny items
+    /// one by one does not copy a whole pipe for each.
     fn certain(&mut self, end: &mut PipeEnd) -> Result<usize> {
         let items = usize::try_from(self.exact).unwrap_or(usize::MAX);
         let least = self.decoder.pipe_buf().saturating_mul(items);

@@ -1,4 +1,4 @@
-//! What needs the inside of the crate: the decoder against its naive specification, and system
+//! Tests that need the inside of the crate: the decoder against its naive specification, and system
 //! calls that fail on order.
 
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use crate::sys::fault::{Fault, KERNEL, all_met, order, with_deadly_sigpipe};
 
 // -------------------- the decoder and its specification
 
-/// Pieces that make interesting streams: text, frames, and what looks like one.
+/// Pieces that make interesting streams: text, frames, and bytes that look like a frame.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let part = |(pid, tid): (i32, i32), id: u32, data: Vec<u8>| {
         let header = PartHeader { pid, tid, id, len: data.len() as u32 };
@@ -25,7 +25,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     };
     // How many parts follow: few, or as many as a number can say.
     let id = || prop_oneof![8 => 0u32..4, 1 => u32::MAX - 1..=u32::MAX];
-    // Of this library, with a check that may be none, right or wrong.
+    // Keys of this library, with a check that may be missing, right or wrong.
     let key = prop::sample::select(vec![
         (1, 70_000),
         (1, 70_001),
@@ -79,7 +79,7 @@ fn after_a_last_part_that_is_none_nothing_of_its_message_is_known() {
         let header = PartHeader { pid: 1, tid: 77, id, len: 0 };
         [&[0x0E, 0x10][..], &header.to_bytes(), b"?"].concat()
     };
-    // The first may be a message, the second begins none: so many parts has no message.
+    // The first may be a message, the second cannot begin one: no message has so many parts.
     let stream = [part(0), part(5 << 24)].concat();
     let lost = fuzzing::PlainItem::Lost(WriterKey { pid: 1, tid: 77 }, 1);
     let expected = [lost, fuzzing::PlainItem::Line(stream.clone())];
@@ -87,9 +87,8 @@ fn after_a_last_part_that_is_none_nothing_of_its_message_is_known() {
     assert_eq!(decode(&stream, &[1], 512, 1000), expected);
 }
 
-/// What a peer may send that makes no messages, in parts of 20 bytes and fewer: the parts of as many
-/// writers as `writers` says, in turn, each of whose numbers is what `id` makes of how many parts of
-/// it came before.
+/// A hostile stream without messages, in parts of at most 20 bytes: the parts of `writers` writers,
+/// in turn. `id` computes the id of each part from the number of earlier parts of its writer.
 fn hostile(mode: Mode, parts: u32, writers: u32, tid: i32, id: impl Fn(u32) -> u32) -> Vec<u8> {
     let mut stream = Vec::new();
     for nth in 0..parts {
@@ -101,7 +100,7 @@ fn hostile(mode: Mode, parts: u32, writers: u32, tid: i32, id: impl Fn(u32) -> u
     stream
 }
 
-/// The work for any bytes grows as their number does, however much of them one read brings.
+/// The work for any bytes grows linearly with their number, however many of them one read brings.
 #[test]
 fn headers_are_read_a_bounded_number_of_times_whatever_the_parts_are() {
     const PARTS: u32 = 4000;
@@ -157,8 +156,8 @@ fn headers_are_read_a_bounded_number_of_times_whatever_the_parts_are() {
     }
 }
 
-/// What a relay may do to a stream: bytes that it loses, or sends twice. Places and numbers are
-/// taken within what there is.
+/// A relay's damage to a stream: bytes that it loses, or sends twice. Positions and lengths are
+/// reduced to the existing range.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     Lose(usize, usize),
@@ -179,7 +178,7 @@ fn edited(mut stream: Vec<u8>, edits: &[Edit]) -> Vec<u8> {
     stream
 }
 
-/// Messages of three writers, their parts mixed, with lines in between.
+/// Messages of three writers, their parts interleaved, with lines in between.
 fn stream_of(messages: &[(usize, Vec<u8>)]) -> Vec<u8> {
     let keys: Vec<WriterKey> = (0..3).map(|nth| WriterKey { pid: 9, tid: 70_000 + 2 * nth }).collect();
     let (mut stream, mut queues) = (vec![], vec![vec![]; keys.len()]);
@@ -222,9 +221,9 @@ fn edit() -> impl Strategy<Value = Edit> {
     })
 }
 
-/// Whatever a relay loses or repeats, nothing comes out that was not sent. A check of 10 bits lets
-/// one edit in a thousand pass among those that keep the size of a part, so the cases are always
-/// the same ones, unless PIPEWORK_EDITS asks for so many others.
+/// Whatever a relay loses or repeats, every message that comes out was sent. A check of 10 bits
+/// lets one edit in a thousand pass among those that keep the size of a part, so the cases are
+/// always the same, unless PIPEWORK_EDITS asks for that many others.
 #[test]
 fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
     use proptest::test_runner::{TestRng, TestRunner};
@@ -260,7 +259,7 @@ fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
     assert!(lost.get() > made.get() / 2, "{} reports of {} edits", lost.get(), made.get());
 }
 
-/// What lies in the buffer as a whole is not assembled, and that must not show.
+/// A message that lies in the buffer completely is not assembled, and the result must be the same.
 #[test]
 fn parts_that_come_at_once_end_as_those_that_come_one_by_one() {
     for mixed in [false, true] {
@@ -323,8 +322,8 @@ fn the_limit_for_all_follows_the_limit_for_one() {
 /// Items with where they end.
 type Placed = Vec<(u64, Item<'static>)>;
 
-/// The items of `stream` that end behind `after`, and after each block where
-/// to go on from.
+/// The items of `stream` that end behind `after`, and after each block the position to continue
+/// from.
 fn placed(options: &Options, stream: &[u8], from: u64, after: u64) -> (Placed, Vec<(u64, u64)>) {
     let (mut decoder, mut items, mut places) = (options.decoder(4096).unwrap(), vec![], vec![]);
     for block in stream[from as usize..].chunks(700) {
@@ -385,7 +384,7 @@ fn os(errno: i32) -> Fault {
     Fault::Errno(errno)
 }
 
-/// The outcome as its kind and number.
+/// The result as its kind and number.
 fn kind<T>(result: Result<T>) -> std::result::Result<T, (ErrorKind, Option<i32>)> {
     result.map_err(|error| (error.kind(), error.errno()))
 }
@@ -552,7 +551,8 @@ fn exercise(mut reader: Reader, mut writer: Writer) {
     assert_eq!(kind(writer.try_send("nobody")).map_err(|(kind, _)| kind), Err(ErrorKind::Closed));
 }
 
-/// Refuses to be asked per call: for reading once, for writing with RWF_NOSIGNAL and without.
+/// Makes the kernel refuse non-blocking calls: once for reading, for writing with RWF_NOSIGNAL and
+/// without.
 fn refuse_nowait() {
     order("read_nowait", 0, os(libc::EOPNOTSUPP));
     order("write_nowait", 0, os(libc::EOPNOTSUPP));
@@ -587,7 +587,7 @@ fn without_nosignal_sigpipe_is_held_back() {
     }
     let (reader, writer) = pair().unwrap();
     with_deadly_sigpipe(|| exercise(reader, writer));
-    assert!(NOSIGNAL_REFUSED.is_set() && !all_met(), "it was refused, and then not tried again");
+    assert!(NOSIGNAL_REFUSED.is_set() && !all_met(), "refused once, and then not tried again");
     NOSIGNAL_REFUSED.set(false);
 }
 
@@ -622,7 +622,8 @@ fn a_line_that_ends_with_cr_is_given_out_although_nothing_follows() {
 
     let patience = || Duration::from_secs(60);
     let (mut reader, mut writer, mut print) = reader_of_text();
-    // By a call that waits; with a frame behind it; by calls that do not wait, in an event loop.
+    // Through a call that waits; with a frame behind it; through calls that do not wait, in an
+    // event loop.
     print.write_all(b"10%\r").unwrap();
     assert_eq!(line(reader.next_item(patience())), Ok("10%\r".into()));
     print.write_all(b"20%\r").unwrap();
@@ -639,11 +640,11 @@ fn a_line_that_ends_with_cr_is_given_out_although_nothing_follows() {
     }
     assert_eq!(came, Some(Ok("30%\r".into())));
     assert_eq!((reader.next_timeout(), reader.peek()), (None, None));
-    // By clones.
+    // Through clones.
     let mut clone = reader.try_clone().unwrap();
     print.write_all(b"40%\r").unwrap();
     assert_eq!(line(clone.next_item(patience())), Ok("40%\r".into()));
-    // It has ended: what still comes is another line.
+    // The line has ended: later bytes are another line.
     print.write_all(b"\n50%\r\n").unwrap();
     assert_eq!(line(reader.next_item(patience())), Ok("\n".into()));
     assert_eq!(line(reader.next_item(patience())), Ok("50%\r\n".into()));
@@ -656,13 +657,13 @@ fn the_bytes_of_a_line_end_that_come_one_after_the_other_end_one_line() {
     let (mut reader, mut writer, mut print) = reader_of_text();
     for between in [false, true] {
         print.write_all(b"text\r").unwrap();
-        // The first look that finds nothing behind it is where its time begins.
+        // Its time begins with the first check that finds nothing behind it.
         assert_eq!(reader.try_next_item(), Ok(None));
         if between {
             writer.send("between", Deadline::NEVER).unwrap();
         }
         print.write_all(b"\n").unwrap();
-        // However late this is: what lies in the pipe is looked at first.
+        // However late this is, the reader looks at the content of the pipe first.
         std::thread::sleep(Duration::from_millis(110));
         if between {
             assert!(matches!(reader.try_next_item(), Ok(Some(Item::Message(_)))));
@@ -673,8 +674,8 @@ fn the_bytes_of_a_line_end_that_come_one_after_the_other_end_one_line() {
 
 // ---------------------------------------------------------------- printing
 
-/// Has the next write of text take only some bytes of it, and the `agains` that follow nothing, as a
-/// terminal that does not block and stands still.
+/// Makes the next write of text take only some bytes of it, and the `agains` that follow take none,
+/// as a non-blocking terminal does that is stopped.
 fn stand_still_after(bytes: usize, agains: usize) {
     order("write", 0, Fault::Short(bytes));
     (0..agains).for_each(|_| order("write", 0, os(libc::EAGAIN)));
@@ -684,7 +685,7 @@ fn stand_still_after(bytes: usize, agains: usize) {
 fn text_that_was_printed_in_part_is_not_printed_again() {
     use std::io::{Read, Seek};
 
-    /// Calls that end while the terminal stands still, and what they are to return.
+    /// Calls that end while the terminal is stopped, and their expected results.
     type Stops = (&'static str, fn(&mut Writer) -> Result<usize>, std::result::Result<usize, ErrorKind>);
     // Enough for the time that each call has.
     const AGAINS: usize = 1000;
@@ -732,9 +733,9 @@ fn text_that_was_printed_in_part_is_not_printed_again() {
         let (mut writer, mut printed) = new();
         stand_still_after(3, AGAINS);
         assert_eq!(stop(&mut writer).map_err(|error| error.kind()), expected, "{what}");
-        assert!(!all_met(), "{what}: it was not asked in a spin");
+        assert!(!all_met(), "{what}: the terminal was not asked in a spin");
         assert_eq!(printed(), "hel", "{what}");
-        // What is pending goes on where it stopped; what was given up ends its line.
+        // Pending text continues where it stopped; a message that was given up ends its line.
         writer.send("next", Deadline::NEVER).unwrap();
         let after = match (what, expected) {
             ("flush", _) => "hello\nagain\nnext\n",
@@ -743,7 +744,7 @@ fn text_that_was_printed_in_part_is_not_printed_again() {
         };
         assert_eq!(printed(), after, "{what}");
     }
-    // What is asked whether to go on goes on with the rest.
+    // A call whose interrupt hook lets it go on continues with the rest.
     let (mut writer, mut printed) = new();
     order("write", 0, Fault::Short(3));
     order("write", 0, os(libc::EINTR));
@@ -800,7 +801,7 @@ fn exact_reads_leave_what_lies_behind_in_the_pipe() {
             }
             assert!(reader.is_empty());
         }
-        // What was not met is forgotten.
+        // Forget the orders that were not met.
         all_met();
     }
 }
@@ -819,7 +820,7 @@ fn exact_reads_leave_what_lies_behind_in_the_same_packet() {
         let mut readers = [options.dup_reader(&read).unwrap(), options.dup_reader(&read).unwrap()];
         readers.iter_mut().for_each(|reader| reader.set_exact(1));
         let messages: Vec<[u8; 50]> = (0..40).map(|nth| [nth; 50]).collect();
-        // A reader that waits has not seen the packet before it comes.
+        // A reader that waits has not seen the packet before it arrives.
         std::thread::scope(|scope| {
             let [first, _] = &mut readers;
             let waits = scope.spawn(|| first.next_item(Duration::from_secs(60)).map(Item::into_owned));
@@ -848,7 +849,7 @@ fn exact_reads_leave_lines_in_the_same_packet() {
     }
 }
 
-/// Who takes one message after another sees a pipe full of them as often as there are messages.
+/// Taking one message after another looks at a full pipe as often as there are messages.
 #[test]
 fn an_exact_reader_looks_no_further_than_small_messages_reach() {
     let (mut reader, mut writer) = pair().unwrap();
@@ -862,7 +863,7 @@ fn an_exact_reader_looks_no_further_than_small_messages_reach() {
         assert!(!all_met());
     }
     assert_eq!(*reader.recv(NOW).unwrap(), [8; 4000]);
-    // The first look did not see all of a pipe, so a large message takes more of them, but few.
+    // The first look did not copy all of a pipe, so a large message takes more of them, but few.
     let large = vec![9; 40_000];
     for (nth, is_met) in [(1, true), (5, false)] {
         writer.send(&large, Deadline::NEVER).unwrap();
@@ -877,7 +878,7 @@ fn exact_reads_of_much_take_few_system_calls() {
     let (mut reader, mut writer) = pair().unwrap();
     writer.send_many(&vec![[7; 100]; 500], Deadline::NEVER).unwrap();
     reader.set_exact(500);
-    // One read of what was looked at, and another one of it; of anything more, none.
+    // One read of the bytes that were looked at, and another one; any further read fails.
     order("read_nowait", 2, os(libc::EIO));
     order("read", 2, os(libc::EIO));
     for _ in 0..500 {
@@ -907,7 +908,7 @@ fn a_clone_is_woken_by_what_another_filled_in() {
             std::thread::yield_now();
         }
         writer.send("buffered", Deadline::NEVER).unwrap();
-        // Whoever is first reads it; either way the clone must give it out.
+        // Either thread may read it first; the clone must give it out in both cases.
         let _ = reader.read_ahead(Duration::from_millis(50));
         assert_eq!(waiting.join().unwrap().map(Message::into_vec), Ok(b"buffered".to_vec()));
     });
@@ -943,7 +944,7 @@ fn the_interrupt_hook_decides_whether_a_message_goes_on() {
         assert!(all_met());
         assert!(ANSWERS.with_borrow(Vec::is_empty));
 
-        // The time that the call was given is over, and nothing is asked.
+        // The call's time is over, so the hook is not asked.
         let sent = writer.send(vec![2; 1 << 20], Duration::from_millis(1));
         assert_eq!(kind(sent.map(drop)), Err((ErrorKind::TimedOut, None)));
 

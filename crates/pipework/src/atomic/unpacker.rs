@@ -1,7 +1,7 @@
 //! Takes items out of the zstd frames that they came in. Pure.
 //!
-//! Invariant: what it holds is no longer than the reader's `max_message`. Each clone of a reader
-//! has one of its own, so that clones decompress at the same time.
+//! Invariant: the data that it holds is no longer than the reader's `max_message`. Each clone of a
+//! reader has an unpacker of its own, so that clones decompress at the same time.
 
 use std::borrow::Cow;
 
@@ -9,19 +9,19 @@ use super::item::{Burst, Item, Message, Torn, Unfit};
 use super::zstd::{Decompressor, Zstd};
 use crate::error::Result;
 
-/// Gives out what was sent.
+/// Unpacks items.
 pub(super) struct Unpacker {
-    /// How often it was told something else.
+    /// How many times its settings have changed.
     version: u64,
     zstd: Option<Decompressor>,
     keep_compressed: bool,
     max_message: usize,
-    /// What was decompressed last.
+    /// The data that was decompressed last.
     data: Vec<u8>,
 }
 
 impl Unpacker {
-    /// One that leaves items as they are.
+    /// An unpacker that leaves items as they are.
     pub(super) fn new(max_message: usize) -> Unpacker {
         Unpacker { version: 0, zstd: None, keep_compressed: false, max_message, data: Vec::new() }
     }
@@ -45,7 +45,7 @@ impl Unpacker {
         self.version += 1;
     }
 
-    /// Does from now on as another one does.
+    /// Takes over the settings of another one.
     pub(super) fn follow(&mut self, other: &Unpacker) -> Result<()> {
         if self.version != other.version {
             self.set_zstd(other.zstd().cloned())?;
@@ -56,7 +56,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// The item as it was sent; a report of it, if that cannot be had.
+    /// The item as it was sent, or a report of it if it cannot be unpacked.
     #[inline]
     pub(super) fn unpack<'a>(&'a mut self, item: Item<'a>) -> Item<'a> {
         if self.zstd.is_none() {

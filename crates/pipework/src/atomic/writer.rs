@@ -1,9 +1,9 @@
 //! The writing end.
 //!
-//! Invariant: every `write` is at most PIPE_BUF bytes and holds whole parts only, so that whoever
-//! is killed, and whenever, leaves whole parts in the pipe. A message whose rest will not be
-//! written is left behind together with the writer key that it used: under the next key, no reader
-//! can take it for the beginning of another message.
+//! Invariant: every `write` is at most PIPE_BUF bytes and holds whole parts only, so a writer that
+//! is killed at any moment leaves whole parts in the pipe. If the rest of a message will not be
+//! written, its writer key is abandoned with it: under the next key, no reader can take the message
+//! for the beginning of another one.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,14 +19,14 @@ use crate::interrupt;
 use crate::sync;
 use crate::sys::{self, Errno};
 
-/// The operation that makes one of a descriptor.
+/// The operation that makes a writer of a descriptor.
 pub(super) const WRITING: &str = "use as the writing end of a pipe";
 
 /// The writing end of a pipe, FIFO or Unix stream socket.
 ///
 /// One writer serves one thread; [`Writer::try_clone`] makes another for another thread, and any
-/// number of processes can have theirs. It is its own in a forked child: under another key there,
-/// and without what the parent had pending. Dropping a writer writes what is pending, for as long
+/// number of processes can have their own. In a forked child the writer is separate: it has another
+/// key, and not the parent's pending data. Dropping a writer writes its pending data, for as long
 /// as that takes; [`Writer::close`] does it with a deadline.
 pub struct Writer {
     end: PipeEnd,
@@ -34,19 +34,19 @@ pub struct Writer {
     generation: u32,
     /// Bytes of the next write.
     packer: Packer,
-    /// What is to be written after those.
+    /// Data to be written after those.
     queue: VecDeque<Queued>,
-    /// What the entries of `queue` cost together.
+    /// The cost of all entries of `queue`.
     queued: usize,
     max_pending: usize,
-    /// Whether what was written last ends inside a message.
+    /// Whether the last write ended inside a message.
     inside: bool,
     zstd: Option<Compressor>,
-    /// What the latest message was compressed into: memory that is used again.
+    /// The compressed form of the latest message: memory that is reused.
     frame: Vec<u8>,
 }
 
-/// A message or burst that waits. `cut` counts within `data`.
+/// A pending message or burst. `cut` counts within `data`.
 struct Queued {
     data: Vec<u8>,
     cut: Cut,
@@ -70,7 +70,7 @@ impl Writer {
         })
     }
 
-    /// Sends one message, after what is pending. Waits until all of it is in the pipe. Returns the
+    /// Sends one message, after any pending data. Waits until all of it is in the pipe. Returns the
     /// number of parts, at least 1.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Writer {
     /// - `TimedOut`: parts that were in the pipe already reach the reader as a `Torn` report.
     /// - `Interrupted` by a signal handler before the first part was written. Later signals do not
     ///   interrupt. (An [interrupt hook](crate::interrupt) may end both.)
-    /// - `Closed`: no reader is left. What was pending is dropped.
+    /// `Closed`: no reader is left. Pending data is dropped.
     /// - `TooLong`: more parts than can be counted (over 8 TiB).
     /// - `Corrupt`: the kernel has cut a write that POSIX promises to keep whole.
     /// - `Os` with the kernel's number.
@@ -99,11 +99,11 @@ impl Writer {
         })
     }
 
-    /// Sends one message without waiting. What the pipe has no space for is pending, and is written
-    /// by the next call of any kind that writes, or by the drop. Returns the number of parts;
-    /// `None`, with nothing taken, if what is pending already and the message exceed `max_pending`
-    /// bytes. (With nothing pending, and once the pipe has taken the first part, a message of any
-    /// size is taken.)
+    /// Sends one message without waiting. The part that the pipe has no space for stays pending,
+    /// and is written by the next call of any kind that writes, or by the drop. Returns the number
+    /// of parts; `None`, with nothing taken, if the pending data and the message exceed
+    /// `max_pending` bytes. (With nothing pending, and once the pipe has taken the first part, a
+    /// message of any size is taken.)
     ///
     /// # Errors
     /// `Closed`, `TooLong`, `Os` as [`Writer::send`].
@@ -154,8 +154,8 @@ impl Writer {
         self.guarded(len, |writer| writer.send_each(messages, deadline, OP))
     }
 
-    /// Puts one message behind what is pending and writes nothing: for callers that
-    /// [`Writer::flush`] by themselves. Returns the number of parts. Has no limit but memory.
+    /// Appends one message to the pending data and writes nothing: for callers that
+    /// [`Writer::flush`] by themselves. Returns the number of parts. Only memory limits the amount.
     ///
     /// # Errors
     /// `TooLong` as [`Writer::send`].
@@ -169,12 +169,12 @@ impl Writer {
         })
     }
 
-    /// Sends bytes in one write, after what is pending, without a header: in mixed mode between two
-    /// control bytes, in plain mode as they are, for a reader that is not of this kind.
+    /// Sends bytes in one write, after any pending data, without a header: in mixed mode between two
+    /// control bytes, in plain mode as they are, for readers other than [`Reader`](super::Reader).
     ///
     /// # Errors
     /// - `TooLong`: it does not fit in one write; see [`Writer::fits_in_burst`].
-    /// - `Invalid`, in mixed mode without compression: it holds `0x0E` or `0x0F`, or begins with
+    /// - `Invalid`, in mixed mode without compression: it contains `0x0E` or `0x0F`, or begins with
     ///   `0x10`. Send it as a message.
     /// - `TimedOut`, `Interrupted`, `Closed`, `Os`: it was not sent.
     pub fn burst(&mut self, data: impl AsRef<[u8]>, deadline: impl Into<Deadline>) -> Result<()> {
@@ -188,10 +188,11 @@ impl Writer {
         })
     }
 
-    /// As [`Writer::burst`], without waiting; false, and pending, as [`Writer::try_send`].
+    /// As [`Writer::burst`], without waiting. The burst may stay pending, as with
+    /// [`Writer::try_send`]; false if it was not taken.
     ///
     /// # Errors
-    /// As [`Writer::burst`], but for `TimedOut` and `Interrupted`.
+    /// As [`Writer::burst`], except `TimedOut` and `Interrupted`.
     pub fn try_burst(&mut self, data: impl AsRef<[u8]>) -> Result<bool> {
         const OP: &str = "atomic burst";
         let idle = self.try_flush_for(OP)?;
@@ -199,7 +200,7 @@ impl Writer {
             writer.check_burst(payload, OP)?;
             if idle {
                 writer.packer.push_burst(payload);
-                // What has been printed in part is taken, and the rest of it is pending.
+                // A burst that was printed in part is taken, and the rest of it is pending.
                 if writer.try_write_packed(OP)? || writer.inside {
                     return Ok(true);
                 }
@@ -209,9 +210,9 @@ impl Writer {
         })
     }
 
-    /// The bytes that a burst would take on the wire; `None` if it does not fit in one write. With
-    /// compression this compresses. It does not look for the control bytes that [`Writer::burst`]
-    /// refuses.
+    /// The number of bytes that a burst would take on the wire; `None` if it does not fit in one
+    /// write. With compression this compresses. It does not check for the control bytes that
+    /// [`Writer::burst`] refuses.
     ///
     /// # Errors
     /// `TooLong`: zstd cannot compress it.
@@ -222,50 +223,48 @@ impl Writer {
         })
     }
 
-    /// Bytes that are taken and not yet written: payload, and for each message the bytes around one
-    /// part.
+    /// Bytes that are taken and not yet written: payload, plus the overhead of one part for each
+    /// message.
     pub fn pending(&self) -> usize {
         if self.generation == sync::generation() { self.packer.bytes().len() + self.queued } else { 0 }
     }
 
-    /// Writes what is pending; small messages share writes.
+    /// Writes the pending data; small messages share writes.
     ///
     /// # Errors
     /// - `TimedOut`, `Interrupted`: the rest is still pending. Call again.
-    /// - `Closed`, `Os`: what was pending is dropped.
+    /// `Closed`, `Os`: the pending data is dropped.
     pub fn flush(&mut self, deadline: impl Into<Deadline>) -> Result<()> {
         self.flush_for(deadline.into(), "atomic flush")
     }
 
-    /// Writes what the pipe has space for. True if nothing is pending any more.
+    /// Writes as much as the pipe has space for. Returns true if nothing is pending any more.
     ///
-    /// # Errors
-    /// `Closed`, `Os`: what was pending is dropped.
+    /// # Errors `Closed`, `Os`: the pending data is dropped.
     pub fn try_flush(&mut self) -> Result<bool> {
         self.try_flush_for("atomic flush")
     }
 
-    /// Drops what is pending. A message that was written in part reaches the reader as a `Torn`
+    /// Drops the pending data. A message that was written in part reaches the reader as a `Torn`
     /// report.
     pub fn discard(&mut self) {
         self.after_fork();
         self.abandon();
     }
 
-    /// Writes what is pending and closes this handle. Without it, the drop does the same with no
-    /// deadline and no report.
+    /// Writes the pending data and closes this handle. Dropping does the same without a deadline
+    /// and without a report.
     ///
-    /// # Errors
-    /// As [`Writer::flush`]; the handle is closed all the same, and what was still pending is
-    /// dropped.
+    /// # Errors As [`Writer::flush`]; the handle is closed in any case, and data that is still
+    /// pending is dropped.
     pub fn close(mut self, deadline: impl Into<Deadline>) -> Result<()> {
         let done = self.flush_for(deadline.into(), "atomic close");
         self.discard();
         done
     }
 
-    /// Another writer of the same pipe with a key of its own, for another thread. What is pending
-    /// stays here.
+    /// Another writer of the same pipe with a key of its own, for another thread. Pending data
+    /// stays in this one.
     ///
     /// # Errors
     /// `Os` with the kernel's number when descriptors have run out.
@@ -274,24 +273,24 @@ impl Writer {
         Writer::new(end, self.packer.mode(), self.max_pending, self.zstd().cloned())
     }
 
-    /// The key under which the next message goes out.
+    /// The key of the next message.
     pub fn key(&mut self) -> WriterKey {
         self.after_fork();
         self.key
     }
 
-    /// The largest write that the kernel never splits, in bytes: 4096 on Linux; into a socket with
-    /// small buffers less.
+    /// The largest write that the kernel never splits, in bytes: 4096 on Linux; less into a socket
+    /// with small buffers.
     pub fn pipe_buf(&self) -> usize {
         self.packer.limit()
     }
 
-    /// The largest message, in bytes on the wire, that goes out as a single part.
+    /// The largest message, in bytes on the wire, that is sent as a single part.
     pub fn max_part(&self) -> usize {
         self.packer.max_part()
     }
 
-    /// Whether messages are printed as lines, because there is nobody to take them apart:
+    /// Whether messages are printed as lines, because no reader takes them apart:
     /// [`Options::or_print`](super::Options::or_print).
     pub fn is_printing(&self) -> bool {
         self.packer.prints()
@@ -302,10 +301,9 @@ impl Writer {
         self.packer.mode() == Mode::Mixed
     }
 
-    /// Changes the mode. The reader must do the same at the same place of the stream.
+    /// Changes the mode. The reader must do the same at the same position of the stream.
     ///
-    /// # Errors
-    /// `WouldBlock` while anything is pending: it was cut to the measure of the mode before.
+    /// # Errors `WouldBlock` while anything is pending: it was cut for the old mode.
     pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
         if self.pending() > 0 {
             return Err(Error::new(ErrorKind::WouldBlock, "set mixed mode"));
@@ -323,7 +321,7 @@ impl Writer {
     /// Sets how messages are compressed from now on; `None` turns it off.
     ///
     /// # Errors
-    /// `Invalid`: there is no such level, or the dictionary is none. What was set before stays.
+    /// `Invalid`: no such level exists, or the dictionary is not one. The old setting stays.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         self.zstd = zstd.filter(|_| !self.packer.prints()).map(Compressor::new).transpose()?;
         Ok(())
@@ -348,8 +346,8 @@ impl Writer {
     }
 
     /// Asks for another capacity; returns the one that the kernel chose, at least as large. A
-    /// refusal (`Os` with EPERM past the limits of an unprivileged user, with EBUSY below what lies
-    /// in the pipe) leaves the pipe as it was.
+    /// refusal (`Os` with EPERM past the limits of an unprivileged user, with EBUSY for less than
+    /// the pipe's content) leaves the pipe as it was.
     ///
     /// # Errors
     /// `Os` with the kernel's number.
@@ -393,8 +391,8 @@ impl Writer {
                 writer.count_parts(payload.len(), op)?;
                 let mut cut = Cut::new(writer.zstd.is_some());
                 while !cut.is_done() {
-                    // What is printed may stop anywhere, so there each message is written by itself:
-                    // those that were printed whole count as sent.
+                    // Printing may stop anywhere, so each message is written by itself: those that
+                    // were printed whole count as sent.
                     let is_apart = writer.packer.prints() && !writer.packer.is_empty();
                     if !is_apart && writer.packer.push_part(writer.key, payload, &mut cut) {
                         continue;
@@ -416,16 +414,15 @@ impl Writer {
         match outcome {
             Ok(()) => Ok(sent),
             Err(error) => {
-                // What was packed and not written is not sent; a failed write has dropped it
-                // already.
+                // Messages that were packed and not written are not sent; a failed write has
+                // dropped them already.
                 self.abandon();
                 if sent == 0 { Err(error) } else { Ok(sent) }
             }
         }
     }
 
-    /// Runs what writes about `len` bytes. Up to four writes ask for silence about SIGPIPE one by
-    /// one.
+    /// Runs `write`, which writes about `len` bytes. Up to four writes suppress SIGPIPE one by one.
     fn guarded<T>(&mut self, len: usize, write: impl FnOnce(&mut Writer) -> T) -> T {
         match len / self.packer.limit() {
             0..4 => write(self),
@@ -439,7 +436,7 @@ impl Writer {
 
     fn check_burst(&self, payload: &[u8], op: &'static str) -> Result<()> {
         let ambiguous = |byte: &u8| *byte == SHIFT_OUT || *byte == SHIFT_IN;
-        // The bounds of a compressed burst are told by the zstd frame itself.
+        // The zstd frame itself marks the bounds of a compressed burst.
         let framed = self.packer.opens_bursts() && self.zstd.is_none();
         if payload.len() + self.packer.mode().burst_overhead() > self.packer.limit() {
             Err(Error::new(ErrorKind::TooLong, op))
@@ -485,7 +482,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Fills the packer from the queue, if it is empty. False if both are.
+    /// Fills the packer from the queue, if it is empty. Returns false if both are empty.
     fn pack_queue(&mut self) -> bool {
         if !self.packer.is_empty() {
             return true;
@@ -510,8 +507,8 @@ impl Writer {
     }
 
     /// Writes the packer's bytes, which have not been queued. Inside a message signals do not
-    /// interrupt, since the caller could not repeat the half that is left; only an interrupt hook that
-    /// says so does.
+    /// interrupt, because the caller could not repeat the remaining half; only an interrupt hook
+    /// that says so does.
     fn write_packed(&mut self, deadline: Deadline, op: &'static str) -> Result<()> {
         loop {
             match self.write_or_print(deadline) {
@@ -528,8 +525,8 @@ impl Writer {
         if self.end.prints() { self.print(deadline) } else { self.end.write(self.packer.bytes(), deadline) }
     }
 
-    /// Prints the packer's bytes. What was printed when an error ends it is printed, and only the
-    /// rest is left in the packer.
+    /// Prints the packer's bytes. If an error stops it, the printed bytes stay printed, and only
+    /// the rest is left in the packer.
     fn print(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
         let mut rest = self.packer.bytes();
         let outcome = self.end.print(&mut rest, deadline);
@@ -560,8 +557,8 @@ impl Writer {
                 Ok(true)
             }
             Ok(false) => Ok(false),
-            // A call that does not wait is not interrupted; if a kernel says so, it is as good as
-            // no space.
+            // A call that does not wait is not interrupted; if a kernel says so, treat it as no
+            // space.
             Err(Errno::INTR) => Ok(false),
             Err(errno) => Err(self.fail(errno, op)),
         }
@@ -582,12 +579,12 @@ impl Writer {
         self.queue.clear();
         self.queued = 0;
         if std::mem::take(&mut self.inside) {
-            // Should the kernel refuse, the next number is another one, too.
+            // If the kernel refuses, the next number is different, too.
             self.key = draw_key().unwrap_or(self.key.next(sys::process_id()));
         }
     }
 
-    /// In a forked child, what is pending is the parent's to write, and so is the key.
+    /// In a forked child, the pending data is the parent's to write, and so is the key.
     fn after_fork(&mut self) {
         let generation = sync::generation();
         if self.generation != generation {
@@ -601,7 +598,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // There is nobody to tell; `close` is for those who want to know.
+        // A drop cannot report errors; `close` can.
         while self.pending() > 0
             && matches!(self.flush(Deadline::NEVER), Err(error) if error.kind() == ErrorKind::Interrupted)
             && !interrupt::is_hooked()
@@ -610,7 +607,7 @@ impl Drop for Writer {
 }
 
 impl AsFd for Writer {
-    /// The pipe's descriptor, which blocks unless it was made not to elsewhere: hand it to a child
+    /// The pipe's descriptor, which blocks unless other code has changed that: pass it to a child
     /// as its stdout, or poll it for writing.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()

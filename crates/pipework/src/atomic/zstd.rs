@@ -1,8 +1,8 @@
 //! Compression of whole messages and bursts, each into one zstd frame.
 //!
 //! Invariant: nothing is decompressed past the reader's `max_message`, whatever a frame claims; and
-//! what a dictionary was used for carries a checksum, so that a wrong dictionary is an error and
-//! never other bytes.
+//! a frame made with a dictionary carries a checksum, so that a wrong dictionary is an error and
+//! never yields other bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::item::{Limit, Unfit};
 use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How to compress. Both ends of a pipe must agree on whether, and on the dictionary; the level is
-/// the writer's own affair.
+/// How to compress. Both ends of a pipe must agree on whether to compress, and on the dictionary;
+/// the writer alone chooses the level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zstd {
     level: i32,
@@ -34,8 +34,8 @@ impl Zstd {
         Zstd::default()
     }
 
-    /// From -131072 (fastest) to 22 (smallest). 1 and 3 suit most messages; -3 where CPU is dear.
-    /// Another number is refused as `Invalid` by whoever is given this.
+    /// From -131072 (fastest) to 22 (smallest). 1 and 3 suit most messages; -3 if CPU time is
+    /// scarce. The call that takes this setting refuses any other number as `Invalid`.
     pub fn with_level(self, level: i32) -> Zstd {
         Zstd { level, ..self }
     }
@@ -46,7 +46,7 @@ impl Zstd {
         Zstd { dictionary: Some(bytes.into().into()), ..self }
     }
 
-    /// The contents of a file as the dictionary; read now, and only now.
+    /// The contents of a file as the dictionary; read once, now.
     ///
     /// # Errors
     /// `Os` with the kernel's number if the file cannot be read.
@@ -61,17 +61,17 @@ impl Zstd {
         Zstd { unchecked: accept, ..self }
     }
 
-    /// The level that this was given.
+    /// The level of this setting.
     pub fn level(&self) -> i32 {
         self.level
     }
 
-    /// The dictionary that this was given.
+    /// The dictionary of this setting.
     pub fn dictionary(&self) -> Option<&[u8]> {
         self.dictionary.as_deref()
     }
 
-    /// Whether this was told to take frames without a checksum where it has a dictionary.
+    /// Whether this setting accepts frames without a checksum if it has a dictionary.
     pub fn accepts_unchecked(&self) -> bool {
         self.unchecked
     }
@@ -138,8 +138,8 @@ impl Decompressor {
         &self.settings
     }
 
-    /// Puts what `frame` holds into `data`. Unfit if it is not one whole, sound frame, or past
-    /// `max` bytes.
+    /// Puts the content of `frame` into `data`. Unfit if it is not one whole, sound frame, or
+    /// exceeds `max` bytes.
     pub(super) fn decompress(
         &mut self,
         frame: &[u8],
@@ -165,7 +165,7 @@ impl Decompressor {
         }
     }
 
-    /// A frame that does not say how much it holds.
+    /// A frame that does not give the size of its content.
     fn decompress_unsized(
         &mut self,
         frame: &[u8],
@@ -173,8 +173,8 @@ impl Decompressor {
         max: usize,
     ) -> std::result::Result<(), Unfit> {
         const STEP: usize = 1 << 16;
-        // A frame also asks for a window of memory. 8 MiB is what every level below 20 may need
-        // (RFC 8878 recommends to support it).
+        // A frame also asks for a window of memory. 8 MiB is the most that a level below 20 may
+        // need (RFC 8878 recommends supporting it).
         const WINDOW: usize = 8 << 20;
         let window_log = (max.clamp(WINDOW, (1 << 27) - 1) + 1).next_power_of_two().ilog2();
         self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(|_| Unfit::Corrupt)?;
@@ -182,7 +182,8 @@ impl Decompressor {
         let mut input = InBuffer::around(frame);
         loop {
             let filled = data.len();
-            // One byte past the limit tells a message of just that size from a longer one.
+            // One byte past the limit distinguishes a message of exactly that size from a longer
+            // one.
             reserve(data, filled.max(STEP).min(max.saturating_add(1) - filled))?;
             let left = {
                 let mut output = OutBuffer::around_pos(data, filled);
@@ -206,12 +207,12 @@ impl Decompressor {
     }
 }
 
-/// Space for `more` bytes. What a frame claims may be more than there is.
+/// Reserves space for `more` bytes. A frame may claim more than there is memory for.
 fn reserve(data: &mut Vec<u8>, more: usize) -> std::result::Result<(), Unfit> {
     data.try_reserve_exact(more).map_err(|_| Unfit::TooLong(Limit::Memory))
 }
 
-/// Gives memory back that one large message needed and the next `needed` bytes do not.
+/// Releases memory that one large message needed and the next `needed` bytes do not.
 fn give_back(scratch: &mut Vec<u8>, needed: usize) {
     if scratch.capacity() > (1 << 20) && needed < scratch.capacity() / 4 {
         *scratch = Vec::new();
@@ -277,7 +278,7 @@ mod tests {
         assert_eq!(round_trip(right.clone(), right.clone(), &data, 1 << 20), Ok(data.clone()));
         assert_eq!(round_trip(right.clone(), wrong, &data, 1 << 20), Err(Unfit::Corrupt));
         assert_eq!(round_trip(right.clone(), Zstd::new(), &data, 1 << 20), Err(Unfit::Corrupt));
-        // A frame that nothing vouches for is taken only when asked.
+        // A frame without a checksum is accepted only on request.
         assert_eq!(round_trip(Zstd::new(), right.clone(), &data, 1 << 20), Err(Unfit::Corrupt));
         assert_eq!(round_trip(Zstd::new(), right.accept_unchecked(true), &data, 1 << 20), Ok(data));
     }
