@@ -1,12 +1,12 @@
-//! Every system call of an operation, made to fail with every error that its manual page knows.
+//! Every system call of an operation, made to fail with every error that its manual page lists.
 //!
-//! A scene is one operation of a room, with what it stands on, in a child of its own. A first child
-//! shows which calls it makes; then there is a child for each call and each error, whose call is
-//! not made and fails. It may go on by another way or return the error. It must end in time, not
-//! panic, and what it says is done must be done.
+//! A scene is one operation of a module, with its setup, in a child of its own. A first child shows
+//! which calls the scene makes. Then a child runs for each call and each error; its call is not
+//! made and fails. The operation may use another way or return the error. It must end in time, not
+//! panic, and everything that it reports as done must be done.
 //!
-//! Left out are calls whose failure means nothing to the core: those of the allocator, and reading
-//! a clock, which is no call.
+//! Calls whose failure means nothing to the core are left out: those of the allocator, and reading
+//! a clock, which is not a system call.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ use pipework::{Error, ErrorKind, Result};
 use crate::harness::tracee::{self, Fault, Tracee, mark, trace};
 use crate::harness::{Folder, PATIENCE, alone_for, descriptors, say, shared};
 
-/// What a scene says: that its operation is done, as it should be, or why not.
+/// The result of a scene: its operation is done correctly, or why not.
 type Scene = fn(&Folder, Duration) -> Result<()>;
 
 const SCENES: [(&str, Scene); 8] = [
@@ -40,8 +40,8 @@ const SCENES: [(&str, Scene); 8] = [
     ("fd: a temporary file", a_temporary_file),
 ];
 
-/// The errors of each call that the core makes, after its manual page; those that are a
-/// mistake of the caller's, such as EBADF and EFAULT, are left out.
+/// The errors of each call that the core makes, from its manual page; errors that the caller
+/// causes, such as EBADF and EFAULT, are left out.
 const ERRORS: [(i64, &[i32]); 38] = [
     (c::SYS_read, &[c::EAGAIN, c::EINTR, c::EINVAL, c::EIO, c::EISDIR]),
     (
@@ -140,14 +140,14 @@ const OPENING: &[i32] = &[
     c::EROFS,
 ];
 
-/// How the core asks whether a descriptor is still its own. One that it cannot ask about stays
-/// open, for it may be another's by then.
+/// The calls by which the core checks whether a descriptor is still its own. A descriptor that
+/// cannot be checked stays open, because it may be another's by then.
 const ASKING: [i64; 2] = [c::SYS_fstat, c::SYS_fcntl];
 
-/// Calls that are made again where a signal came: that is no reason for an operation to fail.
+/// Calls that are repeated after a signal: a signal is no reason for an operation to fail.
 const REPEATED: [i64; 2] = [c::SYS_fallocate, c::SYS_ftruncate];
 
-/// For how long an operation waits where a call has failed, and perhaps nobody answers.
+/// How long an operation waits after a call has failed, when there may be no answer.
 const SOON: Duration = Duration::from_millis(100);
 
 #[test]
@@ -166,7 +166,7 @@ fn every_call_may_fail_with_every_error() {
             for (nth, call) in made.iter().enumerate() {
                 for errno in errors(*call) {
                     tried += 1;
-                    // Goes on after a failure, to name them all.
+                    // Continues after a failure, to report them all.
                     let fault = Fault { nth, call: *call, errno: *errno };
                     if panic::catch_unwind(|| play(name, scene, Some(fault))).is_err() {
                         harm.push((name, fault));
@@ -183,7 +183,7 @@ fn errors(call: i64) -> &'static [i32] {
     ERRORS.iter().find(|(known, _)| *known == call).map_or(&[], |(_, errors)| errors)
 }
 
-/// Plays a scene in which one system call fails, if any: which, and with what. Says which it makes.
+/// Runs a scene in which at most one system call fails. Returns the calls that it makes.
 fn play(name: &str, scene: Scene, fault: Option<Fault>) -> Vec<i64> {
     let folder = Folder::new();
     let left = shared(1);
@@ -193,7 +193,7 @@ fn play(name: &str, scene: Scene, fault: Option<Fault>) -> Vec<i64> {
             say(&format!("faults: {named}, {fault:?}:"));
             hook(panic);
         }));
-        // What else is set up once in a process, and must not be looked for each time.
+        // Other state that is set up once in a process, and should not appear in each run.
         let soon = if fault.is_some() { SOON } else { PATIENCE };
         let _ = scene(&Folder::new(), PATIENCE);
         let (open, began) = (descriptors(), Instant::now());
@@ -206,7 +206,7 @@ fn play(name: &str, scene: Scene, fault: Option<Fault>) -> Vec<i64> {
             let harmless =
                 fault.is_none_or(|fault| fault.errno == c::EINTR && REPEATED.contains(&fault.call));
             assert!(!harmless, "{name}: {error}");
-            assert!(!error.op().is_empty(), "it says what failed");
+            assert!(!error.op().is_empty(), "the error names its operation");
         }
     });
     let made = child.calls_to_mark(fault);

@@ -13,7 +13,7 @@ use pipework::{Deadline, ErrorKind, atomic, fd, pipe, reqrep};
 use crate::harness::{Folder, PATIENCE, alarms, alone, asleep, fork, in_a_task, ring_alarms};
 
 thread_local! {
-    /// How often this thread is asked before it is stopped; 0 is for ever.
+    /// How many times this thread is asked before it is stopped; 0 is for ever.
     static STOPS_AT: Cell<u32> = const { Cell::new(0) };
     static ASKED: Cell<u32> = const { Cell::new(0) };
 }
@@ -23,7 +23,7 @@ fn count() -> Verdict {
     if ASKED.get() == STOPS_AT.get() { Verdict::Stop } else { Verdict::GoOn }
 }
 
-/// A wait that nothing but the hook ends, and how it ends.
+/// A wait that only the hook ends, and how it ends.
 type Endless<'a> = (&'a str, &'a mut dyn FnMut() -> ErrorKind);
 
 fn kind<T, E: Into<pipework::Error>>(done: Result<T, E>) -> ErrorKind {
@@ -90,9 +90,9 @@ fn stop_all_waits(deadline: Deadline) {
 fn every_wait_asks_the_hook_and_ends_when_it_says_so() {
     alone(|| {
         set_hook(count).unwrap();
-        assert_eq!(kind(set_hook(count)), ErrorKind::Invalid, "there is one already");
+        assert_eq!(kind(set_hook(count)), ErrorKind::Invalid, "a hook is already set");
         for deadline in [Deadline::NEVER, Deadline::after(Duration::from_secs(600))] {
-            // Where no signal comes: at the end of a slice, in whatever thread.
+            // Without a signal: at the end of a slice, in any thread.
             thread::spawn(move || {
                 STOPS_AT.set(2);
                 stop_all_waits(deadline);
@@ -100,7 +100,7 @@ fn every_wait_asks_the_hook_and_ends_when_it_says_so() {
             .join()
             .unwrap();
         }
-        // A process with one thread, which is then the one that the alarms meet.
+        // A process with one thread, so that the alarms interrupt that one.
         let child = fork(|| {
             ring_alarms();
             STOPS_AT.set(5);
@@ -151,11 +151,11 @@ fn waits_that_go_on_lose_nothing_and_end_with_nothing_but_what_they_wait_for() {
         other.join().unwrap();
         assert!(alarms() > 0 && ASKED.get() > 0);
         near.set_nonblocking(true).unwrap();
-        assert_eq!(near.read(&mut [0]).ok(), Some(0), "nothing is left, and the other side has gone");
+        assert_eq!(near.read(&mut [0]).ok(), Some(0), "nothing is left, and the other side is closed");
     }
     alone(|| {
         set_hook(count).unwrap();
-        // The alarms meet the first thread of a process.
+        // The alarms interrupt the first thread of a process.
         fork(among_alarms).join();
     });
 }
@@ -178,7 +178,7 @@ fn threads_of_the_library_never_ask() {
         let segment = reqrep::Options::new().anonymous().unwrap();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         thread::scope(|scope| {
-            // Longer than a slice of the thread that waits for tasks, and of one here.
+            // Longer than a slice of the thread that waits for tasks, and than one here.
             scope.spawn(|| {
                 thread::sleep(Duration::from_millis(900));
                 server.recv(PATIENCE).unwrap().reply("late").unwrap();
@@ -223,7 +223,7 @@ fn a_thread_keeps_its_place_among_those_that_wait_while_its_hook_runs() {
             while !IN_HOOK.load(SeqCst) {
                 thread::sleep(Duration::from_millis(1));
             }
-            // It stands behind the one whose hook runs.
+            // It waits behind the thread whose hook runs.
             let second = asleep(scope, move || {
                 let ticket = client.send("second", PATIENCE).unwrap();
                 order.lock().unwrap().push("second");
@@ -231,7 +231,7 @@ fn a_thread_keeps_its_place_among_those_that_wait_while_its_hook_runs() {
             });
             server.recv(PATIENCE).unwrap().reply("goes").unwrap();
             client.recv(taken, PATIENCE).unwrap();
-            // Time for the second to look by itself, as it does at the end of a slice.
+            // Time for the second to check by itself, as it does at the end of a slice.
             thread::sleep(Duration::from_millis(600));
             MAY_LEAVE.store(true, SeqCst);
             for expected in ["first", "second"] {

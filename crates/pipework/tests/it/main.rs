@@ -1,8 +1,8 @@
 //! The integration tests: the crate as its users see it, in real processes.
 //!
-//! A module for each room, which has its `storm` of kills, its `vectors` and its `hostile` peers
-//! under these names; `faults` makes
-//! system calls fail in each, and `project` tests what is around the code.
+//! A module for each public module, with its `storm` of kills, its `vectors` and its `hostile`
+//! peers under these names; `faults` makes system calls fail in each, and `project` checks the tree
+//! around the code.
 
 mod harness;
 mod interrupt;

@@ -1,6 +1,6 @@
 //! Every public method beside every other one, from two threads: each has a clone of the same
 //! reader, or of the same writer. No message may be lost, doubled, torn or mixed, and no call may
-//! wait while there is something for it.
+//! wait while it has something to do.
 //!
 //! The tables are compared with the source, so a new method without an entry fails.
 
@@ -38,13 +38,13 @@ fn assert_complete<'a>(files: &[&str], table: impl Iterator<Item = &'a str>) {
     assert!(missing.is_empty(), "in the source or in the table, not in both: {missing:?}");
 }
 
-/// Runs `scene`, which must come to its end.
+/// Runs `scene`, which must end.
 fn in_time(what: &str, scene: impl FnOnce()) {
     let (over, is_over) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
             if is_over.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{what}: a call waits although there is something for it");
+                eprintln!("{what}: a call waits although it has something to do");
                 std::process::abort();
             }
         });
@@ -53,7 +53,7 @@ fn in_time(what: &str, scene: impl FnOnce()) {
     });
 }
 
-/// A message that shows its number in every place.
+/// A message that contains its number in every position.
 fn message(number: u64) -> Vec<u8> {
     let times = match number % 7 {
         3 => 1200,
@@ -72,7 +72,7 @@ fn number_of(message: &[u8]) -> u64 {
 
 // ---------------------------------------------------------------- readers
 
-/// What the clones of a reader have got.
+/// The items that the clones of a reader have received.
 #[derive(Default)]
 struct Got {
     messages: AtomicU64,
@@ -84,7 +84,7 @@ struct Got {
     is_over: AtomicBool,
 }
 
-/// One of them at work.
+/// A clone at work.
 struct Taker<'a> {
     reader: Reader,
     got: &'a Got,
@@ -99,7 +99,7 @@ struct Over;
 type Step = std::result::Result<(), Over>;
 
 impl Taker<'_> {
-    /// A deadline of each sort.
+    /// A deadline of each kind.
     fn deadline(&self) -> Deadline {
         match self.nth % 3 {
             0 => Deadline::NEVER,
@@ -125,12 +125,12 @@ impl Taker<'_> {
                 self.text(&line.data);
                 self.leave_the_rest(round);
             }
-            // What had begun when another thread finished.
+            // A message that had begun when another thread finished.
             Ok(Item::Torn(_)) if self.got.is_finished.load(SeqCst) => {}
             Ok(other) => panic!("{other:?}"),
             Err(error) => match error.kind() {
                 ErrorKind::Closed => return Err(Over),
-                // `recv` of a mixed stream is.
+                // `recv` of a mixed stream is invalid.
                 ErrorKind::TimedOut | ErrorKind::Invalid => return self.nothing(()),
                 ErrorKind::Torn if self.got.is_finished.load(SeqCst) => {}
                 _ => panic!("{error}"),
@@ -139,8 +139,8 @@ impl Taker<'_> {
         Ok(())
     }
 
-    /// Each takes one item of a burst. So a call that is not woken for its own is not helped by one
-    /// that comes back for the next.
+    /// Each takes one item of a burst. So a call that missed its wake-up is not rescued by one that
+    /// comes back for the next item.
     fn leave_the_rest(&self, round: u64) {
         let got = self.got;
         while got.round.load(SeqCst) == round && !got.is_finished.load(SeqCst) {
@@ -149,13 +149,13 @@ impl Taker<'_> {
     }
 
     fn text(&self, text: &[u8]) {
-        // A frame whose beginning alone was read when another thread finished comes as text.
+        // A frame of which only the beginning was read when another thread finished comes as text.
         let is_text = text.iter().all(|byte| b"text\n".contains(byte));
         assert!(is_text || self.got.is_finished.load(SeqCst), "mixed: {}", text.escape_ascii());
         self.got.text.fetch_add(text.len() as u64, SeqCst);
     }
 
-    /// What a call that gives out nothing is for.
+    /// Checks a call that gives out nothing.
     fn nothing<T>(&self, _: T) -> Step {
         thread::yield_now();
         if self.got.is_over.load(SeqCst) { Err(Over) } else { Ok(()) }
@@ -278,7 +278,7 @@ const READER_CALLS: [ReaderCall; 35] = [
         taker.nothing(())
     }),
     ("is_mixed", |taker| taker.nothing(taker.reader.is_mixed())),
-    // To what it is: the bytes of another mode would not be understood.
+    // Sets the current mode again: the other mode could not decode the bytes.
     ("set_mixed", |taker| {
         if let Err(error) = taker.reader.set_mixed(taker.reader.is_mixed()) {
             assert_eq!(error.kind(), ErrorKind::WouldBlock);
@@ -309,7 +309,7 @@ const READER_CALLS: [ReaderCall; 35] = [
         taker.nothing(())
     }),
     ("set_capacity_or_max", |taker| {
-        // More than a user may have of all pipes together is refused.
+        // More than a user may have in all pipes together is refused.
         let _ = taker.reader.set_capacity_or_max(1 << 17);
         taker.nothing(())
     }),
@@ -326,7 +326,7 @@ fn two_readers(mixed: bool, calls: [ReaderCall; 2]) {
     let mut sent = 0;
     thread::scope(|scope| {
         let takers = calls.iter().map(|call| call.1);
-        // The third takes what the two do not.
+        // The third takes the items that the two do not.
         let rest: fn(&mut Taker<'_>) -> Step = |taker| {
             let item = taker.reader.next_item(Deadline::NEVER).map(Item::into_owned);
             taker.item(item)
@@ -341,7 +341,7 @@ fn two_readers(mixed: bool, calls: [ReaderCall; 2]) {
             });
         }
         drop((reader, numbers));
-        // One for each of those that take any.
+        // One item for each clone that takes any.
         let items = 1 + calls.iter().filter(|call| takes(call.0, mixed)).count() as u64;
         let mut text = 0;
         for burst in 0..25 {
@@ -358,7 +358,7 @@ fn two_readers(mixed: bool, calls: [ReaderCall; 2]) {
                 thread::yield_now();
             }
             got.round.fetch_add(1, SeqCst);
-            // Nobody reads any more, and the pipe would be full at some point.
+            // No reader is left, and the pipe would fill up at some point.
             if got.is_finished.load(SeqCst) {
                 break;
             }
@@ -399,7 +399,7 @@ struct Giver {
     writer: Writer,
     /// The number of the next message.
     next: u64,
-    /// Numbers of messages that must come.
+    /// Numbers of messages that must arrive.
     given: Vec<u64>,
     /// Calls so far.
     nth: u64,
@@ -492,7 +492,7 @@ const WRITER_CALLS: [WriterCall; 27] = [
     }),
     ("try_clone", |giver| {
         let writer = giver.writer.try_clone().unwrap();
-        // What is pending is written by the drop.
+        // The drop writes pending data.
         drop(std::mem::replace(&mut giver.writer, writer));
     }),
     ("key", |giver| assert_eq!(giver.writer.key(), giver.writer.key())),
@@ -518,7 +518,7 @@ const WRITER_CALLS: [WriterCall; 27] = [
     ("as_fd", |giver| drop(giver.writer.as_fd().try_clone_to_owned().unwrap())),
 ];
 
-/// How far the numbers of one writer are from those of the next.
+/// The distance between the numbers of one writer and those of the next.
 const APART: u64 = 1 << 32;
 
 fn two_writers(mixed: bool, calls: [WriterCall; 2]) {
@@ -532,7 +532,7 @@ fn two_writers(mixed: bool, calls: [WriterCall; 2]) {
                 for nth in 0..12 {
                     giver.nth = nth;
                     call(&mut giver);
-                    // Behind whatever that has left pending.
+                    // After any data that the other call left pending.
                     if nth % 3 == 0 {
                         let (number, message) = giver.next();
                         giver.writer.send(message, Deadline::NEVER).unwrap();

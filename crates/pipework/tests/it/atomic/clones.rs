@@ -61,9 +61,9 @@ fn each_message_goes_to_one_clone_and_all_see_the_end() {
     });
 }
 
-/// Several messages come in one block, of which one clone takes the first: the others must not wait
-/// for what is in the buffer. The deadline of one of them passes at about that moment, and it
-/// leaves: it must not take the others' wake-up with it.
+/// Several messages arrive in one block, of which one clone takes the first: the others must not
+/// wait while bytes are in the buffer. The deadline of one of them passes at about that moment, and
+/// it leaves: it must not consume the others' wake-up.
 #[test]
 fn no_clone_is_left_waiting() {
     const READERS: usize = 4;
@@ -104,14 +104,14 @@ fn no_clone_is_left_waiting() {
                 let outcomes =
                     (0..READERS).map(|_| come.recv_timeout(PATIENCE / 2).expect("a clone waits for ever"));
                 if outcomes.filter(|taken| *taken).count() < READERS {
-                    assert!(reader.try_clone().unwrap().try_recv().unwrap().is_some(), "what is left over");
+                    assert!(reader.try_clone().unwrap().try_recv().unwrap().is_some(), "one message is left over");
                 }
             }
         });
     });
 }
 
-/// Bytes that are no whole part are of no use to any clone, and no reason to wake one.
+/// Bytes that are no whole part are useless to every clone, and no reason to wake one.
 #[test]
 fn clones_that_wait_sleep() {
     alone(|| {
@@ -139,8 +139,8 @@ fn clones_that_wait_sleep() {
     });
 }
 
-/// A thread that a forked child does not have may have held the clones' lock: nothing there waits
-/// for it.
+/// A thread that a forked child does not have may have held the clones' lock: no call in the child
+/// waits for it.
 #[test]
 fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
     alone(|| {
@@ -198,7 +198,8 @@ fn clones_decompress_as_any_of_them_was_told_last() {
     assert_eq!(kept[..], message);
     assert!(kept.compressed.is_some_and(|frame| frame.len() < message.len() / 2));
 
-    // The other clone is told of another way; what cannot be had is reported, and the next comes.
+    // The other clone gets different settings; a message that cannot be unpacked is reported, and
+    // the next arrives.
     send(Some(Zstd::new().with_dictionary(b"another one".repeat(9))));
     send(None);
     let error = clone.recv(PATIENCE).map(drop).unwrap_err();
@@ -208,7 +209,7 @@ fn clones_decompress_as_any_of_them_was_told_last() {
     send(Some(Zstd::new()));
     assert_eq!(clone.recv(PATIENCE).map(drop).unwrap_err().kind(), ErrorKind::Incompatible);
 
-    // The last of them goes on alone.
+    // The last of them continues alone.
     reader.set_zstd(Some(zstd.clone())).unwrap();
     drop(clone);
     send(Some(zstd));

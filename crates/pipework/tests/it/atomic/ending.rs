@@ -1,4 +1,4 @@
-//! Whether a pipe has ended, asked by `wait_eof`; and what a reader holds meanwhile.
+//! `wait_eof`, which tells whether a pipe has ended, and the data that a reader holds meanwhile.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,7 +21,7 @@ fn kind<T>(outcome: Result<T, Error>) -> Option<ErrorKind> {
     outcome.err().map(|error| error.kind())
 }
 
-/// What a program prints into the writer's pipe.
+/// Writes text into the writer's pipe, as a program that prints.
 fn print(writer: &Writer, bytes: &[u8]) {
     File::from(writer.as_fd().try_clone_to_owned().unwrap()).write_all(bytes).unwrap();
 }
@@ -60,7 +60,7 @@ fn what_is_there_is_told_and_not_taken_and_then_the_end() {
             assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::TimedOut));
             writer.send("last", PATIENCE).unwrap();
             drop(writer);
-            assert_eq!(reader.wait_eof(PATIENCE), Ok(false), "not all is given out");
+            assert_eq!(reader.wait_eof(PATIENCE), Ok(false), "not all items are given out");
             assert!(reader.next_item(NOW).is_ok());
             assert_eq!((reader.wait_eof(PATIENCE), reader.is_eof()), (Ok(true), true));
             assert_eq!(
@@ -103,7 +103,7 @@ fn what_has_begun_is_held_and_counted() {
     }
     print(&writer, &[&part, &b"head\x0F"[..], &part].concat());
     assert!(reader.try_next_item().unwrap().is_none());
-    assert_eq!(reader.buffered(), 4 + 4 + part.len(), "the line, data, and bytes as they came");
+    assert_eq!(reader.buffered(), 4 + 4 + part.len(), "the line, the data, and the bytes of the part");
     drop(writer);
     let mut given_out = 0;
     while !reader.wait_eof(NOW).unwrap() {
@@ -118,14 +118,14 @@ fn a_stream_that_makes_no_sense_does_not_end_well() {
     let (mut reader, writer) = pair().unwrap();
     print(&writer, &[0xFF; 100]);
     drop(writer);
-    assert_eq!(reader.wait_eof(NOW), Ok(false), "nobody has looked at it");
+    assert_eq!(reader.wait_eof(NOW), Ok(false), "the bytes are not decoded yet");
     assert_eq!(kind(reader.recv(NOW)), Some(ErrorKind::Corrupt));
     assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::Corrupt));
 
     let (mut reader, mut writer) = pair().unwrap();
     reader.set_mixed(true).unwrap();
     writer.send("plain", PATIENCE).unwrap();
-    assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::Incompatible), "as any call says it, once");
+    assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::Incompatible), "reported once, as by any call");
     assert_eq!(reader.wait_eof(NOW), Ok(false));
 }
 
@@ -149,8 +149,8 @@ fn a_listeners_pipe_ends_only_if_it_is_finished() {
     assert_eq!(reader.wait_eof(PATIENCE), Ok(true));
 }
 
-/// All clones that ask are answered by what comes for one of them, and none takes the wake-up of
-/// one that waits for a message.
+/// All clones in `wait_eof` return when bytes arrive for one of them, and none takes the wake-up of
+/// a clone that waits for a message.
 #[test]
 fn clones_that_ask_leave_the_others_what_they_wait_for() {
     alone(|| {
@@ -161,7 +161,7 @@ fn clones_that_ask_leave_the_others_what_they_wait_for() {
                 let mut reader = reader.try_clone().unwrap();
                 let over = &over;
                 scope.spawn(move || {
-                    while !reader.wait_eof(PATIENCE).expect("something comes all the time") {}
+                    while !reader.wait_eof(PATIENCE).expect("messages arrive all the time") {}
                     assert!(over.load(SeqCst), "there is a writer");
                 });
             }
@@ -173,7 +173,7 @@ fn clones_that_ask_leave_the_others_what_they_wait_for() {
                 }
             });
             for round in 0..2000u32 {
-                // Once at once, once when it sleeps.
+                // Once immediately, once while it sleeps.
                 thread::sleep(Duration::from_micros(u64::from(round % 2) * 100));
                 writer.send(round.to_ne_bytes(), PATIENCE).unwrap();
                 assert_eq!(taken.recv_timeout(PATIENCE / 2).expect("it is woken"), round.to_ne_bytes());
@@ -211,7 +211,7 @@ fn in_a_child_what_the_parent_holds_is_stale() {
         assert_eq!(*reader.recv(NOW).unwrap(), *b"one");
         fork(|| {
             assert_eq!(kind(reader.wait_eof(PATIENCE)), Some(ErrorKind::Stale));
-            assert_eq!(other.wait_eof(PATIENCE), Ok(true), "of that one nothing was held");
+            assert_eq!(other.wait_eof(PATIENCE), Ok(true), "the parent held nothing of that one");
         })
         .join();
         assert_eq!(reader.wait_eof(NOW), Ok(false));

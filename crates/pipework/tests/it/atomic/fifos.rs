@@ -1,4 +1,4 @@
-//! FIFOs: who waits for whom, when a pipe ends, and what is refused.
+//! FIFOs: which end waits for which, when a pipe ends, and what is refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,14 +27,14 @@ fn write_fifo(path: &Path) -> Writer {
     Options::new().write_fifo(path, PATIENCE).unwrap()
 }
 
-/// A process that sends `messages`, begins another one that is never finished, and is killed there.
+/// A process that sends `messages`, begins another one that it never finishes, and is killed there.
 fn killed_inside(path: &Path, messages: &[&str]) -> i32 {
     let page = shared(1);
     let child = fork(|| {
         let mut writer = write_fifo(path);
         writer.set_capacity(1).unwrap();
         messages.iter().for_each(|message| assert_eq!(writer.send(message, PATIENCE), Ok(1)));
-        // Fills the pipe and leaves the rest pending: it is inside the message now, as a blocked
+        // Fills the pipe and leaves the rest pending: now it is inside the message, as a blocked
         // `send` would be.
         writer.try_send([7; 300_000]).unwrap().expect("nothing else is pending");
         assert!(writer.pending() > 0);
@@ -54,8 +54,8 @@ fn sent_by_another(path: &Path, messages: &'static [&'static str]) -> Child {
     })
 }
 
-/// The next item as text: a message's data, or `torn` and the writer's pid. `None` if there is
-/// nothing now.
+/// The next item as text: a message's data, or `torn` and the writer's pid. `None` if none is
+/// available.
 fn now(reader: &mut Reader) -> Option<String> {
     match reader.try_next_item().unwrap()? {
         Item::Message(message) => Some(String::from_utf8(message.into_vec()).unwrap()),
@@ -102,8 +102,8 @@ fn a_writer_that_says_nothing_ends_the_pipe_too() {
     });
 }
 
-/// A first writer that comes, writes and leaves between two system calls of the reader has been
-/// there all the same.
+/// A first writer that comes, writes and leaves between two system calls of the reader still
+/// counts.
 #[test]
 fn a_quick_writer_is_not_missed() {
     alone(|| {
@@ -139,7 +139,7 @@ fn a_listener_outlives_its_writers_and_reports_the_killed_ones_at_once() {
         // Registered once: the descriptor stays the same for all generations.
         let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
         epoll::add(&epoll, &reader, EventData::new_u64(0), EventFlags::IN).unwrap();
-        assert!(!is_ready(&epoll, PollFlags::IN, Duration::ZERO), "nobody has come yet");
+        assert!(!is_ready(&epoll, PollFlags::IN, Duration::ZERO), "no writer has come yet");
         for generation in 0..6 {
             let mut expected = vec!["one".to_string()];
             if generation % 2 == 0 {
@@ -148,7 +148,7 @@ fn a_listener_outlives_its_writers_and_reports_the_killed_ones_at_once() {
             } else {
                 expected.push(format!("torn {}", killed_inside(&path, &["one"])));
             }
-            // No other writer comes: all of it, the report too, is there because the last one has
+            // No other writer comes: everything, the report too, is there because the last one has
             // left.
             let mut come = Vec::new();
             while come.len() < expected.len() {
@@ -161,7 +161,7 @@ fn a_listener_outlives_its_writers_and_reports_the_killed_ones_at_once() {
             assert!(!reader.is_eof());
             assert!(
                 !is_ready(&epoll, PollFlags::IN, SHORT),
-                "generation {generation}: ready, and for nothing"
+                "generation {generation}: readable without data"
             );
             assert_eq!(reader.next_item(SHORT).unwrap_err().kind(), ErrorKind::TimedOut);
         }
@@ -206,12 +206,12 @@ fn a_listener_that_fills_waits_for_the_next_writer() {
             writer.send("whole", PATIENCE).unwrap();
             assert_eq!(reader.read_ahead(PATIENCE), Ok(16 + 5));
             drop(writer);
-            // What this writer has left unfinished would end here: it is taken first.
+            // Data that this writer left unfinished would end here: it is taken first.
             assert_eq!(reader.read_ahead(SHORT), Ok(0));
             assert_eq!(&*reader.recv(PATIENCE).unwrap(), b"whole");
             assert!(timed_out(&mut reader), "generation {generation}");
         }
-        // One that comes while it waits.
+        // A writer that comes while it waits.
         thread::scope(|scope| {
             scope.spawn(|| write_fifo(&path).send("later", PATIENCE).unwrap());
             assert_eq!(reader.read_ahead(PATIENCE), Ok(16 + 5));
@@ -221,8 +221,7 @@ fn a_listener_that_fills_waits_for_the_next_writer() {
     });
 }
 
-/// The descriptor for event loops is an object of the kernel that a forked child shares with its
-/// parent.
+/// The descriptor for event loops is a kernel object that a forked child shares with its parent.
 #[test]
 fn a_listener_in_a_forked_child_leaves_its_parents_alone() {
     alone(|| {
@@ -233,8 +232,8 @@ fn a_listener_in_a_forked_child_leaves_its_parents_alone() {
         let child = fork(|| {
             assert_eq!(&*reader.recv(PATIENCE).unwrap(), b"for the child");
             page[0].store(1, SeqCst);
-            // By now the writer has left, or does so while this waits: the pipe is opened anew
-            // here, in the child.
+            // By now the writer has left, or does so during this wait: the pipe is reopened here,
+            // in the child.
             assert_eq!(reader.recv(SHORT).unwrap_err().kind(), ErrorKind::TimedOut);
         });
         write_fifo(&path).send("for the child", PATIENCE).unwrap();
@@ -242,7 +241,7 @@ fn a_listener_in_a_forked_child_leaves_its_parents_alone() {
         child.join();
         assert_eq!(reader.try_recv(), Ok(None));
         write_fifo(&path).send("for the parent", PATIENCE).unwrap();
-        assert!(is_ready(&reader, PollFlags::IN, PATIENCE / 10), "the parent's descriptor has gone deaf");
+        assert!(is_ready(&reader, PollFlags::IN, PATIENCE / 10), "the parent's descriptor is no longer readable");
         assert_eq!(reader.recv(PATIENCE).as_deref(), Ok(&b"for the parent"[..]));
     });
 }
@@ -277,8 +276,8 @@ fn a_writer_without_readers_is_told() {
     alone(|| {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
-        // A deadline makes a FIFO's writer open the pipe once more, `NEVER` does not: both must
-        // notice, early or late.
+        // With a deadline a FIFO's writer opens the pipe once more, with `NEVER` it does not: both
+        // must notice, early or late.
         for deadline in [Deadline::after(PATIENCE), Deadline::NEVER] {
             for sends_before in 0..2 {
                 let reader = Options::new().read_fifo(&path).unwrap();
@@ -326,14 +325,14 @@ fn what_is_no_fifo_is_refused() {
     let error = Options::new().write_fifo(at("socket"), PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "there is no reader to wait for");
     assert_eq!(fs::read(at("file")).unwrap(), b"not touched");
-    assert_eq!(kept.try_recv(), Ok(None), "nobody has written through the link");
+    assert_eq!(kept.try_recv(), Ok(None), "nothing was written through the link");
 }
 
 #[test]
 fn a_new_fifo_is_for_its_owner_alone() {
     alone(|| {
         let folder = Folder::new();
-        // Even where the habit is to give everything to everybody.
+        // Even with a umask that grants everything to everyone.
         rustix::process::umask(rustix::fs::Mode::empty());
         let path = fifo(&folder, "pipe");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -343,7 +342,7 @@ fn a_new_fifo_is_for_its_owner_alone() {
     });
 }
 
-/// A stress of the moment between generations: messages are neither lost nor doubled while writers
+/// Stresses the moment between generations: messages are neither lost nor doubled while writers
 /// come and go.
 #[test]
 fn generations_that_follow_closely_lose_nothing() {
@@ -395,7 +394,7 @@ fn either_end_is_found_out() {
     assert_eq!(Options::new().end(file).map_err(kind).unwrap_err(), ErrorKind::Invalid);
 }
 
-/// A message that another reader has begun to take is lost, and its rest is none.
+/// A message that another reader has begun to take is lost, and its rest is not a message.
 #[test]
 fn who_begins_in_the_middle_of_a_message_never_takes_its_tail_for_one() {
     let folder = Folder::new();
@@ -410,7 +409,7 @@ fn who_begins_in_the_middle_of_a_message_never_takes_its_tail_for_one() {
                 writer.send(vec![b'x'; 300_000], PATIENCE).unwrap();
                 writer.send("whole", PATIENCE).unwrap();
             });
-            // Whole parts, as a reader of blocks takes them that is killed then.
+            // Takes whole parts, as a reader of blocks does that is then killed.
             let mut taken = vec![0; 40_960];
             let mut len = 0;
             while len < taken.len() {
@@ -451,7 +450,7 @@ fn readers_that_compete_give_out_nothing_that_was_not_sent() {
                 scope.spawn(move || {
                     let mut whole = 0;
                     for item in reader.items() {
-                        // What is lost may leave no trace, so there is nothing to count.
+                        // Lost messages may leave no trace, so there is nothing to count.
                         if let Item::Message(data) = item.unwrap() {
                             let known = (0..400).any(|nth| *data == *message(nth).as_bytes());
                             assert!(known, "a message of {} bytes", data.len());
@@ -474,14 +473,14 @@ fn readers_of_one_fifo_see_each_other() {
     let options = Options::new();
     let one = options.read_fifo(&path).unwrap();
     let clone = one.try_clone().unwrap();
-    assert!(!one.has_other_reader() && !clone.has_other_reader(), "clones are no rivals");
+    assert!(!one.has_other_reader() && !clone.has_other_reader(), "clones are not other readers");
     let mut two = options.listen_fifo(&path).unwrap();
     assert!(one.has_other_reader() && clone.has_other_reader() && two.has_other_reader());
     drop(one);
     assert!(two.has_other_reader(), "the clone lives");
     drop(clone);
     assert!(!two.has_other_reader());
-    // A listener that has opened its FIFO anew is no rival of itself.
+    // A listener that has reopened its FIFO does not count as another reader of itself.
     for _ in 0..2 {
         drop(options.write_fifo(&path, PATIENCE).unwrap());
         assert_eq!(two.try_recv(), Ok(None));

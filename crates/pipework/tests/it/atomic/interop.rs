@@ -1,8 +1,8 @@
-//! The same pipe with Atomic::Pipe at its other end: a real Perl process, where there is a perl
+//! The same pipe with Atomic::Pipe at its other end: a real Perl process, if a perl is installed
 //! that finds the module.
 //!
-//! Without it, each test says so on stderr and proves nothing. Point PERL5LIB at an installed copy
-//! to run them.
+//! Without it, each test reports that on stderr and proves nothing. Point PERL5LIB at an installed
+//! copy to run them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -134,7 +134,7 @@ fn perl_reads_plain() {
         let mut rest = &found[..];
         for message in &messages {
             let (pid, tid) = (number(&mut rest) as i32, number(&mut rest) as i32);
-            // What the numbers say beside the writer is nothing to Perl.
+            // Perl ignores the bits of the numbers that do not name the writer.
             let parts_bit = i32::from(message.len() > 4080);
             assert_eq!((WriterKey { pid: pid & 0x3F_FFFF, tid: tid & !1 }, tid & 1), (key, parts_bit));
             let (parts, least) = (number(&mut rest) as usize, message.len().div_ceil(4080).max(1));
@@ -163,8 +163,8 @@ fn perl_reads_between_lines() {
     let (reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     let mut print = File::from(writer.as_fd().try_clone_to_owned().unwrap());
     let all_bytes: Vec<u8> = (0..=255).collect();
-    // All of it lies in the pipe when Perl comes: a burst that it reads in two halves is lost to
-    // Atomic::Pipe 0.032.
+    // All bytes are in the pipe when Perl starts: Atomic::Pipe 0.032 loses a burst that it reads in
+    // two halves.
     print.write_all(b"first\n").unwrap();
     writer.burst("burst", SOON).unwrap();
     print.write_all(b"begun, ").unwrap();
@@ -198,8 +198,8 @@ fn perl_reads_between_lines() {
 
 // ---------------------------------------------------------------- the process at the other end
 
-/// A perl with Atomic::Pipe about to run `script`; `None`, and a line on stderr that no test
-/// harness swallows, if there is none.
+/// A perl with Atomic::Pipe, ready to run `script`; `None` if there is none, and then a line on
+/// stderr that the test harness does not capture.
 fn perl(test: &str, script: &str) -> Option<Command> {
     let asked = Command::new("perl").args(["-MAtomic::Pipe", "-e1"]).stderr(Stdio::null()).status();
     if !asked.is_ok_and(|status| status.success()) {
@@ -211,7 +211,7 @@ fn perl(test: &str, script: &str) -> Option<Command> {
     Some(perl)
 }
 
-/// Starts a process that writes to what the reader reads.
+/// Starts a process that writes to the reader's pipe.
 fn write_by(mut perl: Command, options: Options) -> (Reader, Child) {
     let (reader, writer) = options.pair().unwrap();
     let child = perl.stdout(writer.as_fd().try_clone_to_owned().unwrap()).spawn().unwrap();
@@ -222,8 +222,7 @@ fn finish(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Starts a process that reads from the pipe of `reader`, and somebody who listens to what it
-/// prints.
+/// Starts a process that reads from the pipe of `reader`, and a thread that collects its output.
 fn read_by(mut perl: Command, reader: Reader) -> (Child, JoinHandle<Vec<u8>>) {
     let stdin = reader.as_fd().try_clone_to_owned().unwrap();
     let mut child = perl.stdin(stdin).stdout(Stdio::piped()).spawn().unwrap();
@@ -244,7 +243,7 @@ fn printed_by((child, listener): (Child, JoinHandle<Vec<u8>>)) -> Vec<u8> {
 
 // ---------------------------------------------------------------- what is sent, and what came
 
-/// Data that has another byte at each place that a cut could confuse.
+/// Data that differs at each position that a cut could confuse.
 fn counted(len: usize) -> Vec<u8> {
     let mut data: Vec<u8> = (0..).flat_map(|number: u32| number.to_be_bytes()).take(len).collect();
     data.reverse();
@@ -262,14 +261,14 @@ fn expect(reader: &mut Reader, kind: &str, data: &[u8]) {
     assert!(bytes == data, "{kind}: {} instead of {}", bytes.escape_ascii(), data.escape_ascii());
 }
 
-/// Takes a number off the front of what Perl packed.
+/// Takes a number off the front of Perl's packed output.
 fn number(rest: &mut &[u8]) -> u32 {
     let (word, after) = rest.split_first_chunk().expect("Perl printed all of it");
     *rest = after;
     u32::from_ne_bytes(*word)
 }
 
-/// Takes a string off the front of what Perl packed.
+/// Takes a string off the front of Perl's packed output.
 fn bytes<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let len = number(rest) as usize;
     let (bytes, after) = rest.split_at(len);

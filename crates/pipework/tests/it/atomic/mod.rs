@@ -1,4 +1,4 @@
-//! Room `atomic`: whole messages through real pipes, FIFOs and sockets.
+//! Module `atomic`: whole messages through real pipes, FIFOs and sockets.
 
 mod offers;
 mod waiting;

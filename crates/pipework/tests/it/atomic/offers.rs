@@ -1,5 +1,5 @@
-//! What the room offers beside sending and receiving, one call after the other, as a user would try
-//! it.
+//! What the module offers beside sending and receiving, one call after the other, as a user would
+//! try it.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,7 @@ fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
 
-/// Sends `data` and takes it out again; the frame that it came in, if it came in one.
+/// Sends `data` and receives it; returns the frame that it came in, if any.
 fn passes(writer: &mut Writer, reader: &mut Reader, data: &[u8]) -> Option<Vec<u8>> {
     writer.send(data, Deadline::NEVER).unwrap();
     let Message { data: come, compressed, .. } = reader.recv(NOW).unwrap();
@@ -31,7 +31,7 @@ fn compression_changes_on_a_living_pipe() {
     assert_eq!(passes(&mut writer, &mut reader, &data), None);
 
     reader.set_keep_compressed(true);
-    assert_eq!(passes(&mut writer, &mut reader, &data), None, "there is no frame to keep");
+    assert_eq!(passes(&mut writer, &mut reader, &data), None, "no frame to keep");
 
     let file = std::env::temp_dir().join(format!("pipework-dictionary-{}", std::process::id()));
     fs::write(&file, &data[..200]).unwrap();
@@ -50,14 +50,14 @@ fn compression_changes_on_a_living_pipe() {
         let frame = passes(&mut writer, &mut reader, &data).expect("it was kept");
         assert!(frame.starts_with(&[0x28, 0xB5, 0x2F, 0xFD]) && frame.len() < data.len() / 4);
         sizes.push(frame.len());
-        assert!(passes(&mut writer, &mut reader, b"").is_some(), "an empty message is a frame, too");
+        assert!(passes(&mut writer, &mut reader, b"").is_some(), "an empty message has a frame, too");
     }
     assert_eq!(sizes[2], sizes[3], "bytes and file are the same dictionary");
 
     assert_eq!(kind(writer.set_zstd(Some(Zstd::new().with_level(23)))), Some(ErrorKind::Invalid));
-    assert_eq!(writer.zstd(), Some(&with_file), "what was set before stays");
+    assert_eq!(writer.zstd(), Some(&with_file), "the old setting stays");
     reader.set_keep_compressed(false);
-    assert_eq!(passes(&mut writer, &mut reader, &data), None, "it is not kept");
+    assert_eq!(passes(&mut writer, &mut reader, &data), None, "the frame is not kept");
     writer.set_zstd(None).unwrap();
     reader.set_zstd(None).unwrap();
     assert_eq!(passes(&mut writer, &mut reader, &data), None);
@@ -155,7 +155,7 @@ fn who_finishes_hears_of_all_that_has_begun() {
         matches!(next.next_item(NOW), Ok(Item::Message(message)) if message.data == &b"left in the pipe"[..])
     );
 
-    // A listener, too, which knows no other end.
+    // Also for a listener, whose pipe has no other end.
     let path = std::env::temp_dir().join(format!("pipework-finish-{}", std::process::id()));
     pipework::atomic::create_fifo(&path).unwrap();
     let mut listener = Options::new().listen_fifo(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Very many parts through one pipe: none is torn, lost, doubled or put out of order.
+//! A very large number of parts through one pipe: none is torn, lost, doubled or out of order.
 //!
 //! PIPEWORK_PARTS=1000000000 for a release.
 
@@ -12,13 +12,13 @@ use crate::harness::{Child, PATIENCE, alone_for, fork, say, setting};
 const WRITERS: u64 = 4;
 /// Messages that a writer sends at once; they share writes.
 const BATCH: u64 = 64;
-/// The last of a batch takes as many parts.
+/// The number of parts of the last message of a batch.
 const LONG: usize = 3;
 
 #[test]
 fn no_part_is_torn_among_very_many() {
     let wanted = setting("PIPEWORK_PARTS").unwrap_or(400_000);
-    // Each batch is as many parts as there are short messages, and those of the long one.
+    // Each batch has as many parts as it has short messages, plus those of the long one.
     let batches = wanted.div_ceil(WRITERS * (BATCH - 1 + LONG as u64));
     alone_for(PATIENCE + Duration::from_micros(10) * wanted as u32, || {
         let (mut reader, mut writer) = atomic::pair().unwrap();
@@ -59,7 +59,7 @@ fn no_part_is_torn_among_very_many() {
     });
 }
 
-/// What a message begins with: who sends it, and which of its messages it is.
+/// The beginning of a message: its sender, and its number.
 fn head(number: u64, nth: u64) -> [u8; 8] {
     let mut head = nth.to_be_bytes();
     head[0] = number as u8;

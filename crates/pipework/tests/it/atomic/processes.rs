@@ -1,4 +1,4 @@
-//! Pipes and processes: what fork and exec hand on, keys of writers that look alike, signals.
+//! Pipes and processes: what fork and exec pass on, keys of writers that look alike, signals.
 //! Promises P1 and P13.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,7 +22,7 @@ use crate::harness::{
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// A message of many parts that is not like another number's.
+/// A message of many parts that differs from the message of any other number.
 fn long(number: u64) -> Vec<u8> {
     number.to_ne_bytes().repeat(2000 + number as usize % 7)
 }
@@ -50,10 +50,10 @@ fn an_inherited_writer_is_the_childs_own() {
         let (pending, key) = (writer.pending(), writer.key());
         assert!(pending > 10_000, "most of it");
 
-        // One child drops what it inherited, the other sends.
+        // One child drops the writer that it inherited, the other sends.
         fork(|| drop(std::mem::replace(&mut writer, narrow().1))).join();
         let child = fork(|| {
-            assert_eq!(writer.pending(), 0, "what is pending is the parent's");
+            assert_eq!(writer.pending(), 0, "pending data stays with the parent");
             assert_ne!(writer.key(), key);
             assert_eq!(writer.key().pid, std::process::id() as i32);
             writer.send(long(2), PATIENCE).unwrap();
@@ -105,8 +105,7 @@ fn an_inherited_reader_is_the_childs_only_if_nothing_was_buffered() {
             assert_eq!(reader.try_recv(), Ok(None));
         }
         assert_eq!(&*reader.recv(PATIENCE).unwrap(), &long(1)[..]);
-        // A clone: whether its thread was using the buffer when the child came to be, the child
-        // cannot know.
+        // A clone: the child cannot know whether a thread was using the buffer when it was forked.
         let clone = reader.try_clone().unwrap();
         stale(&mut reader);
         drop(clone);
@@ -145,7 +144,7 @@ fn a_started_program_inherits_nothing() {
     });
 }
 
-/// Runs itself between two pipes, in mixed mode, so that what the test harness prints is ordinary
+/// Runs itself between two pipes, in mixed mode, so that the output of the test harness is ordinary
 /// text.
 #[test]
 fn stdin_and_stdout_are_pipes_like_others() {
@@ -188,7 +187,7 @@ fn two_handles_of_one_thread_do_not_mix() {
             assert!(one.try_send(long(3 * number)).unwrap().is_some());
             assert!(two.try_send(long(3 * number + 1)).unwrap().is_some());
             assert!(three.try_send(long(3 * number + 2)).unwrap().is_some());
-            // All three are inside a message; the pipe takes a page at a time, from whoever comes.
+            // All three are inside a message; the pipe takes a page at a time, from any of them.
             let mut come = Vec::new();
             while come.len() < 3 {
                 for writer in [&mut two, &mut three, &mut one] {
@@ -205,8 +204,8 @@ fn two_handles_of_one_thread_do_not_mix() {
     });
 }
 
-/// Two containers on one FIFO: both writers are process 1. One that was killed before them inside a
-/// message was process 1 too.
+/// Two containers on one FIFO: both writers are process 1. A writer that was killed inside a
+/// message before was process 1 too.
 #[test]
 fn equal_process_numbers_do_not_mix() {
     fn writer(path: &Path) -> Writer {
@@ -249,7 +248,7 @@ fn equal_process_numbers_do_not_mix() {
         let others = [process_1(many), process_1(many)];
         let mut counts = [0; 100];
         for _ in 0..200 {
-            let message = reader.recv(PATIENCE).expect("whole, whoever else was process 1");
+            let message = reader.recv(PATIENCE).expect("whole, although others were process 1");
             assert_eq!(message.writer.pid, 1);
             let number = u64::from_ne_bytes(message[..8].try_into().unwrap());
             assert!(*message == long(number), "message {number}");
@@ -292,7 +291,7 @@ fn a_writer_without_readers_lives_whatever_sigpipe_does() {
             assert_eq!(kind(writer.burst("to nobody", PATIENCE)), ErrorKind::Closed);
             writer.enqueue("to nobody").unwrap();
             assert_eq!(kind(writer.flush(PATIENCE)), ErrorKind::Closed);
-            assert_eq!(writer.pending(), 0, "what nobody will read is dropped");
+            assert_eq!(writer.pending(), 0, "unread data is dropped");
         }
     });
 }
@@ -302,7 +301,7 @@ fn a_writer_that_a_panic_drops_is_not_killed_by_sigpipe() {
     static READER: Mutex<Option<Reader>> = Mutex::new(None);
     fn leave_and_panic() -> Verdict {
         drop(READER.lock().unwrap().take());
-        // As `panic!`, without a word.
+        // As `panic!`, without its message.
         resume_unwind(Box::new("asked"))
     }
     alone(|| {
@@ -310,19 +309,19 @@ fn a_writer_that_a_panic_drops_is_not_killed_by_sigpipe() {
         let (reader, mut writer) = narrow();
         *READER.lock().unwrap() = Some(reader);
         set_hook(leave_and_panic).unwrap();
-        // Of so many parts that SIGPIPE is blocked around them, most are pending when it is asked.
+        // With that many parts, SIGPIPE is blocked around the writes, and most parts are pending
+        // when the hook is asked.
         let sent = catch_unwind(AssertUnwindSafe(move || writer.send(vec![1; 1 << 16], PATIENCE)));
         assert_eq!(sent.unwrap_err().downcast_ref(), Some(&"asked"));
     });
 }
 
-/// An alarm every millisecond on both sides, and a handler that lets no call be taken up again by
-/// itself.
+/// An alarm every millisecond on both sides, with a handler that does not restart system calls.
 #[test]
 fn signals_neither_lose_nor_double_anything() {
     alone(|| {
         let (mut reader, mut writer) = narrow();
-        // Each in a process with one thread, which is then the one that the alarms meet.
+        // Each in a process with one thread, so that the alarms interrupt that one.
         let receiver = fork(|| {
             drop(std::mem::replace(&mut writer, pair().unwrap().1));
             receive_among_alarms(&mut reader);
@@ -345,7 +344,7 @@ fn send_among_alarms(writer: &mut Writer) {
     while sent < ROUNDS {
         let batch = [long(sent), long(sent + 1), long(sent + 2)];
         let outcome = match sent / 3 % 4 {
-            // Never interrupted: what it returns is unwrapped.
+            // Never interrupted: its result is unwrapped.
             0 => Ok(usize::from(writer.try_send(&batch[0]).unwrap().is_some())),
             1 => writer.send(&batch[0], Deadline::NEVER).map(|_| 1),
             2 => writer.send(&batch[0], PATIENCE).map(|_| 1),

@@ -1,7 +1,7 @@
-//! Something between the two ends: relays that cut anywhere, pause, and stop; and frames that
+//! A program between the two ends: relays that cut anywhere, pause, and stop; and frames that
 //! nothing completes.
 //!
-//! `PIPEWORK_RELAYS=100` asks for as many rounds.
+//! `PIPEWORK_RELAYS=100` asks for that many rounds.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,11 +15,11 @@ use pipework::{Deadline, ErrorKind};
 
 use crate::harness::{PATIENCE, TOLERANCE, setting};
 
-/// One part of one message from process 1234, and what its beginnings are.
+/// One part of one message from process 1234, and the prefixes of it.
 const PART: &[u8] = b"\x0e\x10\xd2\x04\0\0\x07\0\0\0\0\0\0\0\x05\0\0\0hello\x0f";
 const KEY: WriterKey = WriterKey { pid: 1234, tid: 7 };
 
-/// What is sent: many small messages, or fewer from 20 to 9000 bytes.
+/// The messages to send: many small ones, or fewer from 20 to 9000 bytes.
 fn records(small: bool) -> Vec<Vec<u8>> {
     match small {
         true => (0..20_000).map(|nth| format!("message {nth}").into_bytes()).collect(),
@@ -44,7 +44,7 @@ fn send_all(mut writer: Writer, records: &[Vec<u8>]) {
     }
 }
 
-/// Takes all that `records` and their lines should come to, and nothing else.
+/// Takes the items that `records` and their lines should give, and no others.
 fn expect_all(mut reader: Reader, records: &[Vec<u8>], relay: &str) {
     let mixed = reader.is_mixed();
     let (mut messages, mut lines) = (records.iter(), 0);
@@ -132,7 +132,8 @@ fn send_plain(writer: &mut Writer, records: &[Vec<u8>]) {
     }
 }
 
-/// A frame waits, and what is behind it; past the time it is text, and its message is lost.
+/// A frame waits, together with the bytes behind it; after the timeout it is text, and its message
+/// is lost.
 #[test]
 fn what_nothing_completes_becomes_text() {
     const TIME: Duration = Duration::from_millis(500);
@@ -143,8 +144,8 @@ fn what_nothing_completes_becomes_text() {
         print.write_all(&PART[..21]).unwrap();
         let begin = Instant::now();
         assert_eq!(kind(reader.next_item(Deadline::now())), Err(ErrorKind::TimedOut));
-        assert_eq!(reader.peek().as_deref(), Some(&b"prompt> "[..]), "what waits is no text yet");
-        let due = reader.next_timeout().expect("it is known when to call again").remaining().unwrap();
+        assert_eq!(reader.peek().as_deref(), Some(&b"prompt> "[..]), "a waiting frame is not text yet");
+        let due = reader.next_timeout().expect("a time to call again").remaining().unwrap();
         assert!(due <= TIME);
         if patient {
             assert_eq!(reader.next_item(PATIENCE), Ok(Item::Torn(lost)));
@@ -157,7 +158,7 @@ fn what_nothing_completes_becomes_text() {
         assert_eq!(kind(reader.try_next_item()), Ok(false));
         assert_eq!(reader.next_timeout(), None);
         assert_eq!(reader.peek().unwrap(), [b"prompt> ", &PART[..21]].concat());
-        // The rest comes too late, and what follows it does not suffer.
+        // The rest arrives too late, and does not damage what follows it.
         print.write_all(&[&PART[21..], b"\n", PART].concat()).unwrap();
         let line = reader.next_item(PATIENCE).unwrap().into_owned();
         assert!(matches!(line, Item::Line(line) if *line == [b"prompt> ", PART, b"\n"].concat()));
@@ -166,7 +167,7 @@ fn what_nothing_completes_becomes_text() {
     }
 }
 
-/// Also where clones share the buffer, and each waits outside its lock.
+/// Also if clones share the buffer, and each waits outside its lock.
 #[test]
 fn a_clone_that_waits_gives_a_frame_up_in_time() {
     let (reader, mut print) = mixed(Options::new().frame_timeout(Duration::from_millis(100)));
@@ -205,7 +206,7 @@ fn the_end_and_bytes_that_contradict_decide_at_once() {
     assert_eq!(kind(reader.next_item(PATIENCE)), Err(ErrorKind::Closed));
 }
 
-/// Bytes that flow for ever and make no item hold no call beyond its time.
+/// Bytes that arrive for ever and make no item hold no call beyond its time.
 #[test]
 fn a_call_comes_back_although_bytes_flow() {
     let (mut reader, print) = mixed(Options::new());
@@ -215,7 +216,7 @@ fn a_call_comes_back_although_bytes_flow() {
         while print.write_all(&[b'x'; 4096]).is_ok() {}
     });
     for shared in [true, false] {
-        // Less than 256 MiB flow in this time: so long a line is given out in pieces.
+        // Less than 256 MiB arrive in this time: a longer line is given out in pieces.
         let short = Duration::from_millis(20);
         let reader = if shared { &mut clone } else { &mut reader };
         let begin = Instant::now();
@@ -223,7 +224,7 @@ fn a_call_comes_back_although_bytes_flow() {
         assert_eq!(kind(reader.try_next_item()), Ok(false));
         assert!(begin.elapsed() < short + TOLERANCE, "{:?}", begin.elapsed());
         if shared {
-            // The other one has none to share with from now on.
+            // From now on the other reader has no clone to share with.
             clone = mixed(Options::new()).0;
         }
     }
@@ -231,8 +232,8 @@ fn a_call_comes_back_although_bytes_flow() {
     flood.join().unwrap();
 }
 
-/// Who does not wait learns that there is more, for a descriptor that stays readable need not say
-/// so again.
+/// A call that does not wait reports that there is more, because a descriptor that stays readable
+/// need not report it again.
 #[test]
 fn a_call_that_has_not_looked_at_all_says_so() {
     let (mut reader, mut print) = mixed(Options::new().read_size(1));

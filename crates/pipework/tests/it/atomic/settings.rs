@@ -1,6 +1,6 @@
-//! What is seen where the two ends of a pipe were not set alike: an error or a report that names
-//! the setting, and never bytes that look like what was sent. What only looks like such a mistake
-//! is left alone.
+//! The effect of different settings at the two ends of a pipe: an error or a report that names the
+//! setting, and never bytes that look like what was sent. Bytes that merely look like such a
+//! mistake are left alone.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +17,7 @@ fn unlike(read: &Options, write: &Options) -> (Reader, Writer) {
     (read.reader(reader).unwrap(), write.writer(writer).unwrap())
 }
 
-/// Something that prints into the pipe of `writer`.
+/// A file that prints into the pipe of `writer`.
 fn printer(writer: &Writer) -> File {
     File::from(writer.as_fd().try_clone_to_owned().unwrap())
 }
@@ -29,13 +29,13 @@ fn messages_that_come_plain_into_a_mixed_reader_are_an_error_that_says_so() {
         for read_size in [1, 7, 64 << 10] {
             let (mut reader, mut writer) = unlike(&mixed.clone().read_size(read_size), &plain);
             let sender = std::thread::spawn(move || {
-                // The pipe is closed before it is taken.
+                // The reader may close the pipe before it takes all of it.
                 let _ = writer.send(vec![b'x'; len], PATIENCE);
             });
             let error = loop {
                 match reader.next_item(PATIENCE) {
-                    // A header may hold the end of a line, or what looks like a burst, and reads
-                    // may stop in the middle of it.
+                    // A header may contain the end of a line, or bytes that look like a burst, and
+                    // reads may stop in the middle of it.
                     Ok(Item::Line(line)) => assert!(line.len() < 16, "{len} bytes: {line:?}"),
                     Ok(Item::Burst(burst)) => assert!(burst.len() < 16, "{len} bytes: {burst:?}"),
                     Ok(item) => panic!("{len} bytes in reads of {read_size}: {item:?}"),
@@ -44,8 +44,8 @@ fn messages_that_come_plain_into_a_mixed_reader_are_an_error_that_says_so() {
             };
             assert_eq!(error.kind(), ErrorKind::Incompatible, "{len} bytes in reads of {read_size}: {error}");
             assert!(error.to_string().contains("is `mixed` set on both sides?"), "{error}");
-            // It is said once; who goes on all the same gets the bytes as text, and what looks like
-            // a burst in it.
+            // It is reported once; the next call returns the bytes as text, and anything that looks
+            // like a burst in them.
             assert!(matches!(reader.next_item(PATIENCE), Ok(Item::Line(_) | Item::Burst(_))));
             drop(reader);
             sender.join().unwrap();
@@ -62,8 +62,8 @@ fn messages_that_come_mixed_into_a_plain_reader_are_an_error_that_says_so() {
         writer.send(vec![b'x'; len], Deadline::NEVER).unwrap();
         for _ in 0..2 {
             let error = reader.recv(PATIENCE).map(drop).expect_err("no message");
-            // Text may be anything that is no message; a part between its control bytes is nothing
-            // else.
+            // Text may be anything that is no message; a part between its control bytes is
+            // unambiguous.
             let kind = if text.is_empty() { ErrorKind::Incompatible } else { ErrorKind::Corrupt };
             assert_eq!(error.kind(), kind, "{len} bytes: {error}");
             assert!(error.to_string().contains("is `mixed` set on both sides?"), "{error}");
@@ -98,7 +98,8 @@ fn compressed_messages_are_a_report_where_the_reader_has_no_zstd() {
             assert!(error.to_string().contains("is `zstd` set on both sides?"), "{error}");
             assert!(reader.torn().is_some());
         }
-        // It is said by the writer, not guessed from the bytes; and it changes with the message.
+        // The writer marks it, so it is not guessed from the bytes; and it changes with the
+        // message.
         writer.enqueue("compressed").unwrap();
         writer.flush(PATIENCE).unwrap();
         writer.set_zstd(None).unwrap();
@@ -108,13 +109,13 @@ fn compressed_messages_are_a_report_where_the_reader_has_no_zstd() {
         let Item::Message(message) = item else { panic!("{item:?}") };
         assert_eq!((&*message.data, message.writer), (&frame[..], writer.key()));
     }
-    // The other way round it is no frame.
+    // In the opposite case it is no frame.
     let (mut reader, mut writer) = unlike(&zstd, &plain);
     writer.send("small", PATIENCE).unwrap();
     assert_eq!(reader.recv(PATIENCE).map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// What is pending was compressed, or was not, when it was taken.
+/// Pending messages stay compressed, or not, as they were when they were taken.
 #[test]
 fn pending_messages_come_as_they_were_when_the_writers_zstd_changed() {
     let plain = Options::new();
@@ -127,7 +128,7 @@ fn pending_messages_come_as_they_were_when_the_writers_zstd_changed() {
                 if is_queued {
                     writer.enqueue(data).unwrap();
                 } else {
-                    // The first fills the pipe where it is large, and the second waits behind it.
+                    // The first fills the pipe if it is large, and the second waits behind it.
                     writer.set_max_pending(usize::MAX);
                     (0..2).for_each(|_| assert!(writer.try_send(data).unwrap().is_some()));
                 }

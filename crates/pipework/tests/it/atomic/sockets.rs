@@ -1,6 +1,6 @@
-//! Unix stream sockets as pipes: what Node and others give their children as stdin and stdout.
-//! Nothing is torn, however many write and however small the buffers; the end, a reset and a closed
-//! half are what they are with pipes. Promises P1, P2 and P13.
+//! Unix stream sockets as pipes: Node and others give them to their children as stdin and stdout.
+//! Nothing is torn, however many write and however small the buffers; the end, a reset and a
+//! half-closed socket behave as with pipes. Promises P1, P2 and P13.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ fn ends(options: &Options) -> (Reader, Writer) {
     (options.reader(near).unwrap(), options.writer(far).unwrap())
 }
 
-/// The smallest buffers that the kernel gives.
+/// The smallest buffers that the kernel allows.
 fn narrow(socket: impl AsFd) {
     sockopt::set_socket_send_buffer_size(&socket, 1).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 1).unwrap();
@@ -66,7 +66,7 @@ fn four_processes_never_tear_what_they_write_into_a_socket() {
                         let mut writer = options.dup_writer(&far).unwrap();
                         let mut random = Random::new(seed + who);
                         for nth in 0..EACH {
-                            // Each number tells the message's length, writer and place.
+                            // Each number encodes the message's length, writer and position.
                             let len = match nth % 50 {
                                 0 => 8 + random.below(40_000),
                                 _ => 8 + random.below(writer.max_part() - 7),
@@ -106,8 +106,8 @@ fn four_processes_never_tear_what_they_write_into_a_socket() {
     });
 }
 
-/// What the rule stands on, without this library: as long as a write is no longer than the kernel
-/// takes at once, nobody's bytes come between.
+/// The rule's basis, without this library: while a write is no longer than the kernel takes at
+/// once, no other bytes come between.
 #[test]
 fn the_kernel_queues_a_small_write_as_one_piece() {
     alone(|| {
@@ -215,7 +215,7 @@ fn a_full_socket_is_waited_for_and_the_deadline_holds() {
         while *reader.recv(PATIENCE).unwrap() != [3; 400_000] {}
         sender.join().unwrap();
         assert_eq!(kind(reader.recv(SHORT)), ErrorKind::TimedOut);
-        assert_eq!(rustix::fs::fcntl_getfl(&far).unwrap(), flags, "the flags are the stranger's");
+        assert_eq!(rustix::fs::fcntl_getfl(&far).unwrap(), flags, "the flags belong to the other process");
         assert_eq!(flags.contains(OFlags::NONBLOCK), nonblocking);
     }
 }
@@ -236,7 +236,7 @@ fn a_reader_who_leaves_is_an_error_and_no_signal() {
                 assert_eq!(kind(writer.try_send("to nobody")), ErrorKind::Closed);
             }
         }
-        // One who waits for space learns of it as well.
+        // A writer that waits for space notices it as well.
         for deadline in [Deadline::NEVER, Deadline::from(PATIENCE)] {
             let (reader, mut writer) = ends(&Options::new());
             let sender = thread::spawn(move || kind(writer.send(vec![0; 10_000_000], deadline)));
@@ -254,7 +254,7 @@ fn the_end_comes_behind_all_that_was_sent_however_the_other_side_leaves() {
         let (near, far) = UnixStream::pair().unwrap();
         let mut writer = Options::new().dup_writer(&far).unwrap();
         if way.starts_with("resets") {
-            // What the other side has not read when it closes makes a reset of the close.
+            // If the other side closes with unread bytes, the close becomes a reset.
             (&near).write_all(b"an answer that nobody reads").unwrap();
         }
         let mut reader = Options::new().reader(near).unwrap();
@@ -283,7 +283,7 @@ fn the_end_comes_behind_all_that_was_sent_however_the_other_side_leaves() {
         }
         assert!(reader.is_eof());
     }
-    // A writer whose half is shut down here is at its end, too.
+    // A writer whose half is shut down here gets the end, too.
     let (_near, far) = UnixStream::pair().unwrap();
     let mut writer = Options::new().dup_writer(&far).unwrap();
     far.shutdown(Shutdown::Write).unwrap();
@@ -332,8 +332,8 @@ fn what_is_no_pipe_is_refused_with_what_it_is() {
     assert_eq!(kind(writer.capacity()), ErrorKind::Unsupported);
 }
 
-/// A program that is run by hand, or with its output to a log: where nobody takes messages apart,
-/// they are lines.
+/// A program that is run by hand, or with its output to a log: no reader takes messages apart
+/// there, so they are printed as lines.
 #[test]
 fn where_no_reader_is_messages_are_printed_if_that_is_asked_for() {
     let folder = Folder::new();
@@ -362,7 +362,7 @@ fn where_no_reader_is_messages_are_printed_if_that_is_asked_for() {
             format!("sent\nwith its own end\n\n{long}\none\ntwo\nburst \x0E\n{long}\npending\ntwin\n");
         assert!(printed == expected, "{printed}");
     }
-    // A pipe is a pipe all the same, and what is full or closed is an error.
+    // A pipe is still a pipe, and a full or closed one gives an error.
     let (mut reader, mut writer) = ends(&plain);
     assert!(!writer.is_printing());
     writer.send("sent", PATIENCE).unwrap();
@@ -376,13 +376,13 @@ fn where_no_reader_is_messages_are_printed_if_that_is_asked_for() {
 
 // ---------------------------------------------------------------- Node
 
-/// What the test's own programs send, and expect to be sent.
+/// The messages that the test's own programs send and expect.
 fn exchange(number: u64) -> Vec<u8> {
     fill(number, 3000 * number as usize)
 }
 
-/// Node starts a program of ours with `stdio: 'pipe'`: it prints and sends on stdout, and receives
-/// from stdin what Node sends there.
+/// Node starts one of our programs with `stdio: 'pipe'`: it prints and sends on stdout, and
+/// receives on stdin the messages that Node sends.
 #[test]
 fn a_program_that_node_starts_sends_and_receives() {
     const NAME: &str = "atomic::sockets::a_program_that_node_starts_sends_and_receives";
@@ -399,8 +399,7 @@ fn a_program_that_node_starts_sends_and_receives() {
     if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
         return say(&format!("{NAME} did not run: there is no node"));
     }
-    // Every message goes in as one part after the other, and what comes out goes to a file, as it
-    // came.
+    // Every message goes in as one part after the other, and the output goes to a file unchanged.
     const SCRIPT: &str = r#"
         const { spawn } = require('node:child_process');
         const fs = require('node:fs');
@@ -435,7 +434,7 @@ fn a_program_that_node_starts_sends_and_receives() {
     assert!(within(PATIENCE, node).success());
     assert!(said.starts_with("socket:[") && said.ends_with("] 0\n"), "{said}");
 
-    // What Node has received, all of it at once: how it cut the stream is its own affair.
+    // All bytes that Node has received, at once: Node may have cut the stream anywhere.
     let bytes = std::fs::read(&output).unwrap();
     let (read, mut write) = std::io::pipe().unwrap();
     let mut reader = options.read_size(1 << 20).reader(read).unwrap();

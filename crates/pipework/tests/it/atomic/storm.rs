@@ -1,11 +1,11 @@
-//! Promise P1 under SIGKILL: many processes write into one pipe, some of them are killed wherever
-//! they are, and the reader knows to the byte what must come out.
+//! Promise P1 under SIGKILL: many processes write into one pipe, some of them are killed at any
+//! point, and the reader knows to the byte what must come out.
 //!
-//! The n-th deed of a writer, a message, a burst or a line of text, is a function of the run's
-//! seed, the writer's number and n. So the reader needs no checksums and no space for them in a
-//! message of 0 bytes: it knows each writer's next deed. What was lost, doubled, spliced or put out
-//! of order is not that. What each writer had begun and what it had surely delivered stands in
-//! shared memory.
+//! The n-th deed of a writer (a message, a burst or a line of text) is a function of the run's
+//! seed, the writer's number and n. So the reader needs no checksums, and no space for them in a
+//! message of 0 bytes: it knows each writer's next deed. Anything that was lost, doubled, spliced
+//! or out of order differs from that. Shared memory records what each writer had begun and what it
+//! had certainly delivered.
 //!
 //! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments
 //! of its kills).
@@ -34,8 +34,8 @@ mod check;
 const SURVIVORS: usize = 4;
 /// Writers that live at the same time and will be killed.
 const VICTIMS: usize = 6;
-/// Kills of one run. What a killed writer left unfinished is in the reader's memory until the pipe
-/// ends, so it is not more.
+/// Kills of one run. The unfinished messages of killed writers stay in the reader's memory until
+/// the pipe ends, so there are no more.
 const KILLS_A_RUN: usize = 625;
 
 #[test]
@@ -51,7 +51,7 @@ fn killed_writers_harm_nobody() {
             round += 1;
         }
         say(&format!("storm: {round} runs, {all:?}"));
-        assert!(all.torn > 0 || kills < 1000, "nobody was killed inside a message: {all:?}");
+        assert!(all.torn > 0 || kills < 1000, "no writer was killed inside a message: {all:?}");
     });
 }
 
@@ -63,7 +63,7 @@ fn what_a_killed_writer_left_is_reported_to_the_byte() {
             let capacity = writer.set_capacity(1).unwrap();
             assert_eq!(capacity, writer.pipe_buf(), "a pipe of one page");
             let max_part = writer.max_part();
-            let child = fork(|| assert!(writer.send([7; 100_000], Deadline::NEVER).is_err(), "it is killed"));
+            let child = fork(|| assert!(writer.send([7; 100_000], Deadline::NEVER).is_err(), "the writer is killed"));
             drop(writer);
             for _ in 0..blocks {
                 wait_for(&reader, PollFlags::IN);
@@ -84,7 +84,7 @@ fn what_a_killed_writer_left_is_reported_to_the_byte() {
 
 // ---------------------------------------------------------------- a run
 
-/// One pipe and all that happens to it.
+/// One pipe and everything that happens to it.
 struct Run {
     seed: u64,
     kills: usize,
@@ -137,17 +137,17 @@ impl AddAssign for Tally {
     }
 }
 
-/// What a writer has done, in memory that outlives it.
+/// The progress of a writer, in memory that outlives it.
 struct Progress<'a> {
-    /// Deeds that it has begun.
+    /// Deeds that the writer has begun.
     begun: &'a AtomicU64,
-    /// Deeds that are in the pipe for certain.
+    /// Deeds that are certainly in the pipe.
     done: &'a AtomicU64,
 }
 
 impl Run {
-    /// Sixteen kinds of run: four capacities, plain and mixed, fast and slow; the rest changes from
-    /// one to the next.
+    /// Sixteen kinds of run: four capacities, plain and mixed, fast and slow; the other settings
+    /// change from one run to the next.
     fn new(seed: u64, round: usize, kills: usize) -> Run {
         let mixed = round / 4 % 2 == 1;
         let slow = round / 8 % 2 == 1;
@@ -186,7 +186,7 @@ impl Run {
             drop(replay.1);
             check.read(&mut reader);
             child.join();
-            assert_eq!(check.reports, unfinished(&bytes), "what was left unfinished is what was reported");
+            assert_eq!(check.reports, unfinished(&bytes), "the reports match the unfinished messages");
         } else {
             check.read(&mut reader);
         }
@@ -219,10 +219,10 @@ impl Run {
         survivors.into_iter().for_each(Child::join);
     }
 
-    /// Does one deed after the other until killed, or told to stop.
+    /// Does one deed after the other until the writer is killed, or must stop.
     fn work(&self, page: &[AtomicU64], number: usize, inherited: &mut Writer) {
-        // The one who kills must get its turn among all that is busy.
-        rustix::process::nice(5).expect("anybody may be nicer");
+        // The killer must get its turn among all the busy processes.
+        rustix::process::nice(5).expect("any process may lower its priority");
         let style = [Style::Wait, Style::Deadline, Style::Try, Style::Many][number % 4];
         let progress = Progress::of(page, number);
         let inherits = number.is_multiple_of(3);
@@ -244,7 +244,7 @@ impl Run {
         if inherits {
             writer.flush(PATIENCE).unwrap();
         }
-        // A writer of its own writes what is pending as it is dropped.
+        // A writer of its own writes its pending data when it is dropped.
         drop(own);
         progress.done.store(n, SeqCst);
     }
@@ -254,12 +254,13 @@ impl Run {
         let mut random = Random::new(self.seed ^ (number as u64) << 40 ^ n << 1);
         random.next();
         match random.below(12) {
-            // Says which key is whose, so it is whole whenever anything of the writer is there.
+            // Announces which key belongs to the writer, so it is whole whenever anything of the
+            // writer arrives.
             _ if n == 0 => Deed::Message(format!("writer {number}").into()),
             0 if self.mixed => Deed::Burst(format!("burst {number} {n} {:x}", random.next()).into()),
             1 | 2 if self.mixed => {
-                // What no program should print: a control byte that opens a burst or a part, and
-                // then no such thing.
+                // Output that no program should print: a control byte that opens a burst or a part,
+                // and then neither.
                 let stray = ["", "\u{e}", "\u{e}\u{10}"][random.below(3)];
                 let tail = "stray control bytes, if any. ".repeat(random.below(40) + 1);
                 Deed::Line(format!("line {number} {n} {stray}{tail}\n").into())
@@ -279,7 +280,7 @@ enum Deed {
     Line(Vec<u8>),
 }
 
-/// Mostly small, often at the border between one part and two, now and then a megabyte.
+/// Mostly small, often at the border between one part and two, occasionally a megabyte.
 fn size(random: &mut Random) -> usize {
     match random.below(200) {
         0 => 300_000 + random.below(900_000),
@@ -329,7 +330,7 @@ impl Deed {
 }
 
 impl<'a> Progress<'a> {
-    /// Those of the writer of that number, after the word that tells the survivors to stop.
+    /// The progress of writer `number`, after the word that makes the survivors stop.
     fn of(page: &'a [AtomicU64], number: usize) -> Progress<'a> {
         Progress { begun: &page[1 + 2 * number], done: &page[2 + 2 * number] }
     }

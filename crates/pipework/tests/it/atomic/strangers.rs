@@ -1,6 +1,6 @@
-//! A pipe is shared: with programs that know nothing of this crate, with kernels and users that
-//! refuse what was asked, with a process that has no descriptor left. Nothing of a stranger's is
-//! changed, and what is refused is reported and costs nothing else.
+//! A pipe is shared: with programs that do not know this crate, with kernels and users that refuse
+//! a request, with a process that has no descriptor left. The library changes nothing that belongs
+//! to others, and a refusal is reported and has no other effect.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -39,8 +39,8 @@ fn exercise(reader: &mut Reader, writer: &mut Writer) {
             }
             assert_eq!(refusal(writer.send("too late", SHORT)), (ErrorKind::TimedOut, None));
             assert!(!writer.try_flush().unwrap());
-            // In plain mode a burst is bare bytes; these are those of an empty message of
-            // process 1.
+            // In plain mode a burst is bare bytes; these are those of an empty message of process
+            // 1.
             let empty = [1u32, 0, 0, 0].map(u32::to_ne_bytes).concat();
             sent += usize::from(writer.try_burst(&empty).unwrap());
             was_full.wait();
@@ -127,7 +127,7 @@ fn what_is_lent_is_neither_closed_nor_changed() {
                     rustix::fs::fcntl_setfl(fd, flags(fd).1 | modes).unwrap();
                 }
                 let before = [flags(read), flags(write)];
-                // A second time, on what the first has left behind.
+                // A second time, on the state that the first has left behind.
                 for _ in 0..2 {
                     let mut reader = Options::new().reader_on(read).unwrap();
                     let mut writer = Options::new().writer_on(write).unwrap();
@@ -143,7 +143,7 @@ fn what_is_lent_is_neither_closed_nor_changed() {
                     writer.enqueue("written by the drop").unwrap();
                     drop(writer);
                     assert_eq!(*reader.recv(PATIENCE).unwrap(), *b"written by the drop");
-                    assert_eq!(reader.try_recv(), Ok(None), "it is not the end: a writer is left");
+                    assert_eq!(reader.try_recv(), Ok(None), "not the end: a writer is left");
                     drop(reader);
                     assert_eq!([flags(read), flags(write)], before);
                 }
@@ -177,8 +177,8 @@ fn what_cannot_be_used_is_given_back_as_it_was() {
     assert_eq!(fs::read(&path).unwrap(), b"a line\na line\n");
 }
 
-/// `seq` and a writer print to the same open file, which is mostly full: `seq` gives up if a write
-/// of its own is refused.
+/// `seq` and a writer print to the same open file, which is mostly full: `seq` gives up if one of
+/// its writes is refused.
 #[test]
 fn a_program_on_the_same_open_file_is_not_disturbed() {
     alone(|| {
@@ -200,8 +200,8 @@ fn print_beside_seq((mut reader, mut writer): (Reader, Writer)) {
         let mut sent = 0;
         for n in 0..300u32 {
             sent += u32::from(writer.try_send(n.to_ne_bytes().repeat(3000)).unwrap().is_some());
-            // What times out here has been written in part or not at all, and its parts are the
-            // reader's to report.
+            // A message that times out here has been written in part or not at all, and the reader
+            // reports its parts.
             sent += u32::from(writer.send([7; 9000], Duration::from_millis(1)).is_ok());
         }
         writer.close(PATIENCE).unwrap();
@@ -270,8 +270,7 @@ fn without_descriptors_calls_fail_and_leak_nothing() {
                 assert_eq!(descriptors(), used, "{name} with {free} descriptors");
             }
         }
-        // What is open already goes on working, with deadlines and without, although no FIFO can be
-        // opened once more.
+        // Open ends continue to work, with deadlines and without, although no FIFO can be reopened.
         leave(0);
         let mut listener = listener;
         for message in ["one", "two"] {
@@ -294,7 +293,7 @@ fn a_refused_capacity_leaves_the_pipe_as_it_was() {
         fork(|| {
             let (mut reader, mut writer) = pair().unwrap();
             let before = writer.capacity().unwrap();
-            // Two pages lie in it.
+            // The pipe holds two pages.
             writer.send([1; 4000], PATIENCE).unwrap();
             writer.send([2; 4000], PATIENCE).unwrap();
             for refused in [reader.set_capacity(1), writer.set_capacity(4096)] {
@@ -318,7 +317,7 @@ fn a_refused_capacity_leaves_the_pipe_as_it_was() {
     });
 }
 
-/// A user who has many pipes gets small ones from then on, which cannot grow.
+/// A user with many pipes gets small ones from then on, which cannot grow.
 #[test]
 fn the_small_pipes_of_a_user_with_many_work() {
     alone(|| {
@@ -348,8 +347,8 @@ fn the_small_pipes_of_a_user_with_many_work() {
     });
 }
 
-/// A process that gave up root's rights may not open its own FIFO a second time, which is how calls
-/// that must not wait are made on one.
+/// A process that gave up root's rights may not open its own FIFO a second time. Calls that must
+/// not wait on a FIFO do that.
 #[test]
 fn what_was_opened_with_more_rights_goes_on_working() {
     alone(|| {
@@ -375,7 +374,7 @@ fn what_was_opened_with_more_rights_goes_on_working() {
 
 // ---------------------------------------------------------------- the system calls themselves
 
-/// Watches a process that sends in every way, and looks at each of its writes to a pipe.
+/// Traces a process that sends in every way, and checks each of its writes to a pipe.
 #[test]
 fn no_write_is_larger_than_pipe_buf() {
     const NAME: &str = "atomic::strangers::no_write_is_larger_than_pipe_buf";
@@ -384,7 +383,7 @@ fn no_write_is_larger_than_pipe_buf() {
     }
     let folder = Folder::new();
     let trace = folder.join("trace");
-    // Whatever puts bytes into a descriptor; -y shows what the descriptor is.
+    // Every call that puts bytes into a descriptor; -y shows what the descriptor is.
     let calls = "trace=write,writev,pwrite64,pwritev,pwritev2,splice,vmsplice,tee,sendfile,sendto,sendmsg";
     let through = ["strace", "-f", "-y", "-qq", "-s", "0", "-e", "signal=none", "-e", calls, "-o"];
     let through = [&through[..], &[trace.to_str().unwrap()]].concat();

@@ -1,5 +1,5 @@
-//! Plays the byte vectors of `vectors/atomic` through real pipes: what a reader makes of them, and
-//! that a writer writes the same.
+//! Plays the byte vectors of `vectors/atomic` through real pipes: a reader gives the listed items,
+//! and a writer writes the same bytes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// How the bytes of a vector get into the reader.
+/// How the bytes of a vector reach the reader.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     /// Bytes of each write.
@@ -118,7 +118,8 @@ fn read(vector: &Value, wire: &[u8], way: Way) -> (Vec<Item<'static>>, ErrorKind
         match reader.try_next_item() {
             Ok(Some(item)) => found.push(item.into_owned()),
             Ok(None) if open.take().is_some() => closed = Instant::now(),
-            // A child that another test starts holds what this process has open until its exec.
+            // A child that another test starts keeps this process's descriptors open until its
+            // exec.
             Ok(None) if closed.elapsed() < SOON => thread::sleep(Duration::from_millis(1)),
             Ok(None) => panic!("a pipe that is closed has ended: {}", name(vector)),
             Err(error) => break error,
@@ -130,9 +131,9 @@ fn read(vector: &Value, wire: &[u8], way: Way) -> (Vec<Item<'static>>, ErrorKind
     (found, error.kind())
 }
 
-/// What writers make of the items of a vector, and the keys that they used. A long message begins
-/// where its writer left off the page, so each item has a writer of its own; messages that share
-/// writes have one together.
+/// The bytes that writers make of the items of a vector, and the keys that they used. A long
+/// message begins where its writer left off the page, so each item has a writer of its own;
+/// messages that share writes have one writer together.
 fn write(vector: &Value) -> (Vec<WriterKey>, Vec<u8>) {
     let (reader, mut writer) = options(vector).pair().unwrap();
     assert_eq!(writer.pipe_buf(), 4096, "the vectors are made for Linux");
@@ -160,7 +161,7 @@ fn write(vector: &Value) -> (Vec<WriterKey>, Vec<u8>) {
     (keys, bytes)
 }
 
-/// An item in a line, however long it is.
+/// An item in one line, however long it is.
 fn said(item: Option<&Item>) -> String {
     let mut said = item.map_or("nothing".into(), |item| match item {
         Item::Line(line) => format!("line {}", line.escape_ascii()),
@@ -252,8 +253,8 @@ fn item(item: &Value) -> Item<'static> {
     }
 }
 
-/// A string stands for bytes, one for each character up to U+00FF; an object for the numbers from
-/// `count_from` on.
+/// A string stands for bytes, one for each character up to U+00FF; an object stands for the numbers
+/// from `count_from` on.
 fn data(said: &Value) -> Vec<u8> {
     if let Some(text) = said.as_str() {
         return text.chars().map(|byte| u8::try_from(byte).unwrap()).collect();
@@ -275,8 +276,8 @@ fn writer_key(item: &Value) -> Option<WriterKey> {
     Some(WriterKey { pid: number(0)?, tid: number(1)? })
 }
 
-/// Puts another key into each header. Where that is Atomic::Pipe's, what it does not say of a
-/// message goes as well.
+/// Puts another key into each header. If that key is Atomic::Pipe's, clears the bits that
+/// Atomic::Pipe does not set.
 fn rename(bytes: &mut [u8], mixed: bool, keys: &[WriterKey], theirs: WriterKey) {
     let mut at = 0;
     while at < bytes.len() {

@@ -1,6 +1,6 @@
-//! Who waits and who does not: deadlines, calls that never wait, what is pending.
+//! Which calls wait and which do not: deadlines, calls that never wait, pending data.
 //!
-//! Times are only ever compared with a lower bound: that something did not wait is shown by its not
+//! Times are only ever compared with a lower bound: a call that does not wait is shown by its not
 //! hanging.
 
 use std::thread;
@@ -18,8 +18,8 @@ fn kind<T>(outcome: Result<T, Error>) -> ErrorKind {
     outcome.err().map(|error| error.kind()).expect("an error")
 }
 
-/// Fills a pipe of one page to the last byte with messages, each of which is its number; gives how
-/// many there are.
+/// Fills a pipe of one page to the last byte with messages, each of which is its number; returns
+/// how many there are.
 fn fill_up(writer: &mut Writer) -> u128 {
     writer.set_capacity(1).unwrap();
     // With its header, each takes 32 bytes.
@@ -32,7 +32,7 @@ fn fill_up(writer: &mut Writer) -> u128 {
     sent - 1
 }
 
-/// Reads what [`fill_up`] has put there.
+/// Reads the messages that [`fill_up`] has sent.
 fn drain(reader: &mut Reader, sent: u128) {
     (0..sent).for_each(|n| assert_eq!(reader.try_recv().unwrap().as_deref(), Some(&n.to_ne_bytes()[..])));
 }
@@ -100,7 +100,7 @@ fn what_times_out_is_torn_and_its_retry_is_whole() {
             let begin = Instant::now();
             assert_eq!(kind(writer.send(&message, SHORT)), ErrorKind::TimedOut);
             assert!(begin.elapsed() >= SHORT);
-            assert_eq!(writer.pending(), 0, "it is the caller's again");
+            assert_eq!(writer.pending(), 0, "the message is the caller's again");
             let retry = thread::spawn(move || {
                 let first = writer.send_many(&[&message, &message], Deadline::NEVER);
                 (first, writer.send_many(&[&message], PATIENCE))
@@ -124,8 +124,8 @@ fn what_times_out_is_torn_and_its_retry_is_whole() {
     });
 }
 
-/// The next message of the same writer begins with just the id that the rest of the lost one would
-/// have had.
+/// The next message of the same writer begins with exactly the id that the rest of the lost one
+/// would have had.
 #[test]
 fn what_comes_after_a_lost_message_is_not_taken_for_its_rest() {
     alone(|| {
@@ -185,7 +185,7 @@ fn deadlines_pass_and_nothing_is_lost() {
             assert_eq!(kind(writer.send_many(&["not sent"], deadline)), ErrorKind::TimedOut);
             assert_eq!(kind(writer.burst("not sent", deadline)), ErrorKind::TimedOut);
             assert_eq!(kind(writer.flush(deadline)), ErrorKind::TimedOut);
-            assert!(writer.pending() > 0, "what was pending stays so");
+            assert!(writer.pending() > 0, "pending data stays pending");
         }
         assert!(reader.read_ahead(Deadline::now()).unwrap() > 0);
         assert_eq!(writer.send_many(&["in time", "too"], Deadline::now()), Ok(2));
@@ -195,7 +195,7 @@ fn deadlines_pass_and_nothing_is_lost() {
     });
 }
 
-/// A short count tells how much of a batch is in the pipe; the rest, sent again, comes once.
+/// A short count gives the sent part of a batch; the rest, sent again, arrives once.
 #[test]
 fn a_batch_that_times_out_says_how_far_it_got() {
     alone(|| {
@@ -210,7 +210,7 @@ fn a_batch_that_times_out_says_how_far_it_got() {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
             }
             timed_out += usize::from(sent < messages.len());
-            // Makes space; the next try ends somewhere else.
+            // Makes space; the next try ends elsewhere.
             reader.read_ahead(PATIENCE).unwrap();
             while let Some(Item::Message(message)) = reader.try_next_item().unwrap() {
                 come.push(message.into_vec());
@@ -229,7 +229,7 @@ fn a_batch_that_times_out_says_how_far_it_got() {
 
 // ---------------------------------------------------------------- pending
 
-/// Everything that was taken arrives, whatever it is: a message of no bytes counts like any other.
+/// Every message that was taken arrives: a message of no bytes counts like any other.
 #[test]
 fn a_drop_writes_what_is_pending() {
     alone(|| {
@@ -285,13 +285,13 @@ fn calls_that_begin_with_try_never_wait() {
         }
         fill_up(&mut writer);
         for writer in [&mut writer, &mut clones.1] {
-            assert_eq!(writer.try_send(vec![0; 100_000]), Ok(Some(25)), "it is pending");
-            assert_eq!(writer.try_send(vec![0; 1 << 20]), Ok(None), "over the limit with what is");
+            assert_eq!(writer.try_send(vec![0; 100_000]), Ok(Some(25)), "the rest is pending");
+            assert_eq!(writer.try_send(vec![0; 1 << 20]), Ok(None), "over the limit together with the pending data");
             assert_eq!(writer.try_burst([0; 16]), Ok(true));
             assert_eq!(writer.try_flush(), Ok(false));
             assert!(writer.pending() > 100_000);
         }
-        // Two at once for the same space: it is gone between asking and taking, again and again.
+        // Two at once for the same space: it is taken between check and use, again and again.
         thread::scope(|scope| {
             for mut writer in [writer, clones.1] {
                 scope.spawn(move || {

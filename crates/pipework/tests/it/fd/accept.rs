@@ -70,7 +70,7 @@ fn a_process_without_descriptors_serves_some_turns_some_away_and_loses_none() {
         assert_eq!(accepted.connections.len(), SPARE);
         let Stopped::NoDescriptors(error) = accepted.stopped else { panic!("{:?}", accepted.stopped) };
         assert_eq!((error.kind(), error.errno()), (ErrorKind::Os, Some(libc::EMFILE)));
-        // Trying again comes to nothing, at once.
+        // Another try fails at once.
         assert_eq!(accept_many(&listener, 64).stopped, Stopped::NoDescriptors(error));
 
         assert_eq!(reserve.shed(&listener, 10), Shed { turned_away: 10, stopped: Stopped::Limit });
@@ -79,7 +79,7 @@ fn a_process_without_descriptors_serves_some_turns_some_away_and_loses_none() {
         for mut turned_away in waiting.by_ref().skip(SPARE).take(10) {
             assert_eq!(turned_away.read(&mut [0; 1]).unwrap(), 0);
         }
-        // Whoever was not turned away has waited, and is served as others leave.
+        // Connections that were not turned away have waited, and are served as others leave.
         drop(accepted.connections);
         let rest = accept_many(&listener, 64);
         assert_eq!(rest.connections.len(), 5);

@@ -1,4 +1,4 @@
-//! What is done in one call: records, positions, temporary names, options, polls.
+//! Operations of a single call: records, positions, temporary names, options, polls.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -33,7 +33,7 @@ fn records_are_read_one_a_call_and_files_at_any_position() {
         let mut got = vec![0; 3000];
         assert_eq!(pread_full(&out, &mut got, 8000), Ok(2000));
         assert!(got[..2000] == sent[8000..]);
-        // The position is the descriptor's own, and a slurp begins there.
+        // The descriptor's own position counts, and a slurp begins there.
         let mut file = File::from(out);
         file.seek(SeekFrom::Start(9000)).unwrap();
         assert!(drain(&file) == sent[9000..]);

@@ -43,8 +43,8 @@ fn a_target_that_is_full_costs_time_and_nothing_else() {
     });
 }
 
-/// Repeats `step`, which is told what has been done, for as long as signals end it; what was done
-/// in all.
+/// Repeats `step`, which gets the number of bytes done so far, while signals end it; returns the
+/// total.
 fn persist(step: impl Fn(u64) -> Result<u64, Unfinished>) -> u64 {
     let mut done = 0;
     loop {
@@ -58,8 +58,8 @@ fn persist(step: impl Fn(u64) -> Result<u64, Unfinished>) -> u64 {
     }
 }
 
-/// Somebody who shares the socket peeks into it at an offset, which moves with every look of
-/// everybody.
+/// Another process shares the socket and peeks into it at an offset, which moves with every look by
+/// either of them.
 #[test]
 fn a_socket_that_is_peeked_into_at_an_offset_is_copied_from_its_beginning() {
     alone(|| {
@@ -120,8 +120,8 @@ fn signals_end_a_copy_and_it_goes_on_where_it_was() {
                     assert_eq!(copied, sent.len() as u64, "{from:?} to {to:?}");
                     drop(target);
                 };
-                // A file is filled before and read afterwards; whatever waits has somebody at its
-                // other end.
+                // A file is filled before and read afterwards; anything that waits has a thread at
+                // its other end.
                 let came = thread::scope(|scope| match (from, to) {
                     (Kind::File, Kind::File) => {
                         fill();
@@ -210,7 +210,7 @@ fn devices_and_appended_files_are_copied_by_hand() {
         assert_eq!(copy_all(&read, &appended, u64::MAX, Deadline::NEVER), Ok(5));
         let log = fs::read(folder.join("log")).unwrap();
         assert_eq!((log.len(), &log[..6], &log[10_006..]), (10_011, &b"first "[..], &b" last"[..]));
-        // Only copies choose; a splice was asked for by name.
+        // Only copies choose a way; a splice was requested by name.
         let (read, mut write) = std::io::pipe().unwrap();
         write.write_all(b"stays").unwrap();
         assert_eq!(refusal(splice_all(&read, &appended, 5, PATIENCE)).1, ErrorKind::Invalid);
@@ -219,7 +219,7 @@ fn devices_and_appended_files_are_copied_by_hand() {
         let mut got = [0; 5];
         assert_eq!(read_full(&out, &mut got, PATIENCE), Ok(5));
         assert_eq!(&got, b"stays");
-        // A deadline holds for the source too.
+        // A deadline applies to the source too.
         assert_eq!(refusal(splice_all(&out, &write, 5, SHORT)), (0, ErrorKind::TimedOut, None));
         assert_eq!(refusal(copy_all(&read, &target, 5, SHORT)), (0, ErrorKind::TimedOut, None));
     });
@@ -236,8 +236,8 @@ fn nobody_is_killed_by_sigpipe() {
                 drop(out);
                 let until_told = |step: &dyn Fn() -> Result<u64, Unfinished>| {
                     let told = (0..1000).find_map(|_| {
-                        // The first bytes to a closed TCP connection are what makes its peer say
-                        // so.
+                        // The peer of a closed TCP connection reports that only after the first
+                        // bytes arrive.
                         thread::sleep(Duration::from_micros(100));
                         step().err()
                     });

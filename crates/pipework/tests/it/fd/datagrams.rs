@@ -57,7 +57,7 @@ fn a_full_queue_of_a_stranger_is_waited_for_without_spinning() {
         let to = rustix::net::SocketAddrUnix::new(folder.join("socket")).unwrap().into();
         let all: Vec<(&[u8], _)> = (0..1000).map(|_| (&b"more than it holds"[..], Some(&to))).collect();
         // User and system time of this process, in hundredths of a second: fields 14 and 15,
-        // counted from behind the name.
+        // counted from the end of the name.
         let cpu = || {
             let stat = fs::read_to_string("/proc/self/stat").unwrap();
             let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);

@@ -1,4 +1,5 @@
-//! Descriptors of the wrong kind, a process that has none left, and gifts that nobody asked for.
+//! Descriptors of the wrong kind, a process that has none left, and descriptors that a peer sends
+//! unasked.
 
 use std::fs::{self, File};
 use std::net::UdpSocket;
@@ -84,7 +85,7 @@ fn whatever_the_descriptor_is_the_answer_is_an_answer() {
             let _ = mkstemp_at(fd, "never/XXXXXX".as_ref());
             let _ = mktemp_at(fd, "never/XXXXXX".as_ref());
             assert!(begin.elapsed() < PATIENCE / 2, "{name} is waited for");
-            assert_eq!(descriptors(), before, "{name} leaves something open");
+            assert_eq!(descriptors(), before, "{name} leaves a descriptor open");
         }
         say(&format!("{tries} copies of each kind to each other"));
         assert_eq!(Inbox::new(1, usize::MAX).map(drop).unwrap_err().errno(), Some(libc::ENOMEM));
@@ -151,7 +152,7 @@ fn whatever_runs_out_half_way_nothing_stays_open() {
         for spare in 0..2 {
             let free = leave_descriptors(spare);
             let before = descriptors_left(spare);
-            // A pipe of its own takes two.
+            // The call's own pipe takes two.
             tight(copy_all(&source, &appended, u64::MAX, SHORT).unwrap_err().error);
             if spare == 0 {
                 tight(Reserve::new().map(drop).unwrap_err());
@@ -167,7 +168,7 @@ fn whatever_runs_out_half_way_nothing_stays_open() {
     });
 }
 
-/// How many descriptors can be opened, `most` at most.
+/// How many descriptors can still be opened, at most `most`.
 fn descriptors_left(most: usize) -> usize {
     let taken: Vec<_> = (0..=most).map_while(|_| rustix::io::dup(std::io::stdin()).ok()).collect();
     taken.len()

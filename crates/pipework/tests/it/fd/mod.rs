@@ -1,4 +1,4 @@
-//! Room `fd` on real descriptors.
+//! Module `fd` on real descriptors.
 //!
 //! Every test runs in a process of its own, which counts its descriptors before and after.
 
@@ -33,12 +33,12 @@ fn refusal(outcome: Result<u64, Unfinished>) -> (u64, ErrorKind, Option<i32>) {
     (unfinished.done, unfinished.kind(), unfinished.error.errno())
 }
 
-/// Bytes that no shift leaves alike.
+/// Bytes in which a shift always shows.
 fn pattern(len: usize) -> Vec<u8> {
     Random::new(4).bytes(len)
 }
 
-/// What bytes go into and come out of.
+/// The kinds of descriptors that bytes go into and come out of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     File,
@@ -50,7 +50,7 @@ enum Kind {
 const KINDS: [Kind; 4] = [Kind::File, Kind::Pipe, Kind::Local, Kind::Tcp];
 
 impl Kind {
-    /// Where to write and where to read.
+    /// The end to write and the end to read.
     fn ends(self) -> (OwnedFd, OwnedFd) {
         match self {
             Kind::File => {
@@ -83,10 +83,10 @@ fn drain(fd: impl AsFd) -> Vec<u8> {
     bytes
 }
 
-/// Lets this process open `count` descriptors more, and says what its limit was.
+/// Lets this process open `count` more descriptors, and returns its old limit.
 fn leave_descriptors(count: usize) -> Rlimit {
     let before = rustix::process::getrlimit(Resource::Nofile);
-    // A new descriptor has the lowest number that is free, and the limit is one on numbers.
+    // A new descriptor has the lowest free number, and the limit applies to numbers.
     let next: Vec<_> = (0..=count).map(|_| rustix::io::dup(std::io::stdin()).unwrap()).collect();
     let limit = next[count].as_raw_fd() as u64;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(limit), ..before }).unwrap();

@@ -1,6 +1,6 @@
-//! What hostile peers and odd machines do, and what a program had set up before: memory scribbled
-//! over, signals handled, file systems mounted. The unsafe code that this needs is in this file and
-//! in `process.rs`.
+//! The actions of hostile peers and odd machines, and the state that a program had set up before:
+//! memory scribbled over, signals handled, file systems mounted. The unsafe code for this is in
+//! this file and in `process.rs`.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -14,28 +14,29 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::harness::{Child, Folder, say, setting};
 
-/// All words of a file, for whoever wants to write into them. They live as long as the process;
-/// once the file is shorter, they kill.
+/// All words of a file, for tests that write into them. They live as long as the process; once the
+/// file is shorter, an access kills.
 pub(crate) fn words(file: &File) -> &'static [AtomicU64] {
     let len = file.metadata().expect("an open file has a length").len() as usize;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     assert_ne!(start, libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
-    // SAFETY: the mapping is page-aligned, at least so long, never unmapped, and atomics bear
-    // whatever others write.
+    // SAFETY: the mapping is page-aligned, at least that long, never unmapped, and atomics tolerate
+    // writes by others.
     unsafe { slice::from_raw_parts(start.cast(), len / size_of::<AtomicU64>()) }
 }
 
 // ---------------------------------------------------------------- descriptors
 
-/// What a program does that becomes a daemon, or starts others: closes all but the first three.
+/// Closes all descriptors except the first three, as a program does that becomes a daemon, or
+/// starts others.
 pub(crate) fn close_all() {
-    // SAFETY: that is what is tried: those who own one of them must bear it.
+    // SAFETY: this is the condition under test: the owners of these descriptors must cope.
     assert_eq!(unsafe { libc::close_range(3, u32::MAX, 0) }, 0);
 }
 
-/// Descriptors of this process that are of the file at `path`.
+/// Descriptors of this process that refer to the file at `path`.
 pub(crate) fn descriptors_of(path: &Path) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there").flatten();
     let ours = entries.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link == path));
@@ -43,7 +44,7 @@ pub(crate) fn descriptors_of(path: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// Makes an eventfd that has this number.
+/// Makes an eventfd with this number.
 pub(crate) fn eventfd_at(number: i32) {
     // SAFETY: as above.
     unsafe {
@@ -52,7 +53,7 @@ pub(crate) fn eventfd_at(number: i32) {
     }
 }
 
-/// Closes one of somebody else's.
+/// Closes a descriptor that other code owns.
 pub(crate) fn close(fd: i32) {
     // SAFETY: as above.
     assert_eq!(unsafe { libc::close(fd) }, 0);
@@ -60,20 +61,20 @@ pub(crate) fn close(fd: i32) {
 
 // ---------------------------------------------------------------- SIGBUS
 
-/// What a program did with SIGBUS before it came to know us.
+/// A program's disposition for SIGBUS before it uses the library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Before {
-    /// What Rust's runtime has set up, to tell of stacks that overflow.
+    /// The handler of Rust's runtime, which reports stack overflows.
     Runtime,
     Nothing,
     Ignored,
-    /// By a handler that takes the number.
+    /// A handler that takes the signal number.
     Handled,
-    /// By one that takes all that there is to know.
+    /// A handler that takes the full siginfo.
     HandledInFull,
 }
 
-/// How a process ends whose own handler is run.
+/// The exit status of a process whose own handler runs.
 pub(crate) const HANDLED: i32 = 40;
 
 pub(crate) fn set_up_bus_errors(before: Before) {
@@ -82,8 +83,8 @@ pub(crate) fn set_up_bus_errors(before: Before) {
         unsafe { libc::_exit(if signal == libc::SIGBUS { HANDLED } else { 1 }) }
     }
     extern "C" fn full(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-        // SAFETY: the kernel, or who stands between, hands a valid siginfo to a handler that asked
-        // for one.
+        // SAFETY: the kernel, or the library in between, passes a valid siginfo to a handler that
+        // asked for one.
         let told = unsafe { (*info).si_signo == signal && !(*info).si_addr().is_null() };
         plain(if told && !context.is_null() { signal } else { 0 });
     }
@@ -108,7 +109,7 @@ pub(crate) fn set_up_bus_errors(before: Before) {
     }
 }
 
-/// What a child ended with: its own status, or the number of the signal that killed it.
+/// The end of a child: its own exit status, or the number of the signal that killed it.
 pub(crate) fn end_of(child: Child) -> Result<i32, i32> {
     let pid = rustix::process::Pid::from_raw(child.pid());
     let (_, status) = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty())
@@ -117,7 +118,7 @@ pub(crate) fn end_of(child: Child) -> Result<i32, i32> {
     status.exit_status().ok_or_else(|| status.terminating_signal().expect("it ended in one way or the other"))
 }
 
-/// A signal that kills writes no core file from now on.
+/// From now on, a signal that kills writes no core file.
 pub(crate) fn leave_no_core() {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(Resource::Core, none).expect("less is always permitted");
@@ -125,24 +126,24 @@ pub(crate) fn leave_no_core() {
 
 // ---------------------------------------------------------------- file systems
 
-/// Says what was not tried because this process may not mount. PIPEWORK_MUST_MOUNT=1 makes it a
+/// Reports what was not tested because this process may not mount. PIPEWORK_MUST_MOUNT=1 makes it a
 /// failure.
 pub(crate) fn not_mounted(what: &str) {
     assert!(setting("PIPEWORK_MUST_MOUNT").unwrap_or(0) == 0, "{what}: this process may not mount one");
-    say(&format!("{what}: not tried, for this process may not mount one"));
+    say(&format!("{what}: not tested: this process may not mount one"));
 }
 
-/// Gives this process mounts of its own. False if that is not permitted here.
+/// Gives this process a mount namespace of its own. Returns false if that is not permitted here.
 pub(crate) fn enter_mount_namespace() -> bool {
     // SAFETY: the call takes a plain number, and changes nothing that this process holds memory
     // for.
     let permitted = |flags| unsafe { libc::unshare(flags) == 0 };
     let entered = permitted(libc::CLONE_NEWNS) || permitted(libc::CLONE_NEWUSER | libc::CLONE_NEWNS);
-    // What is mounted from now on is nobody else's.
+    // Later mounts are visible only here.
     entered && mounted(c"none", c"/", ptr::null(), libc::MS_REC | libc::MS_PRIVATE, c"")
 }
 
-/// A folder of a tmpfs of this process's own; `None` where it may not mount one.
+/// A folder of a tmpfs of this process's own; `None` if it may not mount one.
 pub(crate) fn tmpfs(folder: &Folder, options: &str) -> Option<PathBuf> {
     let mount = folder.join("tmpfs");
     fs::create_dir(&mount).unwrap();
@@ -158,19 +159,19 @@ pub(crate) fn mount_tmpfs(folder: &Path, options: &str) -> bool {
     mounted(c"pipework-test", &text(folder), c"tmpfs".as_ptr(), 0, &text(Path::new(options)))
 }
 
-/// Mounts a folder at another place as well, on top of what is there.
+/// Mounts a folder at a second place, on top of what is there.
 pub(crate) fn mount_bind(folder: &Path, at: &Path) -> bool {
     mounted(&text(folder), &text(at), ptr::null(), libc::MS_BIND, c"")
 }
 
-/// Mounts an overlay over the folder `merged`. Beside that lie `lower`, `upper` and `work`.
+/// Mounts an overlay over the folder `merged`. `lower`, `upper` and `work` lie beside it.
 pub(crate) fn mount_overlay(merged: &Path) -> bool {
     let beside = merged.parent().and_then(Path::to_str).expect("names are UTF-8");
     let options = format!("lowerdir={beside}/lower,upperdir={beside}/upper,workdir={beside}/work");
     mounted(c"pipework-test", &text(merged), c"overlay".as_ptr(), 0, &text(Path::new(&options)))
 }
 
-/// Takes away what is mounted at the entries of a folder, for a mount keeps its place.
+/// Unmounts the entries of a folder; a mount point cannot be removed.
 pub(crate) fn unmount_in(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = text(&entry?.path());
@@ -192,7 +193,7 @@ fn mounted(
     flags: libc::c_ulong,
     options: &CStr,
 ) -> bool {
-    // SAFETY: every pointer is null, which is for what has no kind, or to a string that outlives
-    // the call.
+    // SAFETY: every pointer is null, where the mount has no kind, or points to a string that
+    // outlives the call.
     unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, options.as_ptr().cast()) == 0 }
 }

@@ -1,5 +1,5 @@
-//! What tests are made of: processes, damage to them, victims that are run step by step; and how
-//! long to wait, random numbers, folders.
+//! Tools for tests: processes, damage to them, victims that are run step by step; and time limits,
+//! random numbers, folders.
 
 mod process;
 pub(crate) mod damage;
@@ -21,30 +21,29 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use process::*;
 
-/// How long something may take that should take no time at all. Long, so that a busy machine does
+/// How long an action may take that should take no time at all. Long, so that a busy machine does
 /// not fail a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long somebody alive may wait for somebody who has died, or for a wake-up that died with
-/// somebody.
+/// How long a live process may wait for one that has died, or for a wake-up that was lost with one.
 pub(crate) const PROMPT: Duration = Duration::from_millis(250);
 /// What a busy machine may add to that.
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(2);
 
-/// A number that a test is told from outside.
+/// A number that a test gets from its environment.
 pub(crate) fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
 }
 
-/// What the choices of a test at random begin with: PIPEWORK_SEED, or something new.
+/// The seed of a test's random choices: PIPEWORK_SEED, or a new number.
 pub(crate) fn seed() -> u64 {
     let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
     setting("PIPEWORK_SEED").unwrap_or_else(clock)
 }
 
-/// Prints past the test harness, which keeps what a passing test prints with `println!` to itself.
+/// Prints past the test harness, which hides the `println!` output of a passing test.
 pub(crate) fn say(line: &str) {
-    // In one write, for others print at the same time.
+    // In one write, because others print at the same time.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -77,7 +76,7 @@ pub(crate) fn poll_once<T>(task: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     task.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Waits until `fd` is ready for `what`, not longer than [`PATIENCE`].
+/// Waits until `fd` is ready for `what`, no longer than [`PATIENCE`].
 pub(crate) fn wait_for(fd: impl AsFd, what: PollFlags) {
     assert!(is_ready(fd, what, PATIENCE), "stuck for {PATIENCE:?}");
 }
@@ -104,7 +103,7 @@ impl Folder {
             let path = std::env::temp_dir().join(format!("pipework-test-{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => return Folder(path),
-                // A test that was killed has left it, and its process number has come round.
+                // A killed test has left it behind, and its process number has been reused.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => panic!("{}: {error}", path.display()),
             }

@@ -1,9 +1,10 @@
-//! Runs tests in processes of their own, and forks them. All that is unsafe in the integration
-//! tests is in this file.
+//! Runs tests in processes of their own, and forks them. The unsafe code of the integration tests
+//! is in this file, in `damage.rs` and in `tracee.rs`; `project/sanitizer.rs` has deliberate
+//! faults.
 //!
-//! What changes a whole process (signals, limits, users), what forks, and what may hang runs
+//! A test that changes a whole process (signals, limits, users), that forks, or that may hang runs
 //! [`alone`]: the test binary starts itself again for that one test. There the only other thread
-//! waits for the test to end, so `fork` without `exec` is sound. Whatever is forked dies with the
+//! waits for the test to end, so `fork` without `exec` is sound. A forked child dies with the
 //! thread that forked it, and a test that is stuck is killed and fails.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -33,8 +34,8 @@ pub(crate) fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
-/// The command that runs `test` (module and name) in a process of its own, where [`is_alone`];
-/// `through` another program, if any.
+/// The command that runs `test` (module and name) in a process of its own, where [`is_alone`] is
+/// true; through the program `through`, if any.
 pub(crate) fn again(through: &[&str], test: &str) -> Command {
     let binary = std::env::current_exe().expect("the test binary has a name");
     let words = through.iter().map(|word| OsStr::new(*word)).chain([binary.as_os_str()]);
@@ -46,19 +47,20 @@ pub(crate) fn again(through: &[&str], test: &str) -> Command {
 }
 
 /// Runs `body`, the whole of a test, in a process of its own; it must end well within [`PATIENCE`]
-/// and close what it opens.
+/// and close every descriptor that it opens.
 pub(crate) fn alone<F: FnOnce()>(body: F) {
     alone_for(PATIENCE, body);
 }
 
-/// As [`alone`], within another time.
+/// As [`alone`], with another time limit.
 pub(crate) fn alone_for<F: FnOnce()>(patience: Duration, body: F) {
     if is_alone() {
         die_with_parent();
         let before = descriptors();
         body();
         let began = Instant::now();
-        // A watch thread that was waking a task when its handle went has not been waited for.
+        // The library does not wait for a watch thread that was waking a task when its handle was
+        // dropped.
         while descriptors() != before && began.elapsed() < Duration::from_secs(1) {
             thread::sleep(Duration::from_millis(1));
         }
@@ -68,15 +70,15 @@ pub(crate) fn alone_for<F: FnOnce()>(patience: Duration, body: F) {
     // The name of the closure is that of its test: `it::atomic::fifos::a_test::{{closure}}`.
     let name = type_name::<F>().trim_end_matches("::{{closure}}");
     let test = name.split_once("::").expect("a test stands in a module").1;
-    // A name that no test has would run none, well. The harness names its threads, but for the main
-    // one.
+    // A name that no test has would run none, and succeed. The harness names its threads, except
+    // the main one.
     assert!([test, "main"].contains(&thread::current().name().unwrap_or(test)), "{test} is not the test");
     let child = again(&[], test).stdout(Stdio::null()).spawn().expect("a process");
     let status = within(patience, child);
     assert!(status.success(), "{test} failed in its own process, see above: {status}");
 }
 
-/// The end of a process that must come in time; it is killed if it does not.
+/// Waits for a process that must end in time; it is killed if it does not.
 pub(crate) fn within(patience: Duration, mut child: process::Child) -> ExitStatus {
     let begin = Instant::now();
     loop {
@@ -92,9 +94,9 @@ pub(crate) fn within(patience: Duration, mut child: process::Child) -> ExitStatu
     }
 }
 
-/// A descriptor that the test goes on owning, lent to what it drops before that.
+/// A descriptor that the test still owns, lent to a value that it drops before.
 pub(crate) fn lent(fd: &impl AsRawFd) -> BorrowedFd<'static> {
-    // SAFETY: what borrows it is dropped first, as said above.
+    // SAFETY: the borrower is dropped first, as said above.
     unsafe { pipework::fd::raw::borrow(fd.as_raw_fd()) }.expect("it is no negative number")
 }
 
@@ -103,7 +105,7 @@ pub(crate) fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("/proc is there").count() - 1
 }
 
-/// What they are of.
+/// The files that they refer to.
 fn open_files() -> Vec<PathBuf> {
     let all = fs::read_dir("/proc/self/fd").expect("/proc is there").flatten();
     all.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
@@ -118,17 +120,18 @@ pub(crate) struct Child(Pid);
 /// Runs `body` in a forked child, which ends with it.
 pub(crate) fn fork(body: impl FnOnce()) -> Child {
     assert!(is_alone(), "only a process that runs a single test may fork");
-    // SAFETY: the harness's thread waits for the test to end and holds no lock meanwhile. A test
-    // that forks among threads of its own has them hold none but those that a fork waits for, the
-    // allocator's among them. So the child may do as it likes.
+    // SAFETY: the harness's thread waits for the test to end and holds no lock meanwhile. Threads
+    // of a test that forks hold no locks except those that a fork waits for, the allocator's among
+    // them. So the child may run any code.
     forked(unsafe { libc::fork() }, body)
 }
 
-/// As `fork`, past the C library: no fork handler runs. The process must have no threads but the
-/// test's.
+/// As `fork`, bypassing the C library: no fork handler runs. The process must have no threads
+/// except the test's.
 pub(crate) fn fork_past_handlers(body: impl FnOnce()) -> Child {
     assert!(is_alone(), "only a process that runs a single test may fork");
-    // SAFETY: without further flags this is a fork. Nobody else runs in here, so no lock is held.
+    // SAFETY: without further flags this is a fork. No other thread runs in here, so no lock is
+    // held.
     forked(unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as i32, body)
 }
 
@@ -136,8 +139,8 @@ pub(crate) fn fork_past_handlers(body: impl FnOnce()) -> Child {
 fn forked(pid: i32, body: impl FnOnce()) -> Child {
     match pid {
         0 => {
-            // Unwinding would end in a harness that the child has no thread for; and would that be
-            // a failure?
+            // Unwinding would end in a harness whose thread the child does not have, and might not
+            // count as a failure.
             panic::set_hook(Box::new(|panic| {
                 say(&panic.to_string());
                 leave(101);
@@ -150,15 +153,15 @@ fn forked(pid: i32, body: impl FnOnce()) -> Child {
     }
 }
 
-/// Forks a child that sleeps, past the C library: no fork handler runs, and it has everything that
-/// its parent had.
+/// Forks a child that sleeps, bypassing the C library: no fork handler runs, and it has everything
+/// that its parent had.
 pub(crate) fn fork_unnoticed() -> Child {
-    // SAFETY: without further flags this is a fork; the child makes system calls and nothing else.
+    // SAFETY: without further flags this is a fork; the child only makes system calls.
     match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
         0 => {
             die_with_parent();
             loop {
-                // SAFETY: the call takes nothing.
+                // SAFETY: the call takes no argument.
                 unsafe { libc::pause() };
             }
         }
@@ -170,7 +173,7 @@ fn die_with_parent() {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("prctl");
 }
 
-/// Ends this process without running anything that was the parent's to run.
+/// Ends this process without running anything that the parent must run.
 fn leave(status: i32) -> ! {
     // SAFETY: _exit takes any number, and does not return.
     unsafe { libc::_exit(status) }
@@ -181,28 +184,28 @@ impl Child {
         self.0.as_raw_nonzero().get()
     }
 
-    /// Kills it, wherever it is, and waits until it is dead.
+    /// Kills the child, wherever it is, and waits until it is dead.
     pub(crate) fn kill(self) {
         self.doom().bury();
     }
 
-    /// Kills it, and does not wait until it is dead.
+    /// Kills the child, and does not wait until it is dead.
     pub(crate) fn doom(self) -> Doomed {
         rustix::process::kill_process(self.0, Signal::KILL).expect("a child can be killed");
         Doomed(self)
     }
 
-    /// Stops it wherever it is.
+    /// Stops the child wherever it is.
     pub(crate) fn stop(&self) {
         rustix::process::kill_process(self.0, Signal::STOP).expect("a child can be stopped");
     }
 
-    /// Lets it go on.
+    /// Continues the child.
     pub(crate) fn resume(&self) {
         rustix::process::kill_process(self.0, Signal::CONT).expect("a child can be continued");
     }
 
-    /// Stops it as a debugger does; false if that is not permitted here.
+    /// Stops the child as a debugger does; returns false if that is not permitted here.
     pub(crate) fn seize(&self) -> bool {
         // SAFETY: the request uses neither of its last two arguments.
         let seized = unsafe { libc::ptrace(libc::PTRACE_ATTACH, self.pid(), 0, 0) == 0 };
@@ -213,20 +216,20 @@ impl Child {
         seized
     }
 
-    /// Lets it go on as a debugger does that goes away.
+    /// Continues the child as a debugger does that detaches.
     pub(crate) fn release(&self) {
         // SAFETY: the request uses neither of its last two arguments.
         let released = unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid(), 0, 0) == 0 };
         assert!(released, "ptrace: {}", io::Error::last_os_error());
     }
 
-    /// Waits until it is in that state, as /proc names it: `S` asleep, `T` stopped, `Z` dead and
-    /// not buried.
+    /// Waits until the child is in that state, as /proc names it: `S` asleep, `T` stopped, `Z` dead
+    /// and not reaped.
     pub(crate) fn settle(&self, state: char) {
         settle(&format!("/proc/{}", self.pid()), state);
     }
 
-    /// Waits until it ends, which must be well.
+    /// Waits until the child ends, which must be with success.
     pub(crate) fn join(self) {
         let (pid, status) = self.wait();
         assert_eq!(status.exit_status(), Some(0), "process {pid:?} failed, see above: {status:?}");
@@ -242,17 +245,17 @@ impl Child {
     }
 }
 
-/// A child that was killed and may not know it yet.
+/// A child that was killed and may still be dying.
 #[must_use]
 pub(crate) struct Doomed(Child);
 
 impl Doomed {
-    /// Waits until it is dead, and leaves it unburied.
+    /// Waits until it is dead, without reaping it.
     pub(crate) fn settle(&self) {
         self.0.settle('Z');
     }
 
-    /// Waits until it is dead.
+    /// Waits until it is dead, and reaps it.
     pub(crate) fn bury(self) {
         let (pid, status) = self.0.wait();
         assert_eq!(
@@ -269,7 +272,7 @@ pub(crate) fn settle(folder: &str, state: char) {
     let begin = Instant::now();
     loop {
         let stat = fs::read_to_string(format!("{folder}/stat")).expect("it is there");
-        // The name in brackets may hold anything.
+        // The name in brackets may contain anything.
         if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(state)) {
             return;
         }
@@ -278,7 +281,7 @@ pub(crate) fn settle(folder: &str, state: char) {
     }
 }
 
-/// Runs `body` in a thread, and waits until that sleeps on a futex, or has ended.
+/// Runs `body` in a thread, and waits until that thread sleeps on a futex, or has ended.
 pub(crate) fn asleep<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     body: impl FnOnce() -> T + Send + 'scope,
@@ -305,7 +308,7 @@ pub(crate) fn sleeps(task: &str) -> bool {
     })
 }
 
-/// Numbers that this process shares with those it forks from now on, all 0. They live as long as
+/// Numbers that this process shares with children that it forks later, all 0. They live as long as
 /// the process.
 pub(crate) fn shared(len: usize) -> &'static [AtomicU64] {
     let bytes = len * size_of::<AtomicU64>();
@@ -313,12 +316,12 @@ pub(crate) fn shared(len: usize) -> &'static [AtomicU64] {
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
-    // SAFETY: the mapping is page-aligned, `bytes` long, zeroed, never unmapped, and nobody has
+    // SAFETY: the mapping is page-aligned, `bytes` long, zeroed, never unmapped, and no code has
     // another kind of reference into it.
     unsafe { std::slice::from_raw_parts(start.cast(), len) }
 }
 
-/// Waits until a number that another process sets is no longer 0; gives it.
+/// Waits until a number that another process sets is no longer 0; returns it.
 pub(crate) fn awaited(number: &AtomicU64) -> u64 {
     let begin = Instant::now();
     loop {
@@ -334,25 +337,25 @@ pub(crate) fn awaited(number: &AtomicU64) -> u64 {
 
 /// Gives SIGPIPE back the disposition that a C program starts with: it kills.
 pub(crate) fn let_sigpipe_kill() {
-    // SAFETY: SIG_DFL is no code of ours, and the Rust runtime does not rely on its own choice.
+    // SAFETY: SIG_DFL runs no code of ours, and the Rust runtime does not rely on its own choice.
     let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     assert_ne!(before, libc::SIG_ERR);
 }
 
-/// Lets this process live on when its parent's thread ends. It must end by itself.
+/// Keeps this process alive when its parent's thread ends. It must end by itself.
 pub(crate) fn outlive_parent() {
     rustix::process::set_parent_process_death_signal(None).expect("prctl");
 }
 
-/// Ends this thread alone, without running anything: in the first of a process, the others go on
-/// without it.
+/// Ends only this thread, without running anything: if it is the first of a process, the others
+/// continue without it.
 pub(crate) fn leave_thread() -> ! {
     // SAFETY: the call takes a plain number, and what this thread's stack holds stays there.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!("the thread has ended")
 }
 
-/// Lets this process and those it forks from now on use one CPU only.
+/// Restricts this process and its later children to one CPU.
 pub(crate) fn use_one_cpu() {
     // SAFETY: the set is plain data, all zero is an empty one, and it outlives the calls.
     let done = unsafe {
@@ -367,7 +370,7 @@ pub(crate) fn use_one_cpu() {
     assert!(done, "sched_setaffinity: {}", io::Error::last_os_error());
 }
 
-/// Whoever runs when this process wakes up may go on first.
+/// When this process wakes up, a process that is running may continue first.
 pub(crate) fn be_patient() {
     let only = libc::sched_param { sched_priority: 0 };
     // SAFETY: the struct outlives the call.
@@ -375,8 +378,8 @@ pub(crate) fn be_patient() {
     assert!(done, "sched_setscheduler: {}", io::Error::last_os_error());
 }
 
-/// A line of this process's `status` in /proc, in KiB: "VmRSS" is its memory now, "VmHWM" the most
-/// that it had.
+/// A line of this process's `status` in /proc, in KiB: "VmRSS" is its current memory, "VmHWM" its
+/// peak.
 pub(crate) fn memory_kib(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -384,7 +387,7 @@ pub(crate) fn memory_kib(name: &str) -> u64 {
     number.unwrap_or_else(|| panic!("{name} is not in {status}"))
 }
 
-/// What this process has cost so far: time on a CPU, and how often it went to sleep.
+/// The cost of this process so far: time on a CPU, and how often it went to sleep.
 pub(crate) fn cost() -> (Duration, u64) {
     // SAFETY: all of the structs' fields may be zero, and they outlive the calls.
     let (clock, usage, done) = unsafe {
@@ -422,7 +425,7 @@ pub(crate) fn ring_alarms() {
     }
 }
 
-/// Makes this process an unprivileged one for good. False if it is none of root's: then it is
+/// Makes this process unprivileged for good. Returns false if it does not run as root: then it is
 /// unprivileged already.
 pub(crate) fn become_nobody() -> bool {
     const NOBODY: u32 = 65534;
@@ -436,13 +439,13 @@ pub(crate) fn become_nobody() -> bool {
             || libc::setresuid(NOBODY, NOBODY, NOBODY) != 0
     };
     assert!(!refused, "root may become nobody: {}", io::Error::last_os_error());
-    // The kernel forgets it as rights change.
+    // The kernel forgets this setting when rights change.
     die_with_parent();
     true
 }
 
-/// Gives the next child of this process a pid namespace of its own. False if that is not permitted
-/// here.
+/// Gives the next child of this process a pid namespace of its own. Returns false if that is not
+/// permitted here.
 pub(crate) fn enter_pid_namespace() -> bool {
     // SAFETY: the call takes a plain number, and changes nothing that this process holds memory
     // for.
@@ -454,7 +457,7 @@ pub(crate) fn enter_pid_namespace() -> bool {
 
 // ---------------------------------------------------------------- forks in signal handlers
 
-/// The system's allocator, which remembers that a thread is inside: a fork in a signal handler that
+/// The system's allocator, which records that a thread is inside: a fork in a signal handler that
 /// interrupts it may hang in the C library.
 struct Allocator;
 
@@ -474,27 +477,27 @@ impl Allocator {
     }
 }
 
-// SAFETY: everything is the system's allocator's.
+// SAFETY: every call is passed to the system's allocator.
 unsafe impl GlobalAlloc for Allocator {
-    // SAFETY: what the caller says is said to the system's.
+    // SAFETY: the caller's guarantees are passed to the system's allocator.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
         Allocator::inside(|| unsafe { System.alloc(layout) })
     }
 
-    // SAFETY: what the caller says is said to the system's.
+    // SAFETY: the caller's guarantees are passed to the system's allocator.
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         // SAFETY: as above.
         Allocator::inside(|| unsafe { System.dealloc(start, layout) })
     }
 
-    // SAFETY: what the caller says is said to the system's.
+    // SAFETY: the caller's guarantees are passed to the system's allocator.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
         Allocator::inside(|| unsafe { System.alloc_zeroed(layout) })
     }
 
-    // SAFETY: what the caller says is said to the system's.
+    // SAFETY: the caller's guarantees are passed to the system's allocator.
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, len: usize) -> *mut u8 {
         // SAFETY: as above.
         Allocator::inside(|| unsafe { System.realloc(start, layout, len) })
@@ -505,12 +508,12 @@ type Body = Box<dyn Fn() + Send + Sync>;
 
 /// What a child does that was forked in a signal handler.
 static IN_HANDLER: OnceLock<Body> = OnceLock::new();
-/// The number of the child that is there; 0 if there is none.
+/// The process number of the current child; 0 if there is none.
 static HANDLERS_CHILD: AtomicI32 = AtomicI32::new(0);
 
-/// Does `turn` again and again in this process, which has no other threads, and interrupts it all
-/// the time by signal handlers that fork, until there were so many `forks`. Each child does what
-/// `child` says, in the handler, and has to end well; there is one at a time.
+/// Repeats `turn` in this process, which has no other threads, and interrupts it all the time by
+/// signal handlers that fork, until `forks` children have run. Each child runs `child` in the
+/// handler, and must end with success; one child runs at a time.
 pub(crate) fn fork_in_handlers(
     forks: usize,
     mut turn: impl FnMut(),
@@ -523,7 +526,7 @@ pub(crate) fn fork_in_handlers(
         // SAFETY: fork may be called in a handler that has not interrupted the allocator.
         match unsafe { libc::fork() } {
             0 => {
-                // It has no timer. A signal that kills it ends it if it is stuck.
+                // The child has no timer. If it is stuck, a signal that kills ends it.
                 // SAFETY: the default disposition is no code, and the number is a plain one.
                 unsafe {
                     libc::signal(libc::SIGALRM, libc::SIG_DFL);

@@ -1,9 +1,9 @@
-//! A forked child that is run one instruction at a time, and killed between two of them.
+//! A forked child that runs one instruction at a time, and is killed between two of them.
 //!
-//! It stops at a [`mark`] of its own and after every [step](Tracee::step); what lies between can be
-//! run at full speed, up to an [address](Tracee::run_to). It is a fork, so its code lies where the
-//! parent's does. For x86-64 only: elsewhere, a loop of exclusive loads and stores never ends if it
-//! is stepped through.
+//! It stops at a [`mark`] of its own and after every [step](Tracee::step); the code in between can
+//! run at full speed, up to an [address](Tracee::run_to). It is a fork, so its code is at the same
+//! addresses as the parent's. For x86-64 only: elsewhere, single-stepping a loop of exclusive loads
+//! and stores never ends.
 
 use std::fs;
 use std::io;
@@ -20,8 +20,8 @@ const INT3: u8 = 0xCC;
 const SYSCALL: u16 = 0x050F;
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
-/// A system call that fails: the n-th, if it is that one. What depends on other threads may make
-/// another.
+/// A system call that fails: the n-th, if it is that call. Code that depends on other threads may
+/// make another one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) nth: usize,
@@ -29,24 +29,25 @@ pub(crate) struct Fault {
     pub(crate) errno: i32,
 }
 
-/// A traced child. It stands still, or sleeps in the kernel.
+/// A traced child. It is stopped, or sleeps in the kernel.
 #[must_use]
 pub(crate) struct Tracee(Child);
 
-/// What became of a traced child that was told to run.
+/// The state of a traced child after it was made to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
-    /// It stands in front of its next instruction.
+    /// It is stopped in front of its next instruction.
     Stopped,
-    /// It sleeps on a futex, inside of an instruction. [`Tracee::rest`] is to wait for its end.
+    /// It sleeps on a futex, inside an instruction. Use [`Tracee::rest`] to wait for the end of
+    /// that.
     Asleep,
 }
 
-/// Stops a traced process. It kills any other.
+/// Stops a traced process. It kills any other process.
 #[inline(always)]
 pub(crate) fn mark() {
-    // SAFETY: the instruction changes nothing; its exception stops the process and goes to the
-    // tracer.
+    // SAFETY: the instruction changes nothing; its exception stops the process and is delivered to
+    // the tracer.
     unsafe { std::arch::asm!("int3") };
 }
 
@@ -73,8 +74,8 @@ fn let_parent_trace() -> bool {
     unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 }
 }
 
-/// Lets the end of a child's child not stop the child: a traced process stops for every signal that
-/// is not blocked.
+/// Keeps the end of a grandchild from stopping the child: a traced process stops for every signal
+/// that is not blocked.
 fn ignore_children() {
     // SAFETY: the set is plain data, and initialised by sigemptyset.
     unsafe {
@@ -101,7 +102,7 @@ impl Tracee {
         self.text(self.address()) as u16 == SYSCALL
     }
 
-    /// Executes one instruction, or one turn of one that repeats itself.
+    /// Executes one instruction, or one iteration of a repeating instruction.
     pub(crate) fn step(&self) -> Ran {
         let may_sleep = self.is_at_call();
         self.ptrace(libc::PTRACE_SINGLESTEP, 0, 0);
@@ -112,8 +113,8 @@ impl Tracee {
         Ran::Stopped
     }
 
-    /// Runs until the instruction at `address` is next; `asleep` is called when it first sleeps on
-    /// the way. False if it met a mark before.
+    /// Runs until the instruction at `address` is next; calls `asleep` when the child first sleeps
+    /// on the way. Returns false if it met a mark before.
     pub(crate) fn run_to(&self, address: u64, asleep: impl FnOnce()) -> bool {
         let text = self.text(address);
         self.ptrace(libc::PTRACE_POKETEXT, address, text & !0xFF | u64::from(INT3));
@@ -123,14 +124,14 @@ impl Tracee {
             self.rest();
         }
         self.ptrace(libc::PTRACE_POKETEXT, address, text);
-        // It stands behind what stopped it.
+        // It is behind the instruction that stopped it.
         let stopped_at = self.address() - 1;
         self.ptrace(libc::PTRACE_POKEUSER, RIP, stopped_at);
         stopped_at == address
     }
 
-    /// Runs to its next mark, and says which system calls it makes on the way. One of them, if any,
-    /// is not made and fails.
+    /// Runs to its next mark, and returns the system calls that it makes on the way. With `fault`,
+    /// one of them is not made and fails.
     pub(crate) fn calls_to_mark(&self, fault: Option<Fault>) -> Vec<i64> {
         self.ptrace(libc::PTRACE_SETOPTIONS, 0, libc::PTRACE_O_TRACESYSGOOD as u64);
         let mut calls = vec![];
@@ -149,7 +150,7 @@ impl Tracee {
         calls
     }
 
-    /// Runs to the beginning or the end of a system call. False if it met a mark before.
+    /// Runs to the beginning or the end of a system call. Returns false if it met a mark before.
     fn run_to_call(&self) -> bool {
         let mut signal = 0;
         loop {
@@ -173,15 +174,15 @@ impl Tracee {
         self.0.kill();
     }
 
-    /// Stops it where it sleeps, inside of a call. Elsewhere it stands still anyway.
+    /// Stops it where it sleeps, inside a call. Otherwise it is stopped anyway.
     pub(crate) fn halt(&self) {
         self.0.stop();
-        // It may have been woken, and stand behind its call.
+        // It may have been woken, and be behind its call.
         let stopped = waitpid(Some(self.pid()), WaitOptions::empty());
         assert!(stopped.is_ok_and(|status| status.is_some_and(|(_, status)| status.stopped())));
     }
 
-    /// Lets it go on to its end, past all marks. It must end well.
+    /// Lets it run to its end, past all marks. It must end with success.
     pub(crate) fn finish(self) {
         loop {
             self.ptrace(libc::PTRACE_CONT, 0, 0);
@@ -200,7 +201,7 @@ impl Tracee {
                 return Ran::Stopped;
             }
             if sleeps(&task) {
-                // One that has just stopped behind its call may look like one inside of it.
+                // A child that has just stopped behind its call may look like one inside it.
                 return if self.has_stopped(WaitOptions::NOHANG) { Ran::Stopped } else { Ran::Asleep };
             }
             thread::sleep(LOOK_EVERY);
@@ -236,14 +237,14 @@ impl Tracee {
     }
 }
 
-/// Whether that signal is of a mark, or of [`halt`](Tracee::halt).
+/// Whether the signal belongs to a mark, or to [`halt`](Tracee::halt).
 fn is_expected(signal: i32) -> bool {
     [Signal::TRAP, Signal::STOP].iter().any(|expected| expected.as_raw() == signal)
 }
 
 /// Where the tracer finds the address of the next instruction.
 const RIP: u64 = offset_of!(libc::user_regs_struct, rip) as u64;
-/// Where it finds the number of a system call, and puts what the call returns.
+/// Where the tracer finds the number of a system call, and puts the result of the call.
 const CALL: u64 = offset_of!(libc::user_regs_struct, orig_rax) as u64;
 const ANSWER: u64 = offset_of!(libc::user_regs_struct, rax) as u64;
 

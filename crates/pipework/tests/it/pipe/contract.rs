@@ -1,4 +1,4 @@
-//! What the ends promise each other, in every combination of them, and until when they wait.
+//! The guarantees of the ends to each other, in every combination of them, and how long they wait.
 
 use std::io::{self, BufRead, Read};
 use std::thread;
@@ -106,7 +106,7 @@ fn a_deadline_ends_the_wait_of_either_end_and_nothing_is_lost() {
     });
 }
 
-/// The traits as others use them: what is generic over a reader takes ours.
+/// The traits as other code uses them: code that is generic over a reader takes ours.
 #[test]
 fn the_ends_are_those_of_the_standard_library() {
     alone(|| {

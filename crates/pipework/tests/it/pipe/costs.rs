@@ -1,4 +1,4 @@
-//! What waiting costs: sleep, and no system call where nobody has to wait.
+//! The cost of waiting: waiting ends sleep, and ends that need not wait make no system call.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -11,7 +11,7 @@ use pipework::pipe::{CAPACITY, Reader, Writer, pipe};
 
 use crate::harness::{Folder, PATIENCE, again, alone, is_alone, say, within};
 
-/// The times that the thread `id` of this process has gone to sleep by itself, and whether it
+/// How many times the thread `id` of this process has gone to sleep by itself, and whether it
 /// sleeps now.
 fn sleeps(id: i32) -> (u64, bool) {
     let status = std::fs::read_to_string(format!("/proc/self/task/{id}/status")).unwrap();
@@ -45,12 +45,12 @@ fn who_waits_sleeps_until_there_is_something() {
         for id in ids.iter().take(2) {
             let begin = Instant::now();
             while !sleeps(id).1 {
-                assert!(begin.elapsed() < PATIENCE, "it does not go to sleep");
+                assert!(begin.elapsed() < PATIENCE, "the thread does not go to sleep");
                 thread::sleep(Duration::from_millis(1));
             }
             let before = sleeps(id);
             thread::sleep(Duration::from_millis(100));
-            assert_eq!(sleeps(id), before, "it wakes up for nothing");
+            assert_eq!(sleeps(id), before, "the thread wakes up for nothing");
         }
         let mut writer = writer;
         writer.write_all(b"abc").unwrap();
@@ -60,7 +60,7 @@ fn who_waits_sleeps_until_there_is_something() {
     });
 }
 
-/// Looks at the process from outside: between two marks that it makes, there is no system call at
+/// Observes the process from outside: between two marks that it makes, there is no system call at
 /// all.
 #[test]
 fn ends_that_need_not_wait_make_no_system_call() {
@@ -107,7 +107,7 @@ fn ends_that_need_not_wait_make_no_system_call() {
     let trace = std::fs::read_to_string(&trace).unwrap();
     let lines: Vec<&str> = trace.lines().collect();
     let [begin, end] = MARKS.map(|mark| lines.iter().position(|line| line.contains(mark)).expect("the mark"));
-    // Other threads of the test harness do as they like.
+    // Ignore other threads of the test harness.
     let who = lines[begin].split_whitespace().next().unwrap();
     let calls: Vec<_> = lines[begin + 1..end].iter().filter(|line| line.starts_with(who)).collect();
     assert!(calls.iter().all(|line| line.contains("resumed")), "{calls:?}");

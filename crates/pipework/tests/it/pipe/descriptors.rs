@@ -46,8 +46,8 @@ fn bytes_go_through_descriptors_of_every_kind() {
     });
 }
 
-/// Blocking or not, a descriptor is waited for until the deadline and not longer, and the copy goes
-/// on where it stopped.
+/// Blocking or not, a descriptor is waited for until the deadline and no longer, and the next copy
+/// continues where this one stopped.
 #[test]
 fn a_deadline_ends_a_copy_and_the_next_goes_on() {
     alone(|| {
@@ -104,10 +104,10 @@ fn what_nobody_reads_is_closed_and_kills_nobody() {
             }
         }
         assert_eq!(reader.len(), 3);
-        // A descriptor that is open the wrong way.
+        // A descriptor that is open for the wrong direction.
         let unfinished = writer.copy_from_fd(&kernel_writer, 1, Deadline::NEVER).unwrap_err();
         assert_eq!(unfinished.kind(), ErrorKind::Invalid);
-        // The other end's error and the reader's leave come through.
+        // The other end's error, and the reader's close, are reported.
         writer.close_with_error(io::ErrorKind::InvalidData);
         let null = File::create("/dev/null").unwrap();
         assert_eq!(reader.copy_to_fd(&null, 3, PATIENCE), Ok(3));

@@ -1,4 +1,4 @@
-//! Ends of every kind, as the contract's tests need them: read so much, write all, take leave.
+//! Ends of every kind, as the contract's tests need them: read some bytes, write all, close.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use pipework::{Error, ErrorKind};
 
 use crate::harness::{Random, block_on};
 
-/// Who holds an end, and by which traits.
+/// The owner of an end, and the traits that it uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Thread,
@@ -116,7 +116,7 @@ impl Kind {
     }
 }
 
-/// About how long a piece is: so that small streams have several, and large ones not too many.
+/// The approximate length of a piece: small streams have several, and large ones not too many.
 fn reader_piece(len: usize) -> usize {
     if len < 100_000 { 20 } else { 5000 }
 }
@@ -130,16 +130,16 @@ fn in_full(error: Error, failure: Option<io::Error>) -> io::Error {
 
 // ---------------------------------------------------------------- taking leave
 
-/// How an end goes.
+/// How an end is closed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Farewell {
     Drop,
     Close,
-    /// By the trait of its kind; where there is none, as `Drop`.
+    /// By the trait of its kind; as `Drop` if it has none.
     ShutDown,
-    /// A writer that must be finished is; a reader leaves as with `Drop`.
+    /// A writer that must be finished is finished; a reader is dropped.
     Finish,
-    /// It is not.
+    /// A writer that must be finished is dropped.
     Unfinished,
     Error,
     Panic,
@@ -164,7 +164,7 @@ impl Farewell {
             Farewell::Finish => end.finish(kind),
             Farewell::Unfinished => end.leave_unfinished(kind),
             Farewell::Error => end.close_with_error(io::Error::other("enough")),
-            // As a panic, without its words on standard error.
+            // As a panic, without its message on standard error.
             Farewell::Panic => {
                 let _end = end;
                 std::panic::resume_unwind(Box::new("enough"))
@@ -189,7 +189,7 @@ impl Farewell {
     }
 }
 
-/// What both ends can do.
+/// The operations that both ends have.
 pub(super) trait End: fmt::Debug {
     fn close(self);
     fn shut_down(self, kind: Kind);
@@ -258,7 +258,7 @@ impl End for Writer {
 
 // ---------------------------------------------------------------- running tasks
 
-/// What the task has after one poll; it is given up if that is nothing.
+/// The result of a task after one poll; the task is dropped if it is pending.
 pub(super) fn poll_once<T>(task: impl Future<Output = T>) -> Option<T> {
     match pin!(task).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => Some(done),

@@ -1,4 +1,4 @@
-//! Streams that come out as they went in, whatever the ends do meanwhile.
+//! Streams come out as they went in, whatever the ends do meanwhile.
 
 use std::io::{BufRead, Read, Write};
 use std::sync::Arc;
@@ -49,7 +49,8 @@ fn a_thread_reads_lines_and_lends_space() {
     });
 }
 
-/// Futures are polled once and dropped at random, on both sides; what was not done is done again.
+/// Futures are polled once and dropped at random, on both sides; unfinished operations are
+/// repeated.
 #[test]
 fn giving_up_a_future_loses_nothing() {
     alone(|| {
@@ -80,7 +81,7 @@ fn giving_up_a_future_loses_nothing() {
     });
 }
 
-/// One end is handed from thread to task and back in the middle of the stream.
+/// One end moves from thread to task and back in the middle of the stream.
 #[test]
 fn an_end_may_change_what_it_is() {
     alone(|| {

@@ -1,4 +1,4 @@
-//! Wakers: who is woken, how often, and what their code may do.
+//! Wakers: which are woken, how often, and what their code may do.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use pipework::pipe::{AsyncReader, Writer, pipe};
 use pipework::{Deadline, ErrorKind};
 
-/// How often a waker was used.
+/// How many times a waker was used.
 struct Count(AtomicU32);
 
 impl Count {
@@ -48,7 +48,7 @@ fn many_small_writes_wake_a_sleeper_once() {
     }
 }
 
-/// What does not wait leaves a wait that was begun alone.
+/// Calls that do not wait leave a wait that has begun untouched.
 #[test]
 fn a_task_that_was_told_to_wait_is_woken_whatever_else_it_tries() {
     let (count, waker) = Count::new();
@@ -121,8 +121,8 @@ fn an_end_that_is_gone_keeps_no_task() {
     assert!(writer.is_closed());
 }
 
-/// A waker's code may do anything: run the task there and then, or drop the other end with the last
-/// waker of a task.
+/// A waker's code may do anything: run the task at once, or drop the other end with the last waker
+/// of a task.
 #[test]
 fn a_waker_may_use_the_pipe() {
     struct RunHere(Mutex<Option<AsyncReader>>, Mutex<Vec<u8>>);
@@ -165,7 +165,7 @@ fn a_waker_may_be_the_last_to_hold_the_other_end() {
     assert!(reader.get_ref().is_closed());
 }
 
-/// It goes through the call that rang, which has done its work.
+/// The panic passes through the call that rang, which has done its work.
 #[test]
 fn a_waker_that_panics_loses_nothing() {
     struct Panics;

@@ -7,7 +7,8 @@ use pipework::defaults::*;
 
 use super::tidy::tree;
 
-/// Every sentence that names a default names that of the core, and each of the table is there.
+/// Every sentence that names a default gives the core's value, and each sentence of the table
+/// exists.
 #[test]
 fn pages_and_help_name_the_defaults_of_the_core() {
     let is_test = |path: &str| path.contains("tests/") || path.starts_with("perl/t/");
@@ -22,7 +23,7 @@ fn pages_and_help_name_the_defaults_of_the_core() {
         for (path, text) in &pages {
             for after in text.split(before).skip(1) {
                 let said = words(after, value.split(' ').count());
-                // Other things happen within other times.
+                // Other durations follow `within` as well.
                 let is_other = before == "within " && !said.ends_with(" ms");
                 if said.starts_with(|c: char| c.is_ascii_digit()) && !is_other {
                     is_there = true;
@@ -39,13 +40,13 @@ fn pages_and_help_name_the_defaults_of_the_core() {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
-/// The text without line ends and without what marks a comment.
+/// The text without line ends and comment marks.
 fn joined(text: &str) -> String {
     let lines = text.lines().map(|line| line.trim_start().trim_start_matches(['/', '!', '*']).trim());
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// So many words, without the punctuation behind them.
+/// The first `count` words, without the punctuation after them.
 fn words(text: &str, count: usize) -> String {
     let words: Vec<_> = text.split(' ').take(count).collect();
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_ .".contains(c);
@@ -53,7 +54,7 @@ fn words(text: &str, count: usize) -> String {
     all[..all.find(|c| !is_part(c)).unwrap_or(all.len())].trim_end_matches('.').into()
 }
 
-/// What stands before a default, and how the default is written there.
+/// The words before a default, and how the default is written there.
 fn sentences() -> Vec<(&'static str, String)> {
     let mebibytes = |bytes: usize| format!("{} MiB", bytes >> 20);
     let short = format!("{}M", MAX_MESSAGE >> 20);

@@ -1,14 +1,14 @@
-//! Faults made on purpose, for `make sanitize` to find: a sanitizer that is silent here would be
-//! silent everywhere.
+//! Deliberate faults, for `make sanitize` to find: a sanitizer that reports nothing here would
+//! report nothing anywhere.
 //!
-//! Ignored otherwise, for without a sanitizer they may do anything.
+//! Ignored otherwise, because without a sanitizer their effect is undefined.
 
 use std::ptr::NonNull;
 use std::thread;
 
 struct Shared(NonNull<u64>);
 
-// SAFETY: there is none; that is the point.
+// SAFETY: none, deliberately.
 unsafe impl Send for Shared {}
 
 #[test]

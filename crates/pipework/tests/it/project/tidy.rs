@@ -1,9 +1,9 @@
-//! Lints the project itself: the rules of ARCHITECTURE.md that no compiler knows.
+//! Lints the project itself: the rules of ARCHITECTURE.md that no compiler checks.
 //!
 //! A rule is a function from one file to its faults, each a line number and a sentence that says
-//! what to do instead. Every test first shows that its rule bites, on samples that break it, and
-//! then holds the rule against the whole tree. Rules read code without comments and literals; they
-//! do not parse Rust, and what a macro builds escapes them.
+//! what to do instead. Every test first shows that its rule finds faults, on samples that break it,
+//! and then applies the rule to the whole tree. Rules read code without comments and literals; they
+//! do not parse Rust, and do not see code that a macro builds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,8 +17,8 @@ mod files;
 mod documents;
 mod book;
 
-/// The modules of the core in reading order: each may use those before it, rooms only where
-/// `ROOM_STANDS_ON` says so.
+/// The modules of the core in reading order: each may use those before it; public modules use each
+/// other only where `ROOM_STANDS_ON` says so.
 const ORDER: [&str; 14] = [
     "error",
     "defaults",
@@ -38,7 +38,7 @@ const ORDER: [&str; 14] = [
 const ROOMS: [&str; 4] = ["fd", "pipe", "atomic", "reqrep"];
 const ROOM_STANDS_ON: [(&str, &str); 1] = [("atomic", "fd")];
 
-/// The walls: what only the files behind them may name. A file's folder belongs to it.
+/// The boundaries: names that only the files behind them may use. A file's folder belongs to it.
 const WALLS: [(&[&str], &[&str]); 5] = [
     (&["rustix::", "libc::", "unsafe extern"], &["clock.rs", "sys.rs"]),
     (&["sync::atomic"], &["sync.rs"]),
@@ -50,7 +50,7 @@ const WALLS: [(&[&str], &[&str]); 5] = [
     (&["mmap"], &["sys.rs"]),
 ];
 
-/// Every file with `unsafe` in it. A new entry is a decision: it is reviewed as one.
+/// Every file that contains `unsafe`. A new entry is a decision, and is reviewed as one.
 const UNSAFE: [&str; 28] = [
     "bench/src/c.rs",
     "bench/src/measure.rs",
@@ -82,7 +82,7 @@ const UNSAFE: [&str; 28] = [
     "python/src/interpreter.rs",
 ];
 
-/// What `perl/Makefile.PL` and the Makefile that it writes leave where they run.
+/// Files that `perl/Makefile.PL` and the Makefile that it writes create.
 const PERL_BUILT: [&str; 8] = [
     "Makefile",
     "Makefile.old",
@@ -104,7 +104,7 @@ const PYTHON: &str = "python/src/";
 type Fault = (usize, String);
 
 pub(super) struct File {
-    /// From the root of the project, with `/` between its parts.
+    /// Relative to the root of the project, with `/` between its components.
     pub(super) path: String,
     pub(super) text: String,
 }
@@ -120,7 +120,7 @@ impl File {
         self.path.strip_prefix(CORE).filter(|path| self.is_source() && *path != "lib.rs")
     }
 
-    /// A source file of any of the crates, tests not included.
+    /// Whether this is a source file of one of the crates, tests not included.
     fn is_source(&self) -> bool {
         let in_src = self.path.starts_with("crates/") && self.path.contains("/src/");
         (in_src || self.path.starts_with(PYTHON)) && self.is_rust() && !self.path.ends_with("/tests.rs")
@@ -133,8 +133,8 @@ impl File {
 
 // ---------------------------------------------------------------- holding a rule
 
-/// Shows that `rule` finds a fault in each of the `bad` samples and none in the `good` ones; then
-/// holds it against the tree. A sample is a folder, a file name and a text.
+/// Checks that `rule` finds a fault in each of the `bad` samples and none in the `good` ones; then
+/// applies it to the tree. A sample is a folder, a file name and a text.
 fn hold(rule: fn(&File) -> Vec<Fault>, bad: &[(&str, &str, &str)], good: &[(&str, &str, &str)]) {
     let sample = |(folder, name, text): &(&str, &str, &str)| File::sample(&format!("{folder}{name}"), text);
     for file in bad.iter().map(sample) {
@@ -166,16 +166,16 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every text file of the project. Left out: what cargo, Python, Perl or the fuzzer built, and what
-/// is hidden, but for CI.
+/// Every text file of the project, except build results of cargo, Python, Perl or the fuzzer, and
+/// hidden files other than CI's.
 pub(super) fn tree() -> Vec<File> {
     fn walk(folder: &Path, path: &str, files: &mut Vec<File>) {
         let found = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in found.map(|entry| entry.expect("a folder can be read to its end")) {
             let name = entry.file_name().into_string().expect("names are UTF-8");
             let place = entry.path();
-            // Cargo marks only a folder that it has made itself, and `target` may be made by others
-            // first.
+            // Cargo marks only a folder that it has made itself, and another tool may create
+            // `target` first.
             let is_built = place.join("CACHEDIR.TAG").exists()
                 || ["target", "corpus", "artifacts", "__pycache__"].contains(&name.as_str())
                 || (path == "perl/" && PERL_BUILT.contains(&name.as_str()));

@@ -1,4 +1,4 @@
-//! Holds what comes out of a storm against what its writers did.
+//! Compares the output of a storm with the deeds of its writers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -12,12 +12,12 @@ use rustix::event::PollFlags;
 use super::{Deed, Progress, Run, SURVIVORS, Take, Tally};
 use crate::harness::{PATIENCE, is_ready};
 
-/// What has come so far.
+/// The items that have arrived so far.
 pub(super) struct Check<'a> {
     run: &'a Run,
     page: &'a [AtomicU64],
     keys: HashMap<WriterKey, usize>,
-    /// Deeds that have come from each writer.
+    /// Deeds that have arrived from each writer.
     come: Vec<u64>,
     torn: Vec<bool>,
     /// Writer, parts, bytes.
@@ -49,7 +49,7 @@ impl Check<'_> {
             }
         }
         assert!(reader.is_eof());
-        assert!(self.run.take.next(reader).is_none(), "the end stays the end");
+        assert!(self.run.take.next(reader).is_none(), "the end is final");
     }
 
     fn item(&mut self, item: Item<'_>) {
@@ -82,7 +82,7 @@ impl Check<'_> {
         };
         let n = self.come[number];
         assert!(!self.torn[number], "run {seed}: writer {number} goes on after its remainder was reported");
-        // Not assert_eq: nobody wants to read a megabyte.
+        // Not assert_eq, which would print a megabyte.
         assert!(
             deed == self.run.deed(number, n),
             "run {seed}: not deed {n} of writer {number}: {deed:.200?}"
@@ -100,8 +100,8 @@ impl Check<'_> {
         number
     }
 
-    /// After the end: everything that was surely delivered has come, and nothing that was never
-    /// begun.
+    /// After the end: every deed that was certainly delivered has arrived, and no deed that was
+    /// never begun.
     pub(super) fn settle(self) -> Tally {
         for (number, come) in self.come.iter().copied().enumerate() {
             let progress = Progress::of(self.page, number);
@@ -109,7 +109,7 @@ impl Check<'_> {
             let who = format!("run {}, writer {number}: begun {begun}, done {done}", self.run.seed);
             assert!(done <= come && come <= begun, "{who}, come {come}");
             assert!(number >= SURVIVORS || done == begun, "{who}: a survivor finishes its work");
-            assert!(!self.torn[number] || come < begun, "{who}: all came, and yet something was torn");
+            assert!(!self.torn[number] || come < begun, "{who}: all deeds arrived, but one was reported torn");
         }
         self.tally
     }
@@ -150,17 +150,17 @@ fn end(error: Error) -> Option<Item<'static>> {
 fn number_in(text: &[u8]) -> usize {
     let word = text.split(|byte| *byte == b' ').nth(1).and_then(|word| std::str::from_utf8(word).ok());
     let number = word.and_then(|word| word.parse().ok());
-    number.unwrap_or_else(|| panic!("nobody sent this: {text:.200?}"))
+    number.unwrap_or_else(|| panic!("no writer sent this: {text:.200?}"))
 }
 
 // ---------------------------------------------------------------- the record
 
-/// The messages that end with their writer: key, parts, bytes. Plain mode, in the plainest words.
+/// The messages that end with their writer: key, parts, bytes. Plain mode, in the simplest form.
 pub(super) fn unfinished(mut bytes: &[u8]) -> BTreeSet<(WriterKey, u32, usize)> {
     let mut begun: BTreeMap<WriterKey, (u32, usize)> = BTreeMap::new();
     while !bytes.is_empty() {
         let word = |n: usize| i32::from_ne_bytes(bytes[4 * n..4 * n + 4].try_into().unwrap());
-        // Beside the writer, its numbers tell the check, whether there are several parts, and
+        // Beside the writer, the numbers contain the check, whether there are several parts, and
         // whether they are compressed.
         let writer = WriterKey { pid: word(0) & 0x3F_FFFF, tid: word(1) & !(1 | 1 << 30) };
         let (id, len) = (word(2), word(3) as usize);

@@ -1,4 +1,4 @@
-//! The pages of docs/, which make up the book: links lead to headings that exist, and every error is
+//! The pages of docs/, which make up the book: links lead to existing headings, and every error is
 //! explained. `make docs` builds the book and checks the rest.
 
 use std::fs;
@@ -8,7 +8,7 @@ use pipework::ErrorKind;
 use super::lexer::numbered;
 use super::{CORE, Fault, File, hold, read, root};
 
-/// The lines that are no code, and their numbers.
+/// The lines outside code blocks, and their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     numbered(text).filter(move |(_, line)| {
@@ -20,7 +20,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 #[test]
 fn links_lead_to_headings_that_are_there() {
-    /// What a forge and the book make of a heading.
+    /// The anchor that a forge and the book derive from a heading.
     fn anchor(heading: &str) -> String {
         let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
         kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
@@ -66,7 +66,7 @@ fn links_lead_to_headings_that_are_there() {
 
 #[test]
 fn every_error_has_its_cause_and_cure() {
-    /// The kinds and the explanations that a page says nothing of.
+    /// The kinds and the explanations that a page does not mention.
     fn missing(page: &str, kinds: &[ErrorKind], explanations: &[&str]) -> Vec<String> {
         let cells =
             |row: &str| -> Vec<String> { row.split('|').map(|cell| cell.trim().to_string()).collect() };

@@ -1,5 +1,5 @@
-//! What documents name exists: links, targets of the Makefile, tests, the version. The examples that
-//! they show are run.
+//! Things that documents name exist: links, targets of the Makefile, tests, the version. Their
+//! examples are run.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn links_between_documents_resolve() {
         let mut faults = vec![];
         for (number, line) in numbered(&file.text) {
             let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
-            // What holds a colon is a web address or a path of Rust, which rustdoc checks.
+            // A target with a colon is a web address or a path of Rust, which rustdoc checks.
             let local = targets.filter(|target| !target.is_empty() && !target.contains(':'));
             let missing = local.filter(|target| !folder.join(target).exists());
             faults.extend(missing.map(|target| (number, format!("`{target}` does not exist"))));
@@ -61,7 +61,7 @@ fn documents_name_make_targets_that_exist() {
 #[test]
 fn the_forge_runs_only_what_a_desk_can_run() {
     const AS_ROOT: &str = r#"sudo --preserve-env env PATH="$PATH" "#;
-    /// Steps of a workflow that neither run CI's script nor only targets that are there.
+    /// Steps of a workflow that run neither CI's script nor only existing targets.
     fn others<'a>(workflow: &'a str, makefile: &str) -> Vec<&'a str> {
         let lines = workflow.lines().map(|line| line.trim_start().trim_start_matches("- "));
         let steps = lines.filter_map(|line| line.strip_prefix("run:")).map(str::trim);
@@ -85,7 +85,7 @@ fn the_forge_runs_only_what_a_desk_can_run() {
 
 #[test]
 fn the_proof_names_tests_that_exist() {
-    /// The names in the rows of the page's tables that are no test of `files`.
+    /// The names in the rows of the page's tables that are not tests of `files`.
     fn unknown<'a>(page: &'a str, files: &[File]) -> Vec<&'a str> {
         let rows = page.lines().filter(|line| line.starts_with('|'));
         let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|name| name.contains('_'));
@@ -102,7 +102,7 @@ fn the_proof_names_tests_that_exist() {
     assert_eq!(unknown(&page, &tree()), Vec::<&str>::new(), "docs/proof.md names tests that do not exist");
 }
 
-/// What stands in the quotes behind `key` in a manifest's table, or in any text behind a mark.
+/// The quoted value after `key` in a manifest's table, or after a mark in any text.
 fn quoted<'a>(text: &'a str, table: &str, key: &str) -> Option<&'a str> {
     let rest = text.split_once(table)?.1.split_once(key)?.1;
     let quote = rest.chars().next()?;
@@ -115,7 +115,7 @@ fn version_of(manifest: &str) -> Option<&str> {
 
 #[test]
 fn every_package_has_the_version_of_the_workspace() {
-    /// Each file that has to say it once more, and behind which words it does.
+    /// Each file that must repeat the version, and the words in front of it.
     const SAID: [(&str, &str, &str); 6] = [
         ("Cargo.toml", "[workspace.dependencies]", "\npipework = { version = "),
         ("bridge/nats/Cargo.toml", "[package]", "\nversion = "),
@@ -164,8 +164,8 @@ fn the_changelog_begins_with_the_version_of_the_workspace() {
 fn examples_in_documents_are_run() {
     /// Whether the tests run blocks of this kind in this document: those of the core's
     /// documentation run Rust, those of the package Python, those of the C library C, those of the
-    /// Perl distribution Perl, and those of the command and of the bridge what their pages show.
-    /// Nobody runs what the README shows of a console.
+    /// Perl distribution Perl, and those of the command and of the bridge the console blocks of
+    /// their pages. The console blocks of the README are not run.
     fn is_run(path: &str, kind: &str) -> bool {
         let core = || read(&format!("{CORE}lib.rs"));
         let package = || read("python/tests/test_readme.py");
@@ -185,7 +185,7 @@ fn examples_in_documents_are_run() {
             }
             // Units of services.
             "ini" => ["docs/command.md", "docs/recipes/systemd.md"].contains(&path),
-            // An alert, whose metrics are there.
+            // An alert whose metrics are on that page.
             "yaml" => path == "docs/recipes/monitoring.md",
             "" | "text" => true,
             _ => false,

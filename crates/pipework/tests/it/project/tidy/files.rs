@@ -1,4 +1,4 @@
-//! How a file opens, what it is called, and what it must not contain.
+//! How a file opens, its name, and what it must not contain.
 
 use super::lexer::{names, numbered};
 use super::{CORE, Fault, File, hold};
@@ -28,7 +28,7 @@ fn no_file_is_named_for_nothing() {
 #[test]
 fn nothing_is_left_unfinished() {
     fn rule(file: &File) -> Vec<Fault> {
-        // Taken apart, so that this file does not find itself.
+        // Split, so that this file does not find itself.
         let marks =
             [concat!("to", "do!"), concat!("unimpl", "emented!"), concat!("TO", "DO"), concat!("FIX", "ME")];
         let found = numbered(&file.text).filter(|(_, line)| marks.iter().any(|mark| names(line, mark)));

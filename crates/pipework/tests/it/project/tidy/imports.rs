@@ -1,5 +1,5 @@
-//! No circle between the files of the Python package: no import leads back. (`order.rs` holds the
-//! same of the compiled half.)
+//! The files of the Python package import each other without a circle. (`order.rs` checks the same
+//! for the compiled half.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ fn no_import_leads_back() {
     assert_eq!(found, None, "each of these files imports the next one");
 }
 
-/// Files of the package that import each other in a circle. The compiled half is none of them.
+/// Files of the package that import each other in a circle. The compiled half is not among them.
 fn circle(files: &[&File]) -> Option<Vec<String>> {
     let texts: BTreeMap<&str, &str> = files
         .iter()
@@ -40,7 +40,7 @@ fn circle(files: &[&File]) -> Option<Vec<String>> {
         .collect();
     let mut left: BTreeMap<&str, BTreeSet<&str>> =
         texts.iter().map(|(name, text)| (*name, imports(text, &texts))).collect();
-    // What imports nothing that is left is in no circle.
+    // A file that imports nothing that is left is not part of a circle.
     while let Some(name) = left.iter().find(|(_, used)| used.is_empty()).map(|(name, _)| *name) {
         left.remove(name);
         left.values_mut().for_each(|used| _ = used.remove(name));
@@ -56,10 +56,10 @@ fn circle(files: &[&File]) -> Option<Vec<String>> {
     }
 }
 
-/// The modules of the package that a text imports, at whatever time.
+/// The modules of the package that a text imports, at import time or later.
 fn imports<'a>(text: &str, package: &BTreeMap<&'a str, &str>) -> BTreeSet<&'a str> {
     let module = |name: &str| package.get_key_value(name).map(|(name, _)| *name);
-    // A name that is no module's lies in the package itself.
+    // A name that is not a module's is defined in the package itself.
     let of_package = |name: &str| module(name).or(module("__init__").filter(|_| name != "_core"));
     let mut used = BTreeSet::new();
     for statement in statements(text) {

@@ -1,6 +1,6 @@
-//! Just enough Rust for the rules: what is code on a line, what is a test, what a `use` names.
+//! Just enough Rust for the rules: the code of a line, the tests, the names of a `use`.
 //!
-//! Every function keeps each line where it stands, so that a fault can be told by its number.
+//! Every function keeps each line in place, so that a fault can be reported by its number.
 
 pub(super) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(i, line)| (i + 1, line))
@@ -14,12 +14,12 @@ pub(super) fn first_word(text: &str) -> &str {
     text.split(|c| !is_word(c)).next().unwrap_or(text)
 }
 
-/// Whether `word` stands in `line`, not as the tail of a longer one.
+/// Whether `word` occurs in `line`, not as the tail of a longer word.
 pub(super) fn names(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_word))
 }
 
-/// Whether `word` stands in `line` by itself.
+/// Whether `word` occurs in `line` as a whole word.
 pub(super) fn names_whole(line: &str, word: &str) -> bool {
     line.match_indices(word)
         .any(|(at, _)| !line[..at].ends_with(is_word) && !line[at + word.len()..].starts_with(is_word))
@@ -74,7 +74,7 @@ fn blank_len(rest: &str, in_word: bool) -> usize {
     0
 }
 
-/// `code` without the items that exist for tests only; the lines stay where they are.
+/// `code` without items that exist for tests only; the lines stay in place.
 pub(super) fn without_tests(code: &str) -> String {
     let mut out = code.to_string();
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! Which module may use which, and in which order they stand.
+//! Which module may use which, and in which order they are declared.
 
 use std::fs;
 
@@ -62,19 +62,19 @@ fn modules_use_only_what_stands_before_them() {
     hold(rule, &bad, &good);
 }
 
-/// A folder of sources: the modules that it declares, in their order, and the names that it gives
-/// out, each with where it comes from.
+/// A folder of sources: the modules that it declares, in their order, and the names that it
+/// exports, each with its origin.
 struct Folder {
     modules: Vec<String>,
     exports: Vec<(String, Vec<String>)>,
-    /// Whether the file that declares the modules uses one of them itself, so that it stands after
-    /// all of them. If it only gives names out, it stands before them, and they may use what it
-    /// defines.
+    /// Whether the file that declares the modules uses one of them itself, so that it comes after
+    /// all of them. If it only exports names, it comes before them, and they may use its
+    /// definitions.
     is_above: bool,
 }
 
 impl Folder {
-    /// The folder of the module at `path` in a crate; `None` if it has none, but for tests.
+    /// The folder of the module at `path` in a crate; `None` if it has none, except for tests.
     fn of(sources: &str, path: &[String]) -> Option<Folder> {
         let names = match &*path.join("/") {
             "" => ["lib.rs".into(), "main.rs".into()],
@@ -109,8 +109,8 @@ fn segments(path: &str) -> Vec<String> {
     path.split("::").filter(|name| *name != "self").map(String::from).collect()
 }
 
-/// The module that a path names, or that what it names comes from; `None` if that is another
-/// room's.
+/// The module that a path names, or the origin of the name; `None` if that belongs to another
+/// public module.
 fn module_of(sources: &str, path: &[String]) -> Option<Vec<String>> {
     let mut module = vec![path.first()?.clone()];
     for name in &path[1..] {
@@ -139,9 +139,9 @@ fn files_of_a_folder_use_only_what_stands_before_them() {
         let user: Vec<String> =
             path.strip_suffix("/mod").unwrap_or(path).split('/').map(String::from).collect();
         let (name, above) = user.split_last().expect("a path has a name");
-        // Above its folders, the core has `ORDER`.
+        // At the top level, `ORDER` gives the order of the core.
         let is_held = sources != CORE || !above.is_empty();
-        // What is there for tests only may use all of the room.
+        // Modules for tests only may use the whole public module.
         let declared = is_held.then(|| Folder::of(sources, above)).flatten().map(|folder| folder.modules);
         if !declared.is_some_and(|modules| modules.contains(name)) {
             return vec![];
@@ -162,7 +162,7 @@ fn files_of_a_folder_use_only_what_stands_before_them() {
         }
         faults
     }
-    /// What is wrong where `user` uses `used`.
+    /// The fault if `user` uses `used`.
     fn stands_after(sources: &str, user: &[String], used: &[String]) -> Option<String> {
         let common = user.iter().zip(used).take_while(|(one, two)| one == two).count();
         let folder = Folder::of(sources, &user[..common])?;

@@ -1,4 +1,4 @@
-//! What may be named in few files only: system calls, locks, standard streams, `unsafe`.
+//! Names that only a few files may use: system calls, locks, standard streams, `unsafe`.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn what_a_wall_holds_is_named_behind_it_only() {
                 faults.extend(words.iter().filter(|word| names(line, word)).map(|word| {
                     (
                         number,
-                        format!("`{word}` belongs behind a wall: call what {} offers", homes.join(" or ")),
+                        format!("`{word}` belongs behind a boundary: call what {} offers", homes.join(" or ")),
                     )
                 }));
             }
@@ -45,8 +45,9 @@ fn what_a_wall_holds_is_named_behind_it_only() {
 
 #[test]
 fn no_python_runs_under_a_lock() {
-    /// What a lock needs is named in one file, whose lock is lent to closures that are `Send`; what
-    /// makes a `Python` token out of nothing, and could do so in such a closure, is named in few.
+    /// One file names the locks, and lends a lock's value only to closures that are `Send`. Calls
+    /// that make a `Python` token out of nothing, which could be made inside such a closure, are
+    /// named in a few files.
     const NAMED_IN: [(&[&str], &[&str]); 2] = [
         (&["Mutex", "RwLock", "Condvar", ".lock(", ".try_lock("], &["locked.rs"]),
         (&["Python::attach", "try_attach", "attach_unchecked"], &["asyncio.rs", "handle.rs", "wait.rs"]),
@@ -61,7 +62,7 @@ fn no_python_runs_under_a_lock() {
                 }));
             }
         }
-        // What stood there would be dropped inside, Python objects and all.
+        // The old value would be dropped inside, together with its Python objects.
         faults.extend(
             lent(&code(&file.text)).into_iter().filter(|(_, body)| sets_option(body)).map(|(number, _)| {
                 (number, "an `Option` is set under the lock: `replace` or `take` it".into())
@@ -69,7 +70,7 @@ fn no_python_runs_under_a_lock() {
         );
         faults
     }
-    /// The closures that a lock's value is lent to, with their lines.
+    /// The closures that get a lock's value, with their lines.
     fn lent(code: &str) -> Vec<(usize, &str)> {
         let starts = code.match_indices(".with(|").map(|(at, _)| at);
         let body = |at: usize| {
@@ -82,7 +83,7 @@ fn no_python_runs_under_a_lock() {
         };
         starts.map(body).collect()
     }
-    /// Whether a place, and no new variable, gets one.
+    /// Whether an existing variable is set to an `Option`, and not a new one.
     fn sets_option(body: &str) -> bool {
         body.split([';', '{', '|']).any(|statement| {
             let sets = statement.contains(" = Some(") || statement.trim_end().ends_with(" = None");
@@ -176,7 +177,7 @@ fn is_unsafe(file: &File, line: &str) -> bool {
 fn functions_for_c_have_names_of_their_own() {
     fn rule(file: &File) -> Vec<Fault> {
         let code = code(&file.text);
-        // Code without literals does not say "C".
+        // In code without literals, the text "C" is gone.
         let pairs = numbered(&code).zip(file.text.lines().skip(1));
         let exported = pairs.filter(|((_, line), _)| file.is_rust() && line.trim() == EXPORT);
         let foreign = exported.filter(|(_, next)| !next.starts_with("pub extern \"C\" fn pwk_"));
@@ -192,8 +193,7 @@ fn functions_for_c_have_names_of_their_own() {
 
 #[test]
 fn every_unsafe_says_why_it_is_sound() {
-    /// From the line with `unsafe` upwards, as far as the statement or the item that it is in
-    /// reaches.
+    /// Searches from the line with `unsafe` upwards, as far as its statement or item extends.
     fn is_argued(lines: &[&str], code: &[&str], at: usize) -> bool {
         let says = |line: &str| line.contains("SAFETY:") || line.contains("# Safety");
         let above = (0..at)
