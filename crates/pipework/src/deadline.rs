@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_never_passes_and_now_has() {
+    fn never_does_not_pass_and_now_has_passed() {
         assert!(!Deadline::NEVER.has_passed());
         assert!(Deadline::now().has_passed());
         assert!(!Deadline::after(Duration::from_secs(60)).has_passed());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_the_clock_is_an_instant() {
+    fn at_ns_makes_a_deadline_from_a_clock_reading() {
         const SECOND: i64 = 1_000_000_000;
         let now = clock::monotonic_ns();
         let soon = Deadline::at_ns(now + 60 * SECOND);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_is_of_the_same_clock() {
+    fn at_converts_an_instant_to_the_same_time() {
         let (before, instant) = (clock::monotonic_ns(), Instant::now());
         let after = clock::monotonic_ns();
         // Converting may make it later, never earlier, so the closest of many conversions is close
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_the_earlier_counts() {
+    fn or_earlier_returns_the_earlier_deadline() {
         let (soon, late) = (Deadline::after(Duration::from_secs(1)), Deadline::after(Duration::from_secs(2)));
         assert_eq!((soon.or_earlier(late), late.or_earlier(soon)), (soon, soon));
         assert_eq!((soon.or_earlier(Deadline::NEVER), Deadline::NEVER.or_earlier(soon)), (soon, soon));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_only_brings_it_nearer() {
+    fn capped_never_makes_a_deadline_later() {
         let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
         let soon = Deadline::after(minute);
         assert_eq!(soon.capped(hour), soon);

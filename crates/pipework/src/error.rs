@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_operation_and_the_number() {
+    fn display_names_the_operation_and_the_errno() {
         let error = Error::with_errno(ErrorKind::Closed, "atomic send", 32);
         assert_eq!(error.to_string(), "atomic send: the other side is closed: Broken pipe (os error 32)");
         assert_eq!(
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn every_explanation_stands_in_place_of_the_kind() {
+    fn display_shows_the_explanation_instead_of_the_kind() {
         for (explanation, text) in Explanation::ALL {
             let error = Error::with_explanation(ErrorKind::Invalid, "atomic recv", explanation);
             assert_eq!((error.explanation(), error.errno()), (Some(text), None));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn is_small_enough_to_copy() {
+    fn error_is_small_enough_to_copy() {
         assert!(size_of::<Error>() <= 24);
     }
 }

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_ends_the_wait_of_one_and_a_deadline_that_of_all() {
+    fn wait_ends_after_a_notification_or_a_deadline() {
         for (reach, spin_us) in [(Reach::Process, 0), (Reach::Machine, 0), (Reach::Machine, 20)] {
             let (event, left) = (Event::new(), AtomicU32::new(0));
             let spin = Spin::new(Duration::from_micros(spin_us), Looks::Load);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_somebody_is_about_to_sleep_on_never_comes_back() {
+    fn word_never_returns_to_a_value_that_a_waiter_may_park_on() {
         let event = Event::new();
         let slow = event.announce();
         event.notify(Reach::Process);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_comes_although_others_wake_the_waiter_all_the_time() {
+    fn wait_runs_its_check_although_notifications_keep_waking_it() {
         let (event, spin, tick) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load), Tick::new());
         let checks = AtomicU32::new(0);
         std::thread::scope(|scope| {
@@ -397,7 +397,7 @@ mod tests {
     const FUTEX_INTR: Fault = Fault::Errno(4);
 
     #[test]
-    fn a_signal_handler_ends_a_wait_without_a_hook_only() {
+    fn signal_ends_a_wait_only_without_a_hook() {
         type Ended = std::result::Result<usize, (ErrorKind, Option<i32>)>;
         fn ended(looks: usize) -> Ended {
             let (event, spin) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_while_the_hook_runs_is_not_slept_through() {
+    fn wait_sees_a_change_made_while_the_hook_runs() {
         static EVENT: std::sync::LazyLock<Event> = std::sync::LazyLock::new(Event::new);
         static CHANGED: AtomicU32 = AtomicU32::new(0);
         fn change() -> Verdict {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_no_signal_interrupts_asks_at_the_end_of_a_slice() {
+    fn wait_asks_the_hook_at_the_end_of_a_slice_without_a_signal() {
         thread_local! {
             static ASKED: Cell<u32> = const { Cell::new(0) };
         }
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_does_not_sleep_asks_nothing() {
+    fn wait_that_need_not_sleep_does_not_ask_the_hook() {
         let (event, mut looks) = (Event::new(), 0);
         let spin = Spin::new(Duration::from_millis(1), Looks::Load);
         let wait_until = |deadline| wait(&spin, deadline, Reach::Process);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_outlives_the_waits_that_it_stands_for() {
+    fn tick_becomes_due_although_every_wait_is_shorter_than_a_slice() {
         let (event, spin, tick) = (Event::new(), Spin::new(Duration::ZERO, Looks::Load), Tick::new());
         let (mut checks, mut waits) = (0, 0);
         let began = Instant::now();

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_copied_stays_inside() {
+    fn copies_stay_inside_the_region() {
         let mut memory = [0u8; 8];
         // SAFETY: the array lives to the end of the test and is not used until then; both regions
         // are inside it.
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_come_out_with_padding_where_there_is_some() {
+    fn copy_few_copies_the_bytes_with_and_without_padding() {
         let mut memory = std::array::from_fn::<u8, 64, _>(|at| at as u8);
         let start = NonNull::from(&mut memory).cast();
         for (len, space) in
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn much_memory_is_asked_for_in_large_pages() {
+    fn append_of_many_bytes_uses_large_pages() {
         if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
             return; // This kernel has no large pages.
         }

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn long_waits_end_the_spinning_and_short_ones_bring_it_back() {
+    fn wait_stops_spinning_after_long_waits_and_resumes_after_short_ones() {
         let spin = spin(defaults::SPIN);
         let (mut looks, mut waited) = (0, 0);
         let mut wait = |park_us| {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_for_in_vain_is_looked_for_ever_more_rarely() {
+    fn wait_spins_less_often_after_each_failed_spin() {
         let spin = spin(LEAST);
         let mut spins = 0;
         for _ in 0..1000 {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_whose_spin_was_in_vain_looks_once_each_time_for_a_while() {
+    fn briefly_checks_once_per_call_after_a_failed_spin() {
         let spin = spin(LEAST);
         let looks_of = |comes_with: u32| {
             let mut looks = 0;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_spinning_is_taken_without_parking() {
+    fn wait_does_not_park_if_the_spin_succeeds() {
         let spin = spin(Duration::from_secs(60));
         let mut looks = 0;
         let found = spin.wait(
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_it_parks_at_once() {
+    fn wait_parks_at_once_if_the_limit_is_zero() {
         let spin = Spin::new(Duration::ZERO, Looks::Load);
         assert_eq!(
             spin.wait(

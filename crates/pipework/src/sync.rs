@@ -590,7 +590,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_numbers_gives_those_that_were_added_in_order() {
+    fn numbers_yields_the_added_numbers_in_order() {
         let numbers = Numbers::below(130);
         for number in [129, 0, 64, 63, 0] {
             numbers.add(number);
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_s_fences_take_a_small_part_of_the_time() {
+    fn afford_limits_the_share_of_time_spent_in_fences() {
         let fences = Fences { last_ns: Hint::new(0), took_ns: Hint::new(0) };
         assert!(fences.afford(1), "the cost of the first one is unknown");
         fences.took(1_000, 3_000);

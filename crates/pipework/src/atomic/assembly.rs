@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_do_not_mix() {
+    fn assembly_keeps_writers_apart() {
         let mut assembly = Assembly::new();
         assert_eq!(push(&mut assembly, part(1, 1, b"a"), NO_LIMIT, NO_LIMIT), PartOutcome::Nothing);
         assert_eq!(push(&mut assembly, part(2, 1, b"x"), NO_LIMIT, NO_LIMIT), PartOutcome::Nothing);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_over_its_limit_is_reported_once_and_the_next_one_arrives() {
+    fn message_over_max_message_is_reported_once_and_the_next_arrives() {
         let mut assembly = Assembly::new();
         for id in (0..6).rev() {
             assert_eq!(push(&mut assembly, part(1, id, b"1234"), 10, NO_LIMIT), PartOutcome::Nothing);
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn over_the_limit_for_all_the_oldest_go() {
+    fn assembly_gives_up_the_oldest_messages_over_max_unfinished() {
         let mut assembly = Assembly::new();
         let limit = 15 * (OVERHEAD + 300);
         for writer in 1..=16 {
@@ -530,7 +530,7 @@ mod tests {
     const FIRST: u32 = 1 << 31;
 
     #[test]
-    fn a_message_without_its_first_part_is_reported_once_and_never_given_out() {
+    fn message_without_its_first_part_is_reported_once() {
         let mut assembly = Assembly::new();
         let mut push = |part| (push(&mut assembly, part, NO_LIMIT, NO_LIMIT), assembly.report());
         let torn = |parts, bytes| Torn::incomplete(Some(WriterKey { pid: 1, tid: 70_000 }), parts, bytes);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_grows_is_charged_by_its_bytes() {
+    fn assembly_charges_a_growing_message_by_its_bytes() {
         let mut assembly = Assembly::new();
         let (part, limit) = (vec![7; 4000], 8_000_000);
         for nth in (1..1999).rev() {
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_reports_everybody_in_order() {
+    fn end_reports_every_unfinished_message_in_order() {
         let mut assembly = Assembly::new();
         for writer in [3, 1, 2] {
             push(&mut assembly, part(writer, 1, b"x"), NO_LIMIT, NO_LIMIT);

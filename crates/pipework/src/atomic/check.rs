@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_the_text_says_however_the_payload_grows() {
+    fn check_matches_the_specification_for_growing_payloads() {
         let payload: Vec<u8> =
             (0..1250_u32).flat_map(|n| n.wrapping_mul(0x9E37_79B9).to_ne_bytes()).collect();
         for len in (0..200).chain(1020..1100).chain(4990..5000) {
@@ -203,7 +203,7 @@ mod tests {
 
     /// Each processor takes one of the ways; all of them give the same sums.
     #[test]
-    fn rows_side_by_side_add_up_as_one_by_one() {
+    fn parallel_and_serial_sums_are_equal() {
         let row = |nth: u32| [nth.wrapping_mul(0x9E37_79B9).to_ne_bytes(); LANES].concat();
         let bytes: Vec<u8> = (1..=101).flat_map(row).collect();
         let (rows, _) = bytes.as_chunks::<ROW>();
@@ -220,7 +220,7 @@ mod tests {
 
     /// Edits that keep the size of a part: about one in a thousand goes unnoticed.
     #[test]
-    fn what_is_joined_of_two_payloads_is_noticed() {
+    fn check_detects_a_payload_joined_from_two() {
         let record = |nth: usize| format!("{{\"id\": {nth:06}, \"left\": {:06}}}\n", 999_999 - nth).repeat(3);
         let (mut joined, mut unnoticed) = (0, 0);
         for nth in 0..2000 {

@@ -300,7 +300,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn counts_parts() {
+    fn parts_of_counts_parts() {
         assert_eq!(parts_of(0, 4080), Some(1));
         assert_eq!(parts_of(4080, 4080), Some(1));
         assert_eq!(parts_of(4081, 4080), Some(2));

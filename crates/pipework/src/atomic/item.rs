@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lines_content_is_what_stands_before_its_terminator() {
+    fn line_content_excludes_the_terminator() {
         for (data, content) in
             [("a\n", "a"), ("a\r\n", "a"), ("a\r", "a"), ("a", "a"), ("\n", ""), ("", ""), ("\n\n", "\n")]
         {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_reads_well() {
+    fn torn_displays_the_writer_the_reason_and_the_counts() {
         let torn = Torn::incomplete(Some(WriterKey { pid: 5, tid: 9 }), 1, 4077);
         assert_eq!(
             torn.to_string(),

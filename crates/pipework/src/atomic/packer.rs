@@ -286,7 +286,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn small_messages_share_a_write_undivided() {
+    fn packer_puts_small_messages_whole_into_one_write() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         let mut packer = Packer::new(4096, Mode::Mixed, false);
         for _ in 0..4 {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_has_a_line_for_each() {
+    fn printing_packer_writes_one_line_per_message() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         for mode in [Mode::Plain, Mode::Mixed] {
             let mut packer = Packer::new(4096, mode, true);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_burst_and_its_newline_are_printed() {
+    fn printing_packer_takes_a_full_burst_and_its_newline() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         let mut packer = Packer::new(4096, Mode::Plain, true);
         assert!(packer.push_burst(&[b'x'; 4096]), "a pipe takes as many");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn filling_space_never_takes_a_part_more() {
+    fn packer_never_adds_a_part_to_fill_space() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         for (before, len) in
             [(0, 4081), (100, 4081), (100, 8160), (4000, 8161), (4079, 9000), (2000, 6000), (2000, 7000)]
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_fills_the_space_that_is_left() {
+    fn packer_fills_remaining_space_with_a_long_message() {
         let writer = WriterKey { pid: 1, tid: 70_000 };
         let mut packer = Packer::new(4096, Mode::Plain, false);
         assert!(packer.push_part(writer, &[0; 1000], &mut Cut::new(false)));

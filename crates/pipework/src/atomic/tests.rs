@@ -74,7 +74,7 @@ proptest! {
 }
 
 #[test]
-fn after_a_last_part_that_is_none_nothing_of_its_message_is_known() {
+fn decoder_forgets_a_message_after_a_damaged_last_part() {
     let part = |id: u32| {
         let header = PartHeader { pid: 1, tid: 77, id, len: 0 };
         [&[0x0E, 0x10][..], &header.to_bytes(), b"?"].concat()
@@ -102,7 +102,7 @@ fn hostile(mode: Mode, parts: u32, writers: u32, tid: i32, id: impl Fn(u32) -> u
 
 /// The work for any bytes grows linearly with their number, however many of them one read brings.
 #[test]
-fn headers_are_read_a_bounded_number_of_times_whatever_the_parts_are() {
+fn decoder_reads_each_header_a_bounded_number_of_times() {
     const PARTS: u32 = 4000;
     const FIRST: u32 = 1 << 31;
     let (marked, untold) = (70_001, 0);
@@ -225,7 +225,7 @@ fn edit() -> impl Strategy<Value = Edit> {
 /// lets one edit in a thousand pass among those that keep the size of a part, so the cases are
 /// always the same, unless PIPEWORK_EDITS asks for that many others.
 #[test]
-fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
+fn decoder_invents_no_message_from_lost_or_repeated_bytes() {
     use proptest::test_runner::{TestRng, TestRunner};
 
     let asked = std::env::var("PIPEWORK_EDITS").ok().map(|cases| cases.parse().expect("a number"));
@@ -261,7 +261,7 @@ fn loss_and_repetition_never_make_a_message_that_was_not_sent() {
 
 /// A message that lies in the buffer completely is not assembled, and the result must be the same.
 #[test]
-fn parts_that_come_at_once_end_as_those_that_come_one_by_one() {
+fn decoder_treats_parts_alike_at_once_or_one_by_one() {
     for mixed in [false, true] {
         let mode = if mixed { Mode::Mixed } else { Mode::Plain };
         let mut writes = vec![];
@@ -310,7 +310,7 @@ fn parts_that_come_at_once_end_as_those_that_come_one_by_one() {
 }
 
 #[test]
-fn the_limit_for_all_follows_the_limit_for_one() {
+fn max_unfinished_defaults_to_a_multiple_of_max_message() {
     let unfinished = |options: Options| options.unfinished();
     assert_eq!(unfinished(Options::new()), 8 * (256 << 20));
     assert_eq!(unfinished(Options::new().max_message(1 << 30)), 8 << 30);
@@ -343,7 +343,7 @@ fn placed(options: &Options, stream: &[u8], from: u64, after: u64) -> (Placed, V
 }
 
 #[test]
-fn who_goes_on_from_what_is_settled_gets_the_same_items_at_the_same_places() {
+fn decoder_started_at_the_settled_position_yields_the_same_items() {
     for mixed in [false, true] {
         let mode = if mixed { Mode::Mixed } else { Mode::Plain };
         let (mut packer, mut stream) = (packer::Packer::new(512, mode, false), vec![]);
@@ -413,7 +413,7 @@ fn every_constructor_reports_the_call_that_failed() {
 }
 
 #[test]
-fn a_signal_before_the_first_part_is_returned_and_later_ones_are_not() {
+fn send_is_interrupted_only_before_its_first_part() {
     let (mut reader, mut writer) = pair().unwrap();
     order("write", 0, os(libc::EINTR));
     assert_eq!(
@@ -437,7 +437,7 @@ fn a_signal_before_the_first_part_is_returned_and_later_ones_are_not() {
 }
 
 #[test]
-fn a_write_that_fails_half_way_tears_one_message_and_no_other() {
+fn failed_write_tears_only_the_message_that_it_cut() {
     for (call, errno, expected) in [
         ("write", libc::EIO, ErrorKind::Os),
         ("write", libc::EPIPE, ErrorKind::Closed),
@@ -465,7 +465,7 @@ fn a_write_that_fails_half_way_tears_one_message_and_no_other() {
 }
 
 #[test]
-fn a_kernel_that_cuts_atomic_writes_is_refused() {
+fn send_reports_a_kernel_that_splits_atomic_writes() {
     let (_reader, mut writer) = pair().unwrap();
     order("write", 0, Fault::Short(7));
     assert_eq!(
@@ -475,7 +475,7 @@ fn a_kernel_that_cuts_atomic_writes_is_refused() {
 }
 
 #[test]
-fn short_reads_change_nothing() {
+fn reader_yields_the_same_items_from_short_reads() {
     let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     writer.send(vec![3; 20_000], Deadline::NEVER).unwrap();
     writer.burst("burst", Deadline::NEVER).unwrap();
@@ -510,7 +510,7 @@ fn a_failed_read_or_poll_is_reported_and_loses_nothing() {
 }
 
 #[test]
-fn a_refused_capacity_is_reported_and_the_pipe_lives() {
+fn set_capacity_reports_a_refusal_and_keeps_the_pipe() {
     let (mut reader, mut writer) = pair().unwrap();
     let before = writer.capacity().unwrap();
     order("fcntl", 0, os(libc::EPERM));
@@ -560,7 +560,7 @@ fn refuse_nowait() {
 }
 
 #[test]
-fn without_nowait_per_call_the_pipe_is_opened_anew() {
+fn pipe_is_reopened_if_the_kernel_lacks_nowait_per_call() {
     let _turn = KERNEL.lock();
     let (reader, writer) = pair().unwrap();
     refuse_nowait();
@@ -569,7 +569,7 @@ fn without_nowait_per_call_the_pipe_is_opened_anew() {
 }
 
 #[test]
-fn without_either_the_pipe_is_polled_first() {
+fn pipe_is_polled_first_if_it_cannot_be_reopened() {
     let _turn = KERNEL.lock();
     let (reader, writer) = pair().unwrap();
     refuse_nowait();
@@ -580,7 +580,7 @@ fn without_either_the_pipe_is_polled_first() {
 }
 
 #[test]
-fn without_nosignal_sigpipe_is_held_back() {
+fn sigpipe_is_blocked_if_the_kernel_lacks_nosignal() {
     let _turn = KERNEL.lock();
     for _ in 0..10_000 {
         order("nosignal", 0, os(libc::EOPNOTSUPP));
@@ -617,7 +617,7 @@ fn line(item: Result<Item<'_>>) -> std::result::Result<String, String> {
 }
 
 #[test]
-fn a_line_that_ends_with_cr_is_given_out_although_nothing_follows() {
+fn line_ending_with_cr_is_given_out_after_a_timeout() {
     use std::io::Write;
 
     let patience = || Duration::from_secs(60);
@@ -651,7 +651,7 @@ fn a_line_that_ends_with_cr_is_given_out_although_nothing_follows() {
 }
 
 #[test]
-fn the_bytes_of_a_line_end_that_come_one_after_the_other_end_one_line() {
+fn cr_and_lf_that_arrive_separately_end_one_line() {
     use std::io::Write;
 
     let (mut reader, mut writer, mut print) = reader_of_text();
@@ -766,7 +766,7 @@ fn text_that_was_printed_in_part_is_not_printed_again() {
 // ---------------------------------------------------------------- waits and ends
 
 #[test]
-fn a_batch_is_interrupted_between_messages_only() {
+fn send_many_is_interrupted_only_between_messages() {
     let (mut reader, mut writer) = pair().unwrap();
     let messages = [vec![1; 3000], vec![2; 3000], vec![3; 9000], vec![4; 3000]];
     // The writes hold: 1; 2 and the first part of 3; its second; its third; 4.
@@ -782,7 +782,7 @@ fn a_batch_is_interrupted_between_messages_only() {
 }
 
 #[test]
-fn exact_reads_leave_what_lies_behind_in_the_pipe() {
+fn exact_reader_leaves_later_bytes_in_the_pipe() {
     for (mixed, shown) in [(false, true), (true, true), (false, false), (true, false)] {
         let (reader, mut writer) = Options::new().mixed(mixed).pair().unwrap();
         let twin = Options::new().mixed(mixed).dup_reader(&reader).unwrap();
@@ -812,7 +812,7 @@ fn packet_pipe() -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
 }
 
 #[test]
-fn exact_reads_leave_what_lies_behind_in_the_same_packet() {
+fn exact_reader_leaves_later_messages_in_the_same_packet() {
     for mixed in [false, true] {
         let (read, write) = packet_pipe();
         let options = Options::new().mixed(mixed);
@@ -837,7 +837,7 @@ fn exact_reads_leave_what_lies_behind_in_the_same_packet() {
 }
 
 #[test]
-fn exact_reads_leave_lines_in_the_same_packet() {
+fn exact_reader_leaves_later_lines_in_the_same_packet() {
     let (read, write) = packet_pipe();
     let options = Options::new().mixed(true);
     let mut readers = [options.dup_reader(&read).unwrap(), options.dup_reader(&read).unwrap()];
@@ -851,7 +851,7 @@ fn exact_reads_leave_lines_in_the_same_packet() {
 
 /// Taking one message after another looks at a full pipe as often as there are messages.
 #[test]
-fn an_exact_reader_looks_no_further_than_small_messages_reach() {
+fn exact_reader_looks_ahead_only_as_far_as_small_messages_need() {
     let (mut reader, mut writer) = pair().unwrap();
     writer.send_many(&[[7; 100]; 500], Deadline::NEVER).unwrap();
     writer.send([8; 4000], Deadline::NEVER).unwrap();
@@ -874,7 +874,7 @@ fn an_exact_reader_looks_no_further_than_small_messages_reach() {
 }
 
 #[test]
-fn exact_reads_of_much_take_few_system_calls() {
+fn exact_reader_takes_large_data_in_few_system_calls() {
     let (mut reader, mut writer) = pair().unwrap();
     writer.send_many(&vec![[7; 100]; 500], Deadline::NEVER).unwrap();
     reader.set_exact(500);
@@ -888,7 +888,7 @@ fn exact_reads_of_much_take_few_system_calls() {
 }
 
 #[test]
-fn an_iterator_ends_with_what_ends_the_stream() {
+fn iterators_end_after_an_error_that_ends_the_stream() {
     let (mut reader, writer) = pair().unwrap();
     let mut pipe = std::fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
     std::io::Write::write_all(&mut pipe, &[0xFF; 100]).unwrap();
@@ -899,7 +899,7 @@ fn an_iterator_ends_with_what_ends_the_stream() {
 }
 
 #[test]
-fn a_clone_is_woken_by_what_another_filled_in() {
+fn clone_is_woken_by_bytes_that_another_clone_read_ahead() {
     let (mut reader, mut writer) = pair().unwrap();
     let mut clone = reader.try_clone().unwrap();
     std::thread::scope(|scope| {
@@ -915,7 +915,7 @@ fn a_clone_is_woken_by_what_another_filled_in() {
 }
 
 #[test]
-fn a_deadline_that_has_passed_is_not_spun_away() {
+fn recv_does_not_spin_if_the_deadline_has_passed() {
     let (mut reader, _writer) = Options::new().spin(Duration::MAX).pair().unwrap();
     for _ in 0..100 {
         order("read_nowait", 2, os(libc::EIO));
@@ -925,7 +925,7 @@ fn a_deadline_that_has_passed_is_not_spun_away() {
 }
 
 #[test]
-fn the_interrupt_hook_decides_whether_a_message_goes_on() {
+fn interrupt_hook_decides_whether_a_send_continues() {
     thread_local! {
         static ANSWERS: std::cell::RefCell<Vec<Verdict>> = const { std::cell::RefCell::new(Vec::new()) };
     }

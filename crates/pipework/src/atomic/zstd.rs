@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_before_memory_is_taken() {
+    fn decompression_bomb_is_refused_before_memory_is_allocated() {
         let mut bomb = Vec::new();
         Compressor::new(Zstd::new()).unwrap().compress(&vec![0; 256 << 20], &mut bomb, "test").unwrap();
         assert!(bomb.len() < 64 << 10, "{} bytes", bomb.len());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_beyond_all_memory_is_an_error_for_its_message() {
+    fn frame_that_claims_more_than_memory_is_reported_as_too_long() {
         // Magic, descriptor (8 bytes of size, one segment), 2^62 bytes, one empty last block.
         let claim = [[0x28, 0xB5, 0x2F, 0xFD, 0xE0, 0, 0, 0], [0, 0, 0, 0, 0x40, 0x01, 0, 0]].concat();
         let mut out = Vec::new();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_beyond_the_limit_is_refused() {
+    fn frame_with_a_window_over_the_limit_is_refused() {
         // Magic, descriptor (no size, no checksum), a window descriptor of 2^27 bytes, one empty
         // last block.
         let frame = [0x28, 0xB5, 0x2F, 0xFD, 0x00, (27 - 10) << 3, 0x01, 0x00, 0x00];
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_unknown_size_keeps_the_limit() {
+    fn frame_of_unknown_size_is_held_to_max_message() {
         let data = vec![7u8; 300_000];
         let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
         std::io::Write::write_all(&mut encoder, &data).unwrap();

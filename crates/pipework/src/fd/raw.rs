@@ -93,7 +93,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_negative_number_is_an_error_and_a_good_one_is_itself() {
+    fn borrow_refuses_negative_numbers() {
         for number in [-1, -100, i32::MIN] {
             // SAFETY: nothing is borrowed.
             let error = unsafe { borrow(number) }.unwrap_err();
@@ -105,7 +105,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_range_is_marked_and_then_closed() {
+    fn close_range_marks_and_closes_descriptors() {
         // Numbers that no other test of this process reaches.
         let (first, last) = (900, 903);
         let (read, _write) = std::io::pipe().unwrap();
@@ -137,7 +137,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_range_that_cannot_be_closed_says_why() {
+    fn close_range_reports_invalid_ranges_and_missing_support() {
         assert_eq!(close_range_on_exec(2, 1).unwrap_err().kind(), ErrorKind::Invalid);
         // SAFETY: the kernel refuses it.
         assert_eq!(unsafe { close_range(2, 1) }.unwrap_err().kind(), ErrorKind::Invalid);
@@ -149,7 +149,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_option_takes_bytes() {
+    fn set_option_bytes_sets_an_option() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let (mut seconds, mut got) = ([0; 16], [1; 64]);
         seconds[0] = 7;

@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_copy_is_what_a_naive_copy_makes_whatever_happens_on_the_way(
+    fn copy_all_matches_a_naive_copy_under_faults(
         from in place(),
         to in place(),
         size in 0usize..200_000,
@@ -190,7 +190,7 @@ proptest! {
 }
 
 #[test]
-fn a_copy_by_hand_leaves_the_rest_of_a_packet_in_its_pipe() {
+fn copy_by_hand_leaves_the_rest_of_a_packet_in_its_pipe() {
     let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::DIRECT;
     let (read, write) = rustix::pipe::pipe_with(flags).unwrap();
     let sent = pattern(3000);
@@ -207,7 +207,7 @@ fn a_copy_by_hand_leaves_the_rest_of_a_packet_in_its_pipe() {
 }
 
 #[test]
-fn a_refused_way_is_followed_by_the_next_and_the_last_tells_why() {
+fn copy_all_tries_the_next_way_after_a_refusal() {
     let sent = pattern(100_000);
     for (call, errno) in [("copy_file_range", libc::EXDEV), ("sendfile", libc::EINVAL)] {
         order("copy_file_range", 0, Fault::Errno(libc::EXDEV));
@@ -233,7 +233,7 @@ fn a_refused_way_is_followed_by_the_next_and_the_last_tells_why() {
 }
 
 #[test]
-fn a_copy_that_fails_says_what_arrived_and_leaves_the_rest() {
+fn failed_copy_reports_done_bytes_and_leaves_the_rest() {
     let sent = pattern(200_000);
     for from in [CopyEnd::File, CopyEnd::Pipe, CopyEnd::Local, CopyEnd::Tcp] {
         let (into, source) = from.ends();
@@ -263,7 +263,7 @@ fn a_copy_that_fails_says_what_arrived_and_leaves_the_rest() {
 }
 
 #[test]
-fn sendfile_goes_on_from_its_offset_and_leaves_the_position() {
+fn sendfile_all_starts_at_its_offset_and_keeps_the_position() {
     let sent = pattern(300_000);
     let mut from = file(&sent);
     from.seek(SeekFrom::Start(7)).unwrap();
@@ -293,7 +293,7 @@ fn sendfile_goes_on_from_its_offset_and_leaves_the_position() {
 // ---------------------------------------------------------------- bytes
 
 #[test]
-fn reading_and_writing_go_on_until_all_is_done() {
+fn read_full_and_write_all_continue_after_short_counts() {
     let sent = pattern(50_000);
     for deadline in [Deadline::NEVER, PATIENCE.into()] {
         let (write, read) = CopyEnd::Local.ends();
@@ -323,7 +323,7 @@ fn reading_and_writing_go_on_until_all_is_done() {
 
 /// Kernels before 6.18, and anything without a vectored write, such as an eventfd.
 #[test]
-fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
+fn write_all_works_if_nosignal_is_refused() {
     let _turn = KERNEL.lock();
     let (mut near, far) = UnixStream::pair().unwrap();
     let (_read, pipe) = std::io::pipe().unwrap();
@@ -359,7 +359,7 @@ fn what_cannot_be_asked_for_silence_is_written_to_all_the_same() {
 
 /// As `trace_pipe` and files of FUSE do: poll reports that they are always ready.
 #[test]
-fn a_file_that_is_ready_and_says_again_is_not_asked_in_a_spin() {
+fn file_that_polls_ready_and_returns_eagain_is_retried_with_pauses() {
     const MOST: usize = 10_000;
     let again = |call: &'static str| (0..MOST).for_each(|_| order(call, 0, Fault::Errno(libc::EAGAIN)));
     let short = || Deadline::after(Duration::from_millis(100));
@@ -387,7 +387,7 @@ fn a_file_that_is_ready_and_says_again_is_not_asked_in_a_spin() {
 }
 
 #[test]
-fn what_stops_half_way_says_how_far_it_got() {
+fn unfinished_calls_report_how_far_they_got() {
     let far = |outcome: Unfinished| (outcome.done, outcome.kind(), outcome.error.errno());
     let (read, write) = std::io::pipe().unwrap();
     write_all(&write, b"0123456789", NOW).unwrap();
@@ -430,7 +430,7 @@ fn what_stops_half_way_says_how_far_it_got() {
 }
 
 #[test]
-fn a_slurp_takes_everything_and_no_more_than_it_may() {
+fn slurp_reads_everything_up_to_max_bytes() {
     for size in [0, 1, 16 * 1024, 100_000] {
         let sent = pattern(size);
         let mut got = b"before".to_vec();
@@ -461,7 +461,7 @@ fn a_slurp_takes_everything_and_no_more_than_it_may() {
 }
 
 #[test]
-fn a_closed_end_is_an_error_and_no_signal() {
+fn closed_end_gives_an_error_without_a_signal() {
     with_deadly_sigpipe(|| {
         for place in [CopyEnd::Pipe, CopyEnd::Local] {
             for deadline in [Deadline::NEVER, PATIENCE.into()] {
@@ -489,7 +489,7 @@ fn a_closed_end_is_an_error_and_no_signal() {
 
 /// The signal is taken back because of the error, so no other error may replace it.
 #[test]
-fn a_closed_end_is_told_even_if_the_source_cannot_keep_the_rest() {
+fn copy_reports_a_closed_end_although_the_source_cannot_be_rewound() {
     with_deadly_sigpipe(|| {
         let (target, out) = CopyEnd::Pipe.ends();
         drop(out);
@@ -532,7 +532,7 @@ fn a_failing_accept_loses_nothing_that_was_accepted() {
 }
 
 #[test]
-fn one_lost_connection_does_not_end_the_others() {
+fn accept_many_continues_after_a_lost_connection() {
     // All errors that accept(2) attributes to the connection.
     let errors = [
         libc::ECONNABORTED,
@@ -564,7 +564,7 @@ fn one_lost_connection_does_not_end_the_others() {
 }
 
 #[test]
-fn accepted_without_asking_who_they_are() {
+fn accept_fds_appends_non_blocking_descriptors() {
     let (listener, mut clients) = waiting(3);
     let mut fds = Vec::new();
     assert_eq!(accept_fds(&listener, 2, &mut fds), Stopped::Limit);
@@ -582,7 +582,7 @@ fn accepted_without_asking_who_they_are() {
 }
 
 #[test]
-fn what_does_not_listen_is_a_failure_whatever_the_number() {
+fn accept_many_fails_on_a_socket_that_does_not_listen() {
     let (socket, _other) = UnixDatagram::pair().unwrap();
     let accepted = accept_many(&socket, 10);
     let Stopped::Failed(error) = accepted.stopped else { panic!("{accepted:?}") };
@@ -590,7 +590,7 @@ fn what_does_not_listen_is_a_failure_whatever_the_number() {
 }
 
 #[test]
-fn a_reserve_that_was_lost_is_taken_again() {
+fn shed_takes_a_lost_reserve_again() {
     let (listener, mut clients) = waiting(2);
     order("eventfd", 0, Fault::Errno(libc::EMFILE));
     assert_eq!(Reserve::new().unwrap_err().errno(), Some(libc::EMFILE));
@@ -608,7 +608,7 @@ fn a_reserve_that_was_lost_is_taken_again() {
 // ---------------------------------------------------------------- datagrams, names
 
 #[test]
-fn a_batch_that_stops_says_how_many_have_gone() {
+fn send_many_reports_how_many_datagrams_were_sent() {
     let (here, there) = std::os::unix::net::UnixDatagram::pair().unwrap();
     let all = [(&b"one"[..], None), (b"two", None), (b"three", None)];
     order("sendmmsg", 0, Fault::Short(1));
@@ -629,7 +629,7 @@ fn a_batch_that_stops_says_how_many_have_gone() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_not_used() {
+fn mkstemp_at_skips_names_that_exist() {
     let folder = std::env::temp_dir();
     let folder = File::open(&folder).unwrap();
     let template = std::ffi::OsStr::new("pipework-unit-XXXXXXXX");

@@ -197,7 +197,7 @@ mod tests {
     use crate::sys::fault::{Fault, all_met, order};
 
     #[test]
-    fn rings_have_a_fence_of_their_own_where_the_kernel_s_is_dear_or_refused() {
+    fn rings_fence_if_the_kernels_fence_is_expensive_or_refused() {
         assert!(has_fence_heavy(), "this machine refuses membarrier");
         let bell = Bell::new(true);
         let announced = |affords| {

@@ -91,7 +91,7 @@ fn bytes_come_out_in_order_and_then_the_end() {
 }
 
 #[test]
-fn a_thread_and_a_task_understand_each_other() {
+fn thread_and_task_wake_each_other() {
     search(|| {
         let (reader, writer) = sleepy(1);
         let thread = loom::thread::spawn(move || send(writer, b"ab"));
@@ -107,7 +107,7 @@ fn a_thread_and_a_task_understand_each_other() {
 }
 
 #[test]
-fn two_tasks_understand_each_other() {
+fn two_tasks_wake_each_other() {
     search(|| {
         let (reader, writer) = sleepy(1);
         let thread = loom::thread::spawn(move || block_on(send_as_task(writer, b"ab")));
@@ -117,7 +117,7 @@ fn two_tasks_understand_each_other() {
 }
 
 #[test]
-fn a_reader_that_leaves_wakes_the_writer() {
+fn closing_the_reader_wakes_the_writer() {
     for as_task in [false, true] {
         search(move || {
             let (reader, mut writer) = sleepy(1);
@@ -141,7 +141,7 @@ fn a_reader_that_leaves_wakes_the_writer() {
 }
 
 #[test]
-fn an_error_comes_behind_the_last_byte() {
+fn error_comes_after_the_last_byte() {
     for lent in [false, true] {
         search(move || {
             let (mut reader, mut writer) = sleepy(2);
@@ -163,7 +163,7 @@ fn an_error_comes_behind_the_last_byte() {
 }
 
 #[test]
-fn both_ends_may_leave_at_the_same_time() {
+fn both_ends_may_close_at_the_same_time() {
     search(|| {
         let (reader, mut writer) = sleepy(1);
         let thread = loom::thread::spawn(move || drop(reader));
@@ -176,7 +176,7 @@ fn both_ends_may_leave_at_the_same_time() {
 /// A task that was dropped leaves its waker behind; a thread that takes over its end must still be
 /// woken.
 #[test]
-fn an_end_whose_task_gave_up_serves_a_thread() {
+fn end_of_a_dropped_task_still_wakes_a_thread() {
     search(|| {
         let (reader, writer) = sleepy(1);
         let thread = loom::thread::spawn(move || send(writer, b"a"));
@@ -192,7 +192,7 @@ fn an_end_whose_task_gave_up_serves_a_thread() {
 /// A task that returned pending checks once more, as a thread does whose deadline has passed: it
 /// must still be woken.
 #[test]
-fn a_task_that_looks_again_before_it_sleeps_is_woken() {
+fn task_that_checks_again_before_it_sleeps_is_woken() {
     search(|| {
         let (reader, writer) = sleepy(1);
         let thread = loom::thread::spawn(move || send(writer, b"a"));

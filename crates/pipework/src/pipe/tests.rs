@@ -203,7 +203,7 @@ impl Twins {
 
 proptest! {
     #[test]
-    fn it_is_like_a_queue_of_bytes(capacity in 1..20usize, ops in prop::collection::vec(op(), 0..200)) {
+    fn pipe_behaves_like_a_queue_of_bytes(capacity in 1..20usize, ops in prop::collection::vec(op(), 0..200)) {
         let (reader, writer) = pipe(capacity).unwrap();
         let mut twins = Twins { reader, writer, queue: VecDeque::new(), next: 0 };
         prop_assert_eq!((twins.reader.capacity(), twins.writer.capacity()), (capacity, capacity));
@@ -221,7 +221,7 @@ proptest! {
 // ---------------------------------------------------------------- errors
 
 #[test]
-fn a_capacity_that_cannot_be_is_refused() {
+fn pipe_refuses_an_impossible_capacity() {
     for (capacity, expected) in [
         (0, ErrorKind::Invalid),
         (usize::MAX, ErrorKind::Invalid),
@@ -233,7 +233,7 @@ fn a_capacity_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn an_end_that_was_shut_down_and_kept_takes_nothing_more() {
+fn writer_that_was_shut_down_refuses_more_bytes() {
     let (mut reader, mut writer) = pipe(8).unwrap();
     writer.write_all(b"rest").unwrap();
     writer.endpoint.close(None);
@@ -247,7 +247,7 @@ fn an_end_that_was_shut_down_and_kept_takes_nothing_more() {
 
 /// An early `?` drops the writer together with its wrapper.
 #[test]
-fn a_writer_that_must_finish_and_does_not_is_a_failure_through_any_wrapper() {
+fn dropping_a_must_finish_writer_fails_the_stream_through_any_wrapper() {
     fn produce(mut to: impl Write) -> Result<(), Box<dyn std::error::Error>> {
         writeln!(to, "{}", "1".parse::<i32>()?)?;
         writeln!(to, "{}", "two".parse::<i32>()?)?;
@@ -274,7 +274,7 @@ fn a_writer_that_must_finish_and_does_not_is_a_failure_through_any_wrapper() {
 }
 
 #[test]
-fn a_panic_cuts_the_streams_that_were_open_when_it_began_and_no_others() {
+fn panic_fails_only_streams_that_were_open_when_it_began() {
     /// Its destructor sends through a pipe of its own.
     struct SendsWhenDropped<'a>(&'a mut Option<Reader>);
 
@@ -301,7 +301,7 @@ fn a_panic_cuts_the_streams_that_were_open_when_it_began_and_no_others() {
 }
 
 #[test]
-fn finishing_says_whether_the_reader_was_still_there() {
+fn finish_reports_a_reader_that_has_closed() {
     let (reader, writer) = pipe(8).unwrap();
     drop(reader);
     assert_eq!(kind(writer.finish()), ErrorKind::Closed);
@@ -325,7 +325,7 @@ impl fmt::Display for LookingDisplay<'_> {
 }
 
 #[test]
-fn a_formatted_text_is_put_in_as_one() {
+fn write_fmt_notifies_the_reader_once_per_text() {
     let (mut reader, mut writer) = pipe(20).unwrap();
     for round in 0..50 {
         let look = LookingDisplay { reader: &reader, seen: 0, fails: false };
@@ -353,7 +353,7 @@ fn a_formatted_text_is_put_in_as_one() {
 
 /// Pieces of any length through rings of any size, with a reader that comes when there is no space.
 #[test]
-fn a_formatted_text_of_any_length_comes_out_as_it_went_in() {
+fn write_fmt_transfers_text_of_any_length() {
     for capacity in [1, 2, 7, 64, 5000, 20_000] {
         let (reader, mut writer) = pipe(capacity).unwrap();
         let reading = std::thread::spawn(move || io::read_to_string(reader).unwrap());
@@ -374,7 +374,7 @@ fn a_formatted_text_of_any_length_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn an_error_is_told_in_full_and_again_and_again() {
+fn failure_is_returned_in_full_on_every_call() {
     let (mut reader, mut writer) = pipe(8).unwrap();
     writer.write_all(b"rest").unwrap();
     writer.close_with_error(io::Error::new(io::ErrorKind::InvalidData, "spoilt".parse::<i32>().unwrap_err()));
@@ -398,7 +398,7 @@ fn an_error_is_told_in_full_and_again_and_again() {
 }
 
 #[test]
-fn an_error_of_the_system_keeps_its_number() {
+fn failure_keeps_the_errno() {
     let (reader, mut writer) = pipe(8).unwrap();
     reader.close_with_error(io::Error::from_raw_os_error(28));
     assert_eq!(kind(writer.send(b"x", Deadline::NEVER)), ErrorKind::Failed);
@@ -410,7 +410,7 @@ fn an_error_of_the_system_keeps_its_number() {
 }
 
 #[test]
-fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
+fn interrupted_wait_returns_and_can_be_resumed() {
     let (mut reader, mut writer) = pipe(1).unwrap();
     reader.set_spin(Duration::ZERO);
     writer.set_spin(Duration::ZERO);
@@ -426,7 +426,7 @@ fn a_wait_that_a_signal_ends_is_told_and_taken_up_again() {
 
 /// As `write_all` does: a caller of `write!` does not learn how much of its text is in the pipe.
 #[test]
-fn write_fmt_goes_on_after_a_signal_handler() {
+fn write_fmt_continues_after_a_signal_handler() {
     let text = "twenty bytes of text";
     // If the reader is too fast, the writer never waits; then the next round slows the reader down.
     for round in 0.. {
@@ -455,7 +455,7 @@ fn write_fmt_goes_on_after_a_signal_handler() {
 /// Threads that park after every byte are woken every time, whether the kernel executes the fence
 /// or a sandbox refuses it, from the beginning or later.
 #[test]
-fn no_wake_up_is_lost_with_the_kernel_s_fence_or_without() {
+fn no_wake_up_is_lost_with_or_without_the_kernels_fence() {
     let refuse = |nth| order("membarrier", nth, Fault::Errno(libc::ENOSYS));
     let refused_from_the_beginning = || {
         refuse(0);

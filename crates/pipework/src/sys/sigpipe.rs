@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_signal_goes_and_the_programs_stays() {
+    fn without_sigpipe_takes_back_its_own_signal_and_keeps_the_programs() {
         let write_to_nobody = || {
             let (_, writer) = pipe().unwrap();
             without_sigpipe(
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_takes_the_signal_back_as_well() {
+    fn without_sigpipe_takes_the_signal_back_after_a_panic() {
         let _blocked = Blocked::new();
         let (_, writer) = pipe().unwrap();
         let panics = || {

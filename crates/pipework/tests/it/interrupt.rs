@@ -87,7 +87,7 @@ fn stop_all_waits(deadline: Deadline) {
 }
 
 #[test]
-fn every_wait_asks_the_hook_and_ends_when_it_says_so() {
+fn every_wait_asks_the_hook_and_ends_on_stop() {
     alone(|| {
         set_hook(count).unwrap();
         assert_eq!(kind(set_hook(count)), ErrorKind::Invalid, "a hook is already set");
@@ -112,7 +112,7 @@ fn every_wait_asks_the_hook_and_ends_when_it_says_so() {
 }
 
 #[test]
-fn waits_that_go_on_lose_nothing_and_end_with_nothing_but_what_they_wait_for() {
+fn waits_that_the_hook_lets_go_on_lose_nothing() {
     fn among_alarms() {
         let (mut reader, mut writer) = atomic::pair().unwrap();
         let (mut byte_reader, mut byte_writer) = pipe::pipe(64).unwrap();
@@ -161,7 +161,7 @@ fn waits_that_go_on_lose_nothing_and_end_with_nothing_but_what_they_wait_for() {
 }
 
 #[test]
-fn threads_of_the_library_never_ask() {
+fn threads_of_the_library_never_ask_the_hook() {
     static OTHERS: AtomicU32 = AtomicU32::new(0);
     static HERE: AtomicBool = AtomicBool::new(false);
     fn note() -> Verdict {
@@ -192,7 +192,7 @@ fn threads_of_the_library_never_ask() {
 }
 
 #[test]
-fn a_thread_keeps_its_place_among_those_that_wait_while_its_hook_runs() {
+fn waiting_thread_keeps_its_position_while_its_hook_runs() {
     thread_local! {
         static IS_FIRST: Cell<bool> = const { Cell::new(false) };
     }

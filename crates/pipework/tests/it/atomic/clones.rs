@@ -104,7 +104,10 @@ fn no_clone_is_left_waiting() {
                 let outcomes =
                     (0..READERS).map(|_| come.recv_timeout(PATIENCE / 2).expect("a clone waits for ever"));
                 if outcomes.filter(|taken| *taken).count() < READERS {
-                    assert!(reader.try_clone().unwrap().try_recv().unwrap().is_some(), "one message is left over");
+                    assert!(
+                        reader.try_clone().unwrap().try_recv().unwrap().is_some(),
+                        "one message is left over"
+                    );
                 }
             }
         });
@@ -113,7 +116,7 @@ fn no_clone_is_left_waiting() {
 
 /// Bytes that are no whole part are useless to every clone, and no reason to wake one.
 #[test]
-fn clones_that_wait_sleep() {
+fn waiting_clones_sleep() {
     alone(|| {
         let ticks = || -> u64 {
             let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -142,7 +145,7 @@ fn clones_that_wait_sleep() {
 /// A thread that a forked child does not have may have held the clones' lock: no call in the child
 /// waits for it.
 #[test]
-fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
+fn calls_do_not_hang_in_a_child_forked_while_a_clone_read() {
     alone(|| {
         let (reader, mut writer) = Options::new().mixed(true).pair().unwrap();
         let mut clone = reader.try_clone().unwrap();
@@ -182,7 +185,7 @@ fn nothing_hangs_in_a_child_that_was_forked_while_a_clone_read() {
 }
 
 #[test]
-fn clones_decompress_as_any_of_them_was_told_last() {
+fn clones_decompress_by_the_latest_set_zstd_of_any_of_them() {
     let zstd = Zstd::new().with_dictionary(b"what all messages have in common".repeat(4));
     let (mut reader, mut writer) = Options::new().zstd(zstd.clone()).max_message(100_000).pair().unwrap();
     let mut clone = reader.try_clone().unwrap();

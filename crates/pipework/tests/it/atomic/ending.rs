@@ -40,7 +40,7 @@ fn all_kinds(options: &Options) -> Vec<(Reader, Writer)> {
 }
 
 #[test]
-fn what_is_there_is_told_and_not_taken_and_then_the_end() {
+fn wait_eof_is_false_while_items_are_left_and_then_true() {
     for mixed in [false, true] {
         for (mut reader, mut writer) in all_kinds(&Options::new().mixed(mixed)) {
             assert_eq!(kind(reader.wait_eof(NOW)), Some(ErrorKind::TimedOut));
@@ -72,7 +72,7 @@ fn what_is_there_is_told_and_not_taken_and_then_the_end() {
 }
 
 #[test]
-fn it_waits_for_what_comes_and_for_the_end() {
+fn wait_eof_waits_for_bytes_or_the_end() {
     for (mut reader, mut writer) in all_kinds(&Options::new()) {
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -89,7 +89,7 @@ fn it_waits_for_what_comes_and_for_the_end() {
 }
 
 #[test]
-fn what_has_begun_is_held_and_counted() {
+fn buffered_counts_lines_and_messages_that_have_begun() {
     // A line, a part of a message, and then a part of a part.
     let (mut reader, writer) = Options::new().mixed(true).pair().unwrap();
     print(&writer, b"text");
@@ -114,7 +114,7 @@ fn what_has_begun_is_held_and_counted() {
 }
 
 #[test]
-fn a_stream_that_makes_no_sense_does_not_end_well() {
+fn wait_eof_reports_a_stream_that_cannot_be_decoded() {
     let (mut reader, writer) = pair().unwrap();
     print(&writer, &[0xFF; 100]);
     drop(writer);
@@ -130,7 +130,7 @@ fn a_stream_that_makes_no_sense_does_not_end_well() {
 }
 
 #[test]
-fn a_listeners_pipe_ends_only_if_it_is_finished() {
+fn wait_eof_of_a_listener_is_true_only_after_finish() {
     let folder = Folder::new();
     let path = folder.join("fifo");
     create_fifo(&path).unwrap();
@@ -152,7 +152,7 @@ fn a_listeners_pipe_ends_only_if_it_is_finished() {
 /// All clones in `wait_eof` return when bytes arrive for one of them, and none takes the wake-up of
 /// a clone that waits for a message.
 #[test]
-fn clones_that_ask_leave_the_others_what_they_wait_for() {
+fn wait_eof_of_a_clone_takes_no_wake_up_from_others() {
     alone(|| {
         let (reader, mut writer) = pair().unwrap();
         let over = AtomicBool::new(false);
@@ -185,7 +185,7 @@ fn clones_that_ask_leave_the_others_what_they_wait_for() {
 }
 
 #[test]
-fn clones_that_ask_hear_of_the_end_that_one_has_made() {
+fn wait_eof_of_a_clone_returns_after_another_clones_finish() {
     let (mut reader, _writer) = pair().unwrap();
     thread::scope(|scope| {
         let mut clone = reader.try_clone().unwrap();
@@ -203,7 +203,7 @@ fn clones_that_ask_hear_of_the_end_that_one_has_made() {
 }
 
 #[test]
-fn in_a_child_what_the_parent_holds_is_stale() {
+fn wait_eof_in_a_child_is_stale_if_the_parent_buffered_bytes() {
     alone(|| {
         let (mut reader, mut writer) = pair().unwrap();
         let mut other = pair().unwrap().0;

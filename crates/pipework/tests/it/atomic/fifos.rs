@@ -92,7 +92,7 @@ fn a_reader_waits_for_the_first_writer_and_ends_with_the_last() {
 }
 
 #[test]
-fn a_writer_that_says_nothing_ends_the_pipe_too() {
+fn pipe_ends_after_a_writer_that_sent_nothing() {
     alone(|| {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
@@ -105,7 +105,7 @@ fn a_writer_that_says_nothing_ends_the_pipe_too() {
 /// A first writer that comes, writes and leaves between two system calls of the reader still
 /// counts.
 #[test]
-fn a_quick_writer_is_not_missed() {
+fn reader_does_not_miss_a_writer_that_comes_and_leaves_between_calls() {
     alone(|| {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
@@ -191,7 +191,7 @@ fn a_listener_that_waits_is_woken_by_every_generation() {
 }
 
 #[test]
-fn a_listener_that_fills_waits_for_the_next_writer() {
+fn read_ahead_of_a_listener_waits_for_the_next_writer() {
     alone(|| {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
@@ -223,7 +223,7 @@ fn a_listener_that_fills_waits_for_the_next_writer() {
 
 /// The descriptor for event loops is a kernel object that a forked child shares with its parent.
 #[test]
-fn a_listener_in_a_forked_child_leaves_its_parents_alone() {
+fn listener_in_a_forked_child_does_not_affect_its_parent() {
     alone(|| {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
@@ -241,7 +241,10 @@ fn a_listener_in_a_forked_child_leaves_its_parents_alone() {
         child.join();
         assert_eq!(reader.try_recv(), Ok(None));
         write_fifo(&path).send("for the parent", PATIENCE).unwrap();
-        assert!(is_ready(&reader, PollFlags::IN, PATIENCE / 10), "the parent's descriptor is no longer readable");
+        assert!(
+            is_ready(&reader, PollFlags::IN, PATIENCE / 10),
+            "the parent's descriptor is no longer readable"
+        );
         assert_eq!(reader.recv(PATIENCE).as_deref(), Ok(&b"for the parent"[..]));
     });
 }
@@ -272,7 +275,7 @@ fn a_writer_times_out_without_a_reader_and_connects_when_one_comes() {
 }
 
 #[test]
-fn a_writer_without_readers_is_told() {
+fn send_returns_closed_without_readers() {
     alone(|| {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
@@ -292,7 +295,7 @@ fn a_writer_without_readers_is_told() {
 }
 
 #[test]
-fn what_is_no_fifo_is_refused() {
+fn constructors_refuse_files_that_are_not_fifos() {
     let folder = Folder::new();
     let path = fifo(&folder, "pipe");
     let at = |name: &str| folder.join(name);
@@ -329,7 +332,7 @@ fn what_is_no_fifo_is_refused() {
 }
 
 #[test]
-fn a_new_fifo_is_for_its_owner_alone() {
+fn create_fifo_grants_access_to_its_owner_only() {
     alone(|| {
         let folder = Folder::new();
         // Even with a umask that grants everything to everyone.
@@ -345,7 +348,7 @@ fn a_new_fifo_is_for_its_owner_alone() {
 /// Stresses the moment between generations: messages are neither lost nor doubled while writers
 /// come and go.
 #[test]
-fn generations_that_follow_closely_lose_nothing() {
+fn listener_loses_nothing_when_writers_come_and_go() {
     alone(|| {
         let folder = Folder::new();
         let path = fifo(&folder, "pipe");
@@ -375,7 +378,7 @@ fn generations_that_follow_closely_lose_nothing() {
 }
 
 #[test]
-fn either_end_is_found_out() {
+fn end_determines_the_direction_of_a_descriptor() {
     use pipework::atomic::End;
     use std::os::fd::AsFd;
     let (mut reader, writer) = pair().unwrap();
@@ -396,7 +399,7 @@ fn either_end_is_found_out() {
 
 /// A message that another reader has begun to take is lost, and its rest is not a message.
 #[test]
-fn who_begins_in_the_middle_of_a_message_never_takes_its_tail_for_one() {
+fn reader_that_joins_mid_message_reports_torn_and_skips_the_tail() {
     let folder = Folder::new();
     for mixed in [false, true] {
         let path = fifo(&folder, if mixed { "mixed" } else { "plain" });
@@ -430,7 +433,7 @@ fn who_begins_in_the_middle_of_a_message_never_takes_its_tail_for_one() {
 }
 
 #[test]
-fn readers_that_compete_give_out_nothing_that_was_not_sent() {
+fn competing_readers_yield_only_messages_that_were_sent() {
     let folder = Folder::new();
     let path = fifo(&folder, "contested");
     let options = Options::new().mixed(true);
@@ -467,7 +470,7 @@ fn readers_that_compete_give_out_nothing_that_was_not_sent() {
 }
 
 #[test]
-fn readers_of_one_fifo_see_each_other() {
+fn has_other_reader_detects_readers_of_the_same_fifo() {
     let folder = Folder::new();
     let path = fifo(&folder, "shared");
     let options = Options::new();

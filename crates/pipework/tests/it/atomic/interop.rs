@@ -38,7 +38,7 @@ fn perl_writes_plain() {
 }
 
 #[test]
-fn perl_prints_between_what_it_writes() {
+fn perl_prints_between_its_messages() {
     const SCRIPT: &str = r#"
         $| = 1;
         my $w = Atomic::Pipe->from_fh('>&', \*STDOUT);
@@ -52,7 +52,7 @@ fn perl_prints_between_what_it_writes() {
         }
         print "the end";
     "#;
-    let Some(perl) = perl("perl_prints_between_what_it_writes", SCRIPT) else { return };
+    let Some(perl) = perl("perl_prints_between_its_messages", SCRIPT) else { return };
     let (mut reader, child) = write_by(perl, Options::new().mixed(true));
     for round in 1..=200_usize {
         expect(&mut reader, "line", format!("line {round}\n").as_bytes());

@@ -24,7 +24,7 @@ fn passes(writer: &mut Writer, reader: &mut Reader, data: &[u8]) -> Option<Vec<u
 }
 
 #[test]
-fn compression_changes_on_a_living_pipe() {
+fn set_zstd_changes_compression_between_messages() {
     let (mut reader, mut writer) = pair().unwrap();
     let data = b"{\"level\":\"info\",\"message\":\"the same again\"}".repeat(40);
     assert!(writer.zstd().is_none() && reader.zstd().is_none());
@@ -65,7 +65,7 @@ fn compression_changes_on_a_living_pipe() {
 }
 
 #[test]
-fn a_compressed_burst_is_kept_as_well() {
+fn keep_compressed_keeps_the_frame_of_a_burst() {
     let options = Options::new().mixed(true).zstd(Zstd::new()).keep_compressed(true);
     let (mut reader, mut writer) = options.pair().unwrap();
     let data = [b'a'; 20_000];
@@ -76,7 +76,7 @@ fn a_compressed_burst_is_kept_as_well() {
 }
 
 #[test]
-fn a_burst_is_as_long_as_one_write() {
+fn burst_is_limited_to_one_write() {
     let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     assert_eq!((writer.pipe_buf(), writer.max_part()), (4096, 4077));
     assert_eq!(writer.fits_in_burst([b'x'; 4094]), Ok(Some(4096)));
@@ -98,7 +98,7 @@ fn a_burst_is_as_long_as_one_write() {
 }
 
 #[test]
-fn without_bursts_only_messages_are_taken_out_of_the_text() {
+fn reader_without_bursts_extracts_only_messages_from_text() {
     for zstd in [false, true] {
         let options = Options::new().mixed(true).bursts(false);
         let options = if zstd { options.zstd(Zstd::new()) } else { options };
@@ -125,7 +125,7 @@ fn without_bursts_only_messages_are_taken_out_of_the_text() {
 }
 
 #[test]
-fn who_finishes_hears_of_all_that_has_begun() {
+fn finish_reports_every_message_that_has_begun() {
     let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     let mut other = reader.try_clone().unwrap();
     reader.set_exact(1);
@@ -166,7 +166,7 @@ fn who_finishes_hears_of_all_that_has_begun() {
 }
 
 #[test]
-fn an_unfinished_line_can_be_looked_at() {
+fn peek_shows_an_unfinished_line() {
     let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     let mut print = fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
     assert_eq!(reader.peek(), None);
@@ -189,7 +189,7 @@ fn an_unfinished_line_can_be_looked_at() {
 }
 
 #[test]
-fn an_unfinished_line_can_be_taken() {
+fn take_peeked_takes_an_unfinished_line() {
     let (mut reader, mut writer) = Options::new().mixed(true).pair().unwrap();
     let mut print = fs::File::from(writer.as_fd().try_clone_to_owned().unwrap());
     print.write_all(b"Password: ").unwrap();
@@ -208,7 +208,7 @@ fn an_unfinished_line_can_be_taken() {
 }
 
 #[test]
-fn the_mode_changes_on_a_living_pipe() {
+fn set_mixed_changes_the_mode_between_messages() {
     let (mut reader, mut writer) = pair().unwrap();
     for mixed in [true, false, true] {
         reader.set_mixed(mixed).unwrap();
@@ -224,7 +224,7 @@ fn the_mode_changes_on_a_living_pipe() {
 }
 
 #[test]
-fn a_message_tells_its_writer_and_its_parts() {
+fn message_has_its_writer_and_part_count() {
     let (mut reader, mut writer) = pair().unwrap();
     let mut other = writer.try_clone().unwrap();
     let (one, two) = (writer.key(), other.key());
@@ -240,7 +240,7 @@ fn a_message_tells_its_writer_and_its_parts() {
 }
 
 #[test]
-fn an_end_is_what_its_descriptor_is() {
+fn end_of_a_pipe_descriptor_passes_messages() {
     let (reader, writer) = std::io::pipe().unwrap();
     let Ok(End::Reader(mut reader)) = Options::new().end(reader) else { panic!("it reads") };
     let Ok(End::Writer(mut writer)) = Options::new().end(writer) else { panic!("it writes") };

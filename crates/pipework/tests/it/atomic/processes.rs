@@ -41,7 +41,7 @@ fn kind<T>(outcome: Result<T, Error>) -> ErrorKind {
 // ---------------------------------------------------------------- fork and exec
 
 #[test]
-fn an_inherited_writer_is_the_childs_own() {
+fn inherited_writer_is_separate_in_a_forked_child() {
     alone(|| {
         let (mut reader, mut writer) = narrow();
         let whole = long(1);
@@ -73,7 +73,7 @@ fn an_inherited_writer_is_the_childs_own() {
 }
 
 #[test]
-fn an_inherited_reader_is_the_childs_only_if_nothing_was_buffered() {
+fn inherited_reader_works_only_if_the_parent_buffered_nothing() {
     alone(|| {
         let (mut reader, mut writer) = pair().unwrap();
         fork(|| {
@@ -114,7 +114,7 @@ fn an_inherited_reader_is_the_childs_only_if_nothing_was_buffered() {
 }
 
 #[test]
-fn a_started_program_inherits_nothing() {
+fn executed_program_inherits_no_descriptors() {
     alone(|| {
         // The listing has a descriptor of its own, the same one before and after.
         let inherited = || Command::new("ls").arg("/proc/self/fd").output().expect("ls runs").stdout;
@@ -178,7 +178,7 @@ fn stdin_and_stdout_are_pipes_like_others() {
 // ---------------------------------------------------------------- keys
 
 #[test]
-fn two_handles_of_one_thread_do_not_mix() {
+fn messages_of_two_handles_in_one_thread_do_not_mix() {
     alone(|| {
         let (mut reader, mut one) = narrow();
         let mut two = Options::new().dup_writer(&one).unwrap();
@@ -207,7 +207,7 @@ fn two_handles_of_one_thread_do_not_mix() {
 /// Two containers on one FIFO: both writers are process 1. A writer that was killed inside a
 /// message before was process 1 too.
 #[test]
-fn equal_process_numbers_do_not_mix() {
+fn messages_of_writers_with_equal_process_numbers_do_not_mix() {
     fn writer(path: &Path) -> Writer {
         Options::new().write_fifo(path, PATIENCE).unwrap()
     }
@@ -235,7 +235,9 @@ fn equal_process_numbers_do_not_mix() {
         drop(held);
         if awaited(&permitted[0]) == 1 {
             victim.join();
-            return say("equal_process_numbers_do_not_mix did not run: no pid namespace is permitted here");
+            return say(
+                "messages_of_writers_with_equal_process_numbers_do_not_mix did not run: no pid namespace is permitted here",
+            );
         }
         wait_for(&reader, PollFlags::IN);
         victim.kill();
@@ -266,7 +268,7 @@ fn equal_process_numbers_do_not_mix() {
 // ---------------------------------------------------------------- signals
 
 #[test]
-fn a_writer_without_readers_lives_whatever_sigpipe_does() {
+fn writer_without_readers_survives_any_sigpipe_disposition() {
     alone(|| {
         let_sigpipe_kill();
         let folder = Folder::new();
@@ -297,7 +299,7 @@ fn a_writer_without_readers_lives_whatever_sigpipe_does() {
 }
 
 #[test]
-fn a_writer_that_a_panic_drops_is_not_killed_by_sigpipe() {
+fn writer_dropped_by_a_panic_is_not_killed_by_sigpipe() {
     static READER: Mutex<Option<Reader>> = Mutex::new(None);
     fn leave_and_panic() -> Verdict {
         drop(READER.lock().unwrap().take());

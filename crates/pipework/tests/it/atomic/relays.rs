@@ -66,7 +66,7 @@ fn expect_all(mut reader: Reader, records: &[Vec<u8>], relay: &str) {
 }
 
 #[test]
-fn messages_arrive_whole_behind_any_program() {
+fn messages_arrive_whole_through_any_relay() {
     let programs: [&[&str]; 4] = [
         &["cat"],
         &["tee", "/dev/null"],
@@ -92,7 +92,7 @@ fn messages_arrive_whole_behind_any_program() {
 }
 
 #[test]
-fn messages_arrive_whole_in_pieces_with_pauses() {
+fn messages_arrive_whole_in_delayed_pieces() {
     for mixed in [false, true] {
         for (piece, small, pause) in [(1400, true, 500), (1400, false, 100), (1, true, 0), (4095, false, 10)]
         {
@@ -135,7 +135,7 @@ fn send_plain(writer: &mut Writer, records: &[Vec<u8>]) {
 /// A frame waits, together with the bytes behind it; after the timeout it is text, and its message
 /// is lost.
 #[test]
-fn what_nothing_completes_becomes_text() {
+fn unfinished_frame_becomes_text_after_the_frame_timeout() {
     const TIME: Duration = Duration::from_millis(500);
     let lost = Torn { writer: Some(KEY), parts: 1, bytes: 3, kind: ErrorKind::Torn, limit: None };
     for patient in [false, true] {
@@ -169,7 +169,7 @@ fn what_nothing_completes_becomes_text() {
 
 /// Also if clones share the buffer, and each waits outside its lock.
 #[test]
-fn a_clone_that_waits_gives_a_frame_up_in_time() {
+fn waiting_clone_gives_up_a_frame_after_the_frame_timeout() {
     let (reader, mut print) = mixed(Options::new().frame_timeout(Duration::from_millis(100)));
     let mut clone = reader.try_clone().unwrap();
     print.write_all(b"\x0estray\n").unwrap();
@@ -177,7 +177,7 @@ fn a_clone_that_waits_gives_a_frame_up_in_time() {
 }
 
 #[test]
-fn bytes_that_come_begin_the_time_anew() {
+fn arriving_bytes_restart_the_frame_timeout() {
     const TIME: Duration = Duration::from_millis(500);
     let (mut reader, mut print) = mixed(Options::new().frame_timeout(TIME));
     for byte in PART {
@@ -191,7 +191,7 @@ fn bytes_that_come_begin_the_time_anew() {
 }
 
 #[test]
-fn the_end_and_bytes_that_contradict_decide_at_once() {
+fn frame_is_decided_at_once_by_the_end_or_a_wrong_byte() {
     let (mut reader, mut print) = mixed(Options::new().frame_timeout(Duration::MAX));
     print.write_all(&[&PART[..PART.len() - 1], b"!\n\x0ehalf"].concat()).unwrap();
     assert!(matches!(reader.next_item(PATIENCE), Ok(Item::Torn(torn)) if torn.writer == Some(KEY)));
@@ -208,7 +208,7 @@ fn the_end_and_bytes_that_contradict_decide_at_once() {
 
 /// Bytes that arrive for ever and make no item hold no call beyond its time.
 #[test]
-fn a_call_comes_back_although_bytes_flow() {
+fn calls_keep_their_deadline_although_bytes_keep_arriving() {
     let (mut reader, print) = mixed(Options::new());
     let mut clone = reader.try_clone().unwrap();
     let flood = thread::spawn(move || {
@@ -235,7 +235,7 @@ fn a_call_comes_back_although_bytes_flow() {
 /// A call that does not wait reports that there is more, because a descriptor that stays readable
 /// need not report it again.
 #[test]
-fn a_call_that_has_not_looked_at_all_says_so() {
+fn next_timeout_is_now_if_a_try_call_stopped_early() {
     let (mut reader, mut print) = mixed(Options::new().read_size(1));
     print.write_all(&[b'x'; 8192]).unwrap();
     assert_eq!(kind(reader.try_next_item()), Ok(false));

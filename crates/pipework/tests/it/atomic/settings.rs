@@ -23,7 +23,7 @@ fn printer(writer: &Writer) -> File {
 }
 
 #[test]
-fn messages_that_come_plain_into_a_mixed_reader_are_an_error_that_says_so() {
+fn mixed_reader_reports_messages_sent_in_plain_mode() {
     let (plain, mixed) = (Options::new(), Options::new().mixed(true));
     for len in [0, 5, 4080, 4081, 300_000] {
         for read_size in [1, 7, 64 << 10] {
@@ -54,7 +54,7 @@ fn messages_that_come_plain_into_a_mixed_reader_are_an_error_that_says_so() {
 }
 
 #[test]
-fn messages_that_come_mixed_into_a_plain_reader_are_an_error_that_says_so() {
+fn plain_reader_reports_messages_sent_in_mixed_mode() {
     let (plain, mixed) = (Options::new(), Options::new().mixed(true));
     for (len, text) in [(5, ""), (4077, ""), (9000, ""), (5, "printed first, as programs do\n")] {
         let (mut reader, mut writer) = unlike(&plain, &mixed);
@@ -72,7 +72,7 @@ fn messages_that_come_mixed_into_a_plain_reader_are_an_error_that_says_so() {
 }
 
 #[test]
-fn compressed_messages_are_a_report_where_the_reader_has_no_zstd() {
+fn reader_without_zstd_reports_compressed_messages() {
     let plain = Options::new();
     let zstd = plain.clone().zstd(Zstd::new().with_level(1));
     // A file that a user has compressed, and sends.
@@ -117,7 +117,7 @@ fn compressed_messages_are_a_report_where_the_reader_has_no_zstd() {
 
 /// Pending messages stay compressed, or not, as they were when they were taken.
 #[test]
-fn pending_messages_come_as_they_were_when_the_writers_zstd_changed() {
+fn pending_messages_keep_their_compression_after_set_zstd() {
     let plain = Options::new();
     let zstd = plain.clone().zstd(Zstd::new().with_level(1));
     let large = Random::new(1).bytes(300_000);
@@ -144,7 +144,7 @@ fn pending_messages_come_as_they_were_when_the_writers_zstd_changed() {
 }
 
 #[test]
-fn what_a_program_prints_first_is_text_whatever_it_looks_like() {
+fn mixed_reader_treats_printed_bytes_as_text() {
     let numbers = |numbers: [u32; 4]| numbers.map(u32::to_le_bytes).concat();
     let printed = [
         b"$ ".to_vec(),

@@ -48,10 +48,10 @@ fn fill(number: u64, len: usize) -> Vec<u8> {
 /// Four processes, each with its own end of one socket or with the same one, write plain parts of 5
 /// to 4096 bytes and longer messages.
 #[test]
-fn four_processes_never_tear_what_they_write_into_a_socket() {
+fn writes_of_four_processes_into_a_socket_are_never_torn() {
     alone(|| {
         let seed = seed();
-        say(&format!("four_processes_never_tear_what_they_write_into_a_socket: PIPEWORK_SEED={seed}"));
+        say(&format!("writes_of_four_processes_into_a_socket_are_never_torn: PIPEWORK_SEED={seed}"));
         for (smallest, mixed) in [(false, false), (true, false), (true, true)] {
             const EACH: u64 = 5000;
             let options = Options::new().mixed(mixed);
@@ -193,7 +193,7 @@ fn a_socket_carries_all_that_a_pipe_does() {
 }
 
 #[test]
-fn a_full_socket_is_waited_for_and_the_deadline_holds() {
+fn send_into_a_full_socket_waits_until_the_deadline() {
     for nonblocking in [false, true] {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(nonblocking).unwrap();
@@ -221,7 +221,7 @@ fn a_full_socket_is_waited_for_and_the_deadline_holds() {
 }
 
 #[test]
-fn a_reader_who_leaves_is_an_error_and_no_signal() {
+fn send_into_a_socket_whose_reader_left_is_closed_without_a_signal() {
     alone(|| {
         let_sigpipe_kill();
         for unread in [false, true] {
@@ -248,7 +248,7 @@ fn a_reader_who_leaves_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn the_end_comes_behind_all_that_was_sent_however_the_other_side_leaves() {
+fn end_of_a_socket_comes_after_all_sent_messages() {
     let message = vec![7; 10_000];
     for way in ["closes", "shuts down", "resets", "resets unseen"] {
         let (near, far) = UnixStream::pair().unwrap();
@@ -293,7 +293,7 @@ fn the_end_comes_behind_all_that_was_sent_however_the_other_side_leaves() {
 // ---------------------------------------------------------------- what is refused
 
 #[test]
-fn what_is_no_pipe_is_refused_with_what_it_is() {
+fn constructors_refuse_other_descriptors_and_name_their_kind() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.join("socket")).unwrap();
     let datagrams = UnixDatagram::pair().unwrap();
@@ -335,7 +335,7 @@ fn what_is_no_pipe_is_refused_with_what_it_is() {
 /// A program that is run by hand, or with its output to a log: no reader takes messages apart
 /// there, so they are printed as lines.
 #[test]
-fn where_no_reader_is_messages_are_printed_if_that_is_asked_for() {
+fn or_print_prints_messages_to_a_file() {
     let folder = Folder::new();
     let path = folder.join("log");
     let plain = Options::new().or_print(true);
@@ -384,8 +384,8 @@ fn exchange(number: u64) -> Vec<u8> {
 /// Node starts one of our programs with `stdio: 'pipe'`: it prints and sends on stdout, and
 /// receives on stdin the messages that Node sends.
 #[test]
-fn a_program_that_node_starts_sends_and_receives() {
-    const NAME: &str = "atomic::sockets::a_program_that_node_starts_sends_and_receives";
+fn program_started_by_node_sends_and_receives() {
+    const NAME: &str = "atomic::sockets::program_started_by_node_sends_and_receives";
     let options = Options::new().mixed(true);
     if is_alone() {
         let (mut stdin, mut stdout) = (Options::new().stdin().unwrap(), options.stdout().unwrap());

@@ -39,7 +39,7 @@ const VICTIMS: usize = 6;
 const KILLS_A_RUN: usize = 625;
 
 #[test]
-fn killed_writers_harm_nobody() {
+fn killed_writers_do_not_damage_other_messages() {
     let kills = setting("PIPEWORK_KILLS").unwrap_or(10_000) as usize;
     alone_for(PATIENCE * 2 + Duration::from_millis(20) * kills as u32, || {
         let seed = seed();
@@ -56,14 +56,15 @@ fn killed_writers_harm_nobody() {
 }
 
 #[test]
-fn what_a_killed_writer_left_is_reported_to_the_byte() {
+fn torn_counts_the_bytes_of_a_killed_writer_exactly() {
     alone(|| {
         for (mixed, blocks) in (0..6).flat_map(|blocks| [(false, blocks), (true, blocks)]) {
             let (mut reader, mut writer) = Options::new().mixed(mixed).pair().unwrap();
             let capacity = writer.set_capacity(1).unwrap();
             assert_eq!(capacity, writer.pipe_buf(), "a pipe of one page");
             let max_part = writer.max_part();
-            let child = fork(|| assert!(writer.send([7; 100_000], Deadline::NEVER).is_err(), "the writer is killed"));
+            let child =
+                fork(|| assert!(writer.send([7; 100_000], Deadline::NEVER).is_err(), "the writer is killed"));
             drop(writer);
             for _ in 0..blocks {
                 wait_for(&reader, PollFlags::IN);

@@ -74,7 +74,7 @@ fn exercise(reader: &mut Reader, writer: &mut Writer) {
 // ---------------------------------------------------------------- open files that others share
 
 #[test]
-fn the_flags_of_an_open_file_are_left_alone() {
+fn flags_of_an_open_file_are_not_changed() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("pipe");
@@ -105,7 +105,7 @@ fn the_flags_of_an_open_file_are_left_alone() {
 }
 
 #[test]
-fn what_is_lent_is_neither_closed_nor_changed() {
+fn lent_descriptors_are_neither_closed_nor_changed() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("pipe");
@@ -153,7 +153,7 @@ fn what_is_lent_is_neither_closed_nor_changed() {
 }
 
 #[test]
-fn what_cannot_be_used_is_given_back_as_it_was() {
+fn refused_descriptors_are_not_changed() {
     let pipe = std::io::pipe().unwrap();
     let (read, write) = (lent(&pipe.0), lent(&pipe.1));
     for fd in [read, write] {
@@ -319,7 +319,7 @@ fn a_refused_capacity_leaves_the_pipe_as_it_was() {
 
 /// A user with many pipes gets small ones from then on, which cannot grow.
 #[test]
-fn the_small_pipes_of_a_user_with_many_work() {
+fn small_pipes_of_a_user_with_many_pipes_work() {
     alone(|| {
         fork(|| {
             become_nobody();
@@ -334,7 +334,7 @@ fn the_small_pipes_of_a_user_with_many_work() {
                 // Root with its rights, or a system without that limit.
                 if grown.is_ok() && many.len() == 200 {
                     return say(
-                        "the_small_pipes_of_a_user_with_many_work did not run: nothing is limited here",
+                        "small_pipes_of_a_user_with_many_pipes_work did not run: nothing is limited here",
                     );
                 }
             };
@@ -350,7 +350,7 @@ fn the_small_pipes_of_a_user_with_many_work() {
 /// A process that gave up root's rights may not open its own FIFO a second time. Calls that must
 /// not wait on a FIFO do that.
 #[test]
-fn what_was_opened_with_more_rights_goes_on_working() {
+fn fifo_opened_with_more_rights_works_after_giving_them_up() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("pipe");
@@ -360,7 +360,7 @@ fn what_was_opened_with_more_rights_goes_on_working() {
         let mut reader = Options::new().reader(File::open(&path).unwrap()).unwrap();
         fork(|| {
             if !become_nobody() {
-                return say("what_was_opened_with_more_rights_goes_on_working did not run: it takes root to give up rights");
+                return say("fifo_opened_with_more_rights_works_after_giving_them_up did not run: it takes root to give up rights");
             }
             let proc = format!("/proc/self/fd/{}", writer.as_fd().as_raw_fd());
             assert!(File::options().write(true).open(proc).is_err(), "it cannot be opened again");

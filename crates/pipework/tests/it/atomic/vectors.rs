@@ -27,7 +27,7 @@ struct Way {
 }
 
 #[test]
-fn a_reader_makes_of_the_bytes_what_the_index_says() {
+fn reader_decodes_the_vectors_as_the_index_says() {
     for vector in index() {
         let (wire, expected) = (wire(&vector), items(&vector));
         let ways = [1, 2, 3, 16, 17, 4095, 4096, 4097, 65536]
@@ -50,7 +50,7 @@ fn a_reader_makes_of_the_bytes_what_the_index_says() {
 }
 
 #[test]
-fn recv_gives_the_messages_of_a_plain_pipe_and_tells_of_the_lost() {
+fn recv_yields_the_messages_of_a_plain_pipe_and_reports_lost_ones() {
     for vector in index().iter().filter(|vector| vector["mode"] == "plain") {
         let (mut reader, writer) = options(vector).pair().unwrap();
         File::from(writer.as_fd().try_clone_to_owned().unwrap()).write_all(&wire(vector)).unwrap();

@@ -91,7 +91,7 @@ fn every_size_goes_through_every_pipe() {
 // ---------------------------------------------------------------- deadlines
 
 #[test]
-fn what_times_out_is_torn_and_its_retry_is_whole() {
+fn send_that_times_out_is_torn_and_its_retry_is_whole() {
     alone(|| {
         for mixed in [false, true] {
             let (mut reader, mut writer) = Options::new().mixed(mixed).pair().unwrap();
@@ -127,7 +127,7 @@ fn what_times_out_is_torn_and_its_retry_is_whole() {
 /// The next message of the same writer begins with exactly the id that the rest of the lost one
 /// would have had.
 #[test]
-fn what_comes_after_a_lost_message_is_not_taken_for_its_rest() {
+fn message_after_a_lost_one_is_not_taken_for_its_rest() {
     alone(|| {
         for give_up in [
             |writer: &mut Writer| writer.discard(),
@@ -197,7 +197,7 @@ fn deadlines_pass_and_nothing_is_lost() {
 
 /// A short count gives the sent part of a batch; the rest, sent again, arrives once.
 #[test]
-fn a_batch_that_times_out_says_how_far_it_got() {
+fn send_many_that_times_out_returns_how_many_were_sent() {
     alone(|| {
         let (mut reader, mut writer) = pair().unwrap();
         // Space for the largest, and not for all.
@@ -231,7 +231,7 @@ fn a_batch_that_times_out_says_how_far_it_got() {
 
 /// Every message that was taken arrives: a message of no bytes counts like any other.
 #[test]
-fn a_drop_writes_what_is_pending() {
+fn drop_writes_pending_messages() {
     alone(|| {
         for pending in [&[""][..], &["", ""], &["some", ""], &["", "some"], &["some"]] {
             for enqueue in [false, true] {
@@ -258,7 +258,7 @@ fn a_drop_writes_what_is_pending() {
 }
 
 #[test]
-fn what_is_pending_is_bounded() {
+fn try_send_limits_pending_bytes() {
     alone(|| {
         for size in [0, 1, 10, 5000] {
             let (_reader, mut writer) = Options::new().max_pending(20_000).pair().unwrap();
@@ -275,7 +275,7 @@ fn what_is_pending_is_bounded() {
 }
 
 #[test]
-fn calls_that_begin_with_try_never_wait() {
+fn try_calls_never_wait() {
     alone(|| {
         let (mut reader, mut writer) = pair().unwrap();
         let mut clones = (reader.try_clone().unwrap(), writer.try_clone().unwrap());
@@ -286,7 +286,11 @@ fn calls_that_begin_with_try_never_wait() {
         fill_up(&mut writer);
         for writer in [&mut writer, &mut clones.1] {
             assert_eq!(writer.try_send(vec![0; 100_000]), Ok(Some(25)), "the rest is pending");
-            assert_eq!(writer.try_send(vec![0; 1 << 20]), Ok(None), "over the limit together with the pending data");
+            assert_eq!(
+                writer.try_send(vec![0; 1 << 20]),
+                Ok(None),
+                "over the limit together with the pending data"
+            );
             assert_eq!(writer.try_burst([0; 16]), Ok(true));
             assert_eq!(writer.try_flush(), Ok(false));
             assert!(writer.pending() > 100_000);

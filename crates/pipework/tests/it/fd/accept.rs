@@ -19,7 +19,7 @@ fn clients(listener: &TcpListener, count: usize) -> Vec<TcpStream> {
 }
 
 #[test]
-fn all_who_wait_are_accepted_and_named() {
+fn accept_many_accepts_all_connections_with_their_addresses() {
     alone(|| {
         let listener = listener();
         let waiting = clients(&listener, 100);
@@ -46,7 +46,7 @@ fn all_who_wait_are_accepted_and_named() {
 }
 
 #[test]
-fn a_listener_that_blocks_is_not_waited_for_and_stays_as_it_is() {
+fn accept_many_does_not_wait_on_a_blocking_listener() {
     alone(|| {
         let folder = Folder::new();
         let listener = UnixListener::bind(folder.join("socket")).unwrap();
@@ -59,7 +59,7 @@ fn a_listener_that_blocks_is_not_waited_for_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_process_without_descriptors_serves_some_turns_some_away_and_loses_none() {
+fn process_without_descriptors_sheds_some_connections_and_loses_none() {
     alone(|| {
         const SPARE: usize = 5;
         let listener = listener();

@@ -16,7 +16,7 @@ use super::{Kind, SHORT, drain, pattern};
 use crate::harness::{Folder, PATIENCE, alone};
 
 #[test]
-fn records_are_read_one_a_call_and_files_at_any_position() {
+fn read_full_reads_records_and_pread_full_any_position() {
     alone(|| {
         let (target, out) = Kind::File.ends();
         let sent = pattern(10_000);
@@ -74,7 +74,7 @@ fn temporary_names_are_new_private_and_in_their_folder() {
 }
 
 #[test]
-fn options_go_in_and_come_out_as_numbers() {
+fn option_numbers_are_set_and_read() {
     alone(|| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         for (name, value) in [(libc::SO_KEEPALIVE, 1), (libc::SO_BROADCAST, 1), (libc::SO_BROADCAST, 0)] {
@@ -89,7 +89,7 @@ fn options_go_in_and_come_out_as_numbers() {
 }
 
 #[test]
-fn a_poll_ends_with_its_deadline_or_with_what_it_waits_for() {
+fn poll_returns_at_its_deadline_or_when_ready() {
     alone(|| {
         let (read, mut write) = std::io::pipe().unwrap();
         let mut watched = [PollFd::new(&read, PollFlags::IN)];

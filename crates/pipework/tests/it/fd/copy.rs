@@ -12,7 +12,7 @@ use super::{KINDS, Kind, SHORT, drain, pattern, refusal};
 use crate::harness::{Folder, PATIENCE, alarms, alone, cost, let_sigpipe_kill, ring_alarms, say};
 
 #[test]
-fn a_target_that_is_full_costs_time_and_nothing_else() {
+fn copy_to_a_full_target_loses_nothing() {
     alone(|| {
         let sent = pattern(20 << 20);
         for from in KINDS {
@@ -61,7 +61,7 @@ fn persist(step: impl Fn(u64) -> Result<u64, Unfinished>) -> u64 {
 /// Another process shares the socket and peeks into it at an offset, which moves with every look by
 /// either of them.
 #[test]
-fn a_socket_that_is_peeked_into_at_an_offset_is_copied_from_its_beginning() {
+fn socket_with_a_peek_offset_is_copied_from_its_beginning() {
     alone(|| {
         let sent = pattern(300_000);
         let folder = Folder::new();
@@ -96,7 +96,7 @@ fn a_socket_that_is_peeked_into_at_an_offset_is_copied_from_its_beginning() {
 }
 
 #[test]
-fn signals_end_a_copy_and_it_goes_on_where_it_was() {
+fn copy_ended_by_a_signal_resumes_without_loss() {
     alone(|| {
         let sent = pattern(3 << 20);
         ring_alarms();
@@ -170,7 +170,7 @@ fn a_file_of_unknown_length_is_copied_whole() {
 }
 
 #[test]
-fn a_full_disk_takes_nothing_from_the_source() {
+fn copy_to_a_full_disk_leaves_the_rest_in_the_source() {
     alone(|| {
         let sent = pattern(100_000);
         let full = File::options().write(true).open("/dev/full").unwrap();
@@ -226,7 +226,7 @@ fn devices_and_appended_files_are_copied_by_hand() {
 }
 
 #[test]
-fn nobody_is_killed_by_sigpipe() {
+fn calls_on_a_closed_end_raise_no_sigpipe() {
     alone(|| {
         let_sigpipe_kill();
         let file = File::open(std::env::current_exe().unwrap()).unwrap();

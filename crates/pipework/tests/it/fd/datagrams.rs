@@ -13,7 +13,7 @@ use super::SHORT;
 use crate::harness::{Folder, PATIENCE, alone};
 
 #[test]
-fn datagrams_come_in_order_with_their_sender_and_are_cut_openly() {
+fn datagrams_arrive_in_order_with_their_sender_and_is_cut() {
     alone(|| {
         let (here, there) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0"));
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -49,7 +49,7 @@ fn datagrams_come_in_order_with_their_sender_and_are_cut_openly() {
 }
 
 #[test]
-fn a_full_queue_of_a_stranger_is_waited_for_without_spinning() {
+fn send_many_waits_for_a_full_queue_without_spinning() {
     alone(|| {
         let folder = Folder::new();
         let receiver = UnixDatagram::bind(folder.join("socket")).unwrap();

@@ -50,7 +50,7 @@ fn zoo(folder: &Folder) -> Vec<(&'static str, OwnedFd)> {
 }
 
 #[test]
-fn whatever_the_descriptor_is_the_answer_is_an_answer() {
+fn every_call_returns_for_every_kind_of_descriptor() {
     alone(|| {
         let folder = Folder::new();
         let soon = || Deadline::after(Duration::from_millis(2));
@@ -95,7 +95,7 @@ fn whatever_the_descriptor_is_the_answer_is_an_answer() {
 }
 
 #[test]
-fn a_wrong_kind_is_told_by_its_kind() {
+fn wrong_kinds_of_descriptor_give_the_documented_error() {
     alone(|| {
         let folder = Folder::new();
         let zoo = zoo(&folder);
@@ -142,7 +142,7 @@ fn a_wrong_kind_is_told_by_its_kind() {
 }
 
 #[test]
-fn whatever_runs_out_half_way_nothing_stays_open() {
+fn calls_that_run_out_of_descriptors_leave_none_open() {
     alone(|| {
         let folder = Folder::new();
         let (into, source) = Kind::Pipe.ends();
@@ -175,7 +175,7 @@ fn descriptors_left(most: usize) -> usize {
 }
 
 #[test]
-fn descriptors_that_strangers_send_are_not_kept() {
+fn received_descriptors_are_closed() {
     alone(|| {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
         let (near, far) = UnixDatagram::pair().unwrap();

@@ -12,7 +12,7 @@ use super::{MOMENT, combinations};
 use crate::harness::{PATIENCE, Random, alone};
 
 #[test]
-fn a_reader_gets_the_rest_and_then_what_the_writer_left_with() {
+fn reader_gets_the_rest_and_then_the_writers_end_or_error() {
     alone(|| {
         for (reading, writing, sleeps) in combinations() {
             for farewell in Farewell::ALL {
@@ -47,7 +47,7 @@ fn a_reader_gets_the_rest_and_then_what_the_writer_left_with() {
 }
 
 #[test]
-fn a_writer_gets_what_the_reader_left_with() {
+fn writer_gets_closed_or_the_readers_error() {
     alone(|| {
         for (reading, writing, sleeps) in combinations() {
             for farewell in Farewell::ALL {
@@ -108,7 +108,7 @@ fn a_deadline_ends_the_wait_of_either_end_and_nothing_is_lost() {
 
 /// The traits as other code uses them: code that is generic over a reader takes ours.
 #[test]
-fn the_ends_are_those_of_the_standard_library() {
+fn ends_work_with_generic_code_of_the_standard_library() {
     alone(|| {
         let (mut reader, mut writer) = pipe(16).unwrap();
         let producer = thread::spawn(move || io::copy(&mut &[b'x'; 100_000][..], &mut writer).unwrap());

@@ -26,7 +26,7 @@ fn thread_id() -> i32 {
 }
 
 #[test]
-fn who_waits_sleeps_until_there_is_something() {
+fn waiting_end_sleeps_until_the_other_end_acts() {
     alone(|| {
         let (reader, writer) = pipe(8).unwrap();
         let (told, ids) = std::sync::mpsc::channel();
@@ -63,8 +63,8 @@ fn who_waits_sleeps_until_there_is_something() {
 /// Observes the process from outside: between two marks that it makes, there is no system call at
 /// all.
 #[test]
-fn ends_that_need_not_wait_make_no_system_call() {
-    const NAME: &str = "pipe::costs::ends_that_need_not_wait_make_no_system_call";
+fn calls_that_need_not_wait_make_no_system_call() {
+    const NAME: &str = "pipe::costs::calls_that_need_not_wait_make_no_system_call";
     const MARKS: [&str; 2] = ["/pipework-mark-begin", "/pipework-mark-end"];
     if is_alone() {
         let (mut reader, mut writer) = pipe(CAPACITY).unwrap();

@@ -89,7 +89,7 @@ fn a_deadline_ends_a_copy_and_the_next_goes_on() {
 }
 
 #[test]
-fn what_nobody_reads_is_closed_and_kills_nobody() {
+fn copy_to_a_closed_descriptor_is_closed_without_sigpipe() {
     alone(|| {
         let_sigpipe_kill();
         let (mut reader, mut writer) = pipe(100).unwrap();

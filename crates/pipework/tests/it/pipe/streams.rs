@@ -52,7 +52,7 @@ fn a_thread_reads_lines_and_lends_space() {
 /// Futures are polled once and dropped at random, on both sides; unfinished operations are
 /// repeated.
 #[test]
-fn giving_up_a_future_loses_nothing() {
+fn dropping_a_future_loses_nothing() {
     alone(|| {
         let (reader, writer) = pipe(50).unwrap();
         let bytes = Random::new(3).bytes(200_000);
@@ -83,7 +83,7 @@ fn giving_up_a_future_loses_nothing() {
 
 /// One end moves from thread to task and back in the middle of the stream.
 #[test]
-fn an_end_may_change_what_it_is() {
+fn end_can_move_between_thread_and_task() {
     alone(|| {
         let (mut reader, mut writer) = pipe(3).unwrap();
         let producer = thread::spawn(move || {
@@ -124,7 +124,7 @@ fn an_end_may_change_what_it_is() {
 }
 
 #[test]
-fn a_full_pipe_takes_a_byte_for_each_that_is_read() {
+fn full_pipe_takes_one_byte_for_each_byte_read() {
     alone(|| {
         for spin in [Duration::ZERO, Duration::from_millis(1)] {
             let (mut reader, mut writer) = pipe(CAPACITY).unwrap();

@@ -30,7 +30,7 @@ impl Wake for Count {
 }
 
 #[test]
-fn many_small_writes_wake_a_sleeper_once() {
+fn many_small_writes_wake_a_sleeping_task_once() {
     let (count, waker) = Count::new();
     let cx = &mut Context::from_waker(&waker);
     let (reader, mut writer) = pipe(8000).unwrap();
@@ -50,7 +50,7 @@ fn many_small_writes_wake_a_sleeper_once() {
 
 /// Calls that do not wait leave a wait that has begun untouched.
 #[test]
-fn a_task_that_was_told_to_wait_is_woken_whatever_else_it_tries() {
+fn pending_task_is_woken_after_other_calls_on_its_end() {
     let (count, waker) = Count::new();
     let cx = &mut Context::from_waker(&waker);
     let (reader, mut writer) = pipe(8).unwrap();
@@ -71,7 +71,7 @@ fn a_task_that_was_told_to_wait_is_woken_whatever_else_it_tries() {
 }
 
 #[test]
-fn the_last_task_that_asked_is_woken() {
+fn latest_task_that_polled_is_woken() {
     let [(first, one), (second, two)] = [Count::new(), Count::new()];
     let (reader, mut writer) = pipe(8).unwrap();
     let mut reader = reader.into_async();
@@ -84,7 +84,7 @@ fn the_last_task_that_asked_is_woken() {
 
 /// A stream that never runs dry must not keep a thread from its other tasks.
 #[test]
-fn a_task_that_always_finds_something_lets_others_run() {
+fn task_that_never_waits_yields_its_thread() {
     let (count, waker) = Count::new();
     let cx = &mut Context::from_waker(&waker);
     let (reader, writer) = pipe(8).unwrap();
@@ -109,7 +109,7 @@ fn a_task_that_always_finds_something_lets_others_run() {
 }
 
 #[test]
-fn an_end_that_is_gone_keeps_no_task() {
+fn dropped_end_keeps_no_waker() {
     let (reader, writer) = pipe(1).unwrap();
     let (reading, waker) = Count::new();
     let mut reader = reader.into_async();
@@ -151,7 +151,7 @@ fn a_waker_may_use_the_pipe() {
 }
 
 #[test]
-fn a_waker_may_be_the_last_to_hold_the_other_end() {
+fn waker_may_own_the_other_end() {
     struct Owner(#[allow(dead_code, reason = "it is there to be dropped")] Writer);
     impl Wake for Owner {
         fn wake(self: Arc<Self>) {}

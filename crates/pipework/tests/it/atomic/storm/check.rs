@@ -109,7 +109,10 @@ impl Check<'_> {
             let who = format!("run {}, writer {number}: begun {begun}, done {done}", self.run.seed);
             assert!(done <= come && come <= begun, "{who}, come {come}");
             assert!(number >= SURVIVORS || done == begun, "{who}: a survivor finishes its work");
-            assert!(!self.torn[number] || come < begun, "{who}: all deeds arrived, but one was reported torn");
+            assert!(
+                !self.torn[number] || come < begun,
+                "{who}: all deeds arrived, but one was reported torn"
+            );
         }
         self.tally
     }

@@ -19,7 +19,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 #[test]
-fn links_lead_to_headings_that_are_there() {
+fn links_lead_to_existing_headings() {
     /// The anchor that a forge and the book derive from a heading.
     fn anchor(heading: &str) -> String {
         let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -65,7 +65,7 @@ fn links_lead_to_headings_that_are_there() {
 }
 
 #[test]
-fn every_error_has_its_cause_and_cure() {
+fn errors_page_explains_every_error() {
     /// The kinds and the explanations that a page does not mention.
     fn missing(page: &str, kinds: &[ErrorKind], explanations: &[&str]) -> Vec<String> {
         let cells =

@@ -59,7 +59,7 @@ fn documents_name_make_targets_that_exist() {
 }
 
 #[test]
-fn the_forge_runs_only_what_a_desk_can_run() {
+fn workflow_runs_only_make_targets_and_the_ci_script() {
     const AS_ROOT: &str = r#"sudo --preserve-env env PATH="$PATH" "#;
     /// Steps of a workflow that run neither CI's script nor only existing targets.
     fn others<'a>(workflow: &'a str, makefile: &str) -> Vec<&'a str> {
@@ -84,7 +84,7 @@ fn the_forge_runs_only_what_a_desk_can_run() {
 }
 
 #[test]
-fn the_proof_names_tests_that_exist() {
+fn proof_page_names_tests_that_exist() {
     /// The names in the rows of the page's tables that are not tests of `files`.
     fn unknown<'a>(page: &'a str, files: &[File]) -> Vec<&'a str> {
         let rows = page.lines().filter(|line| line.starts_with('|'));

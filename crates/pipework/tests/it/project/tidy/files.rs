@@ -4,7 +4,7 @@ use super::lexer::{names, numbered};
 use super::{CORE, Fault, File, hold};
 
 #[test]
-fn files_open_with_what_they_are() {
+fn files_open_with_a_description() {
     fn rule(file: &File) -> Vec<Fault> {
         let is_open = !file.is_rust() || file.text.starts_with("//!");
         if is_open { vec![] } else { vec![(1, "open with `//!`: what it is, what it keeps".into())] }
@@ -13,7 +13,7 @@ fn files_open_with_what_they_are() {
 }
 
 #[test]
-fn no_file_is_named_for_nothing() {
+fn file_names_say_what_the_file_holds() {
     fn rule(file: &File) -> Vec<Fault> {
         const EMPTY: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "types", "misc", "stuff"];
         let parts = file.path.split('/').map(|part| part.split('.').next().unwrap_or(part));
@@ -26,7 +26,7 @@ fn no_file_is_named_for_nothing() {
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn files_contain_no_unfinished_marks() {
     fn rule(file: &File) -> Vec<Fault> {
         // Split, so that this file does not find itself.
         let marks =
@@ -39,7 +39,7 @@ fn nothing_is_left_unfinished() {
 }
 
 #[test]
-fn no_file_knows_the_machine_it_was_written_on() {
+fn files_contain_no_path_of_one_machine() {
     fn rule(file: &File) -> Vec<Fault> {
         let homes =
             [concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];

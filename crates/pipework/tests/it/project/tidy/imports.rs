@@ -9,7 +9,7 @@ use super::{File, tree};
 const PACKAGE: &str = "python/pipework/";
 
 #[test]
-fn no_import_leads_back() {
+fn python_modules_import_without_a_circle() {
     let init = File::sample("python/pipework/__init__.py", "from .fd import copy\nimport os\n");
     let text = "\"\"\"\n>>> import pipework\n\"\"\"\nfrom . import _core, _errors";
     let fd = File::sample("python/pipework/fd.py", text);

@@ -6,7 +6,7 @@ use super::lexer::{code, first_word, flat_uses, names_whole, numbered, without_t
 use super::{C_LIBRARY, COMMAND, CORE, Fault, File, ORDER, PYTHON, ROOM_STANDS_ON, ROOMS, hold, root};
 
 #[test]
-fn modules_use_only_what_stands_before_them() {
+fn modules_use_only_earlier_modules() {
     fn may_use(user: &str, used: &str) -> bool {
         let place = |name| ORDER.iter().position(|module| *module == name);
         let rooms = ROOMS.contains(&user) && ROOMS.contains(&used);
@@ -130,7 +130,7 @@ fn module_of(sources: &str, path: &[String]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn files_of_a_folder_use_only_what_stands_before_them() {
+fn files_of_a_folder_use_only_earlier_files() {
     fn rule(file: &File) -> Vec<Fault> {
         let sources =
             [CORE, COMMAND, C_LIBRARY, PYTHON].into_iter().find(|sources| file.path.starts_with(sources));
@@ -209,7 +209,7 @@ fn files_of_a_folder_use_only_what_stands_before_them() {
 }
 
 #[test]
-fn what_calls_itself_pure_touches_nothing_outside() {
+fn pure_files_use_no_system_clock_or_thread() {
     fn rule(file: &File) -> Vec<Fault> {
         let opening = file.text.lines().take_while(|line| line.starts_with("//!"));
         if file.in_core().is_none() || !opening.into_iter().any(|line| names_whole(line, "Pure")) {

@@ -6,7 +6,7 @@ use super::lexer::{code, flat_uses, names, names_whole, numbered, without_tests}
 use super::{C_LIBRARY, COMMAND, CORE, Fault, File, UNSAFE, WALLS, hold, tree};
 
 #[test]
-fn what_a_wall_holds_is_named_behind_it_only() {
+fn names_behind_a_boundary_are_used_only_there() {
     fn rule(file: &File) -> Vec<Fault> {
         let Some(path) = file.in_core() else { return vec![] };
         let mut faults = vec![];
@@ -17,7 +17,10 @@ fn what_a_wall_holds_is_named_behind_it_only() {
                 faults.extend(words.iter().filter(|word| names(line, word)).map(|word| {
                     (
                         number,
-                        format!("`{word}` belongs behind a boundary: call what {} offers", homes.join(" or ")),
+                        format!(
+                            "`{word}` belongs behind a boundary: call what {} offers",
+                            homes.join(" or ")
+                        ),
                     )
                 }));
             }
@@ -108,7 +111,7 @@ fn no_python_runs_under_a_lock() {
 }
 
 #[test]
-fn the_command_uses_standard_streams_by_way_of_one_file() {
+fn command_uses_standard_streams_through_one_file() {
     fn rule(file: &File) -> Vec<Fault> {
         if !file.path.starts_with(COMMAND) || file.path.ends_with("/streams.rs") {
             return vec![];
@@ -140,7 +143,7 @@ fn the_command_uses_standard_streams_by_way_of_one_file() {
 }
 
 #[test]
-fn unsafe_stands_in_the_listed_files_only() {
+fn unsafe_appears_only_in_the_listed_files() {
     fn has_unsafe(file: &File) -> bool {
         file.is_rust() && numbered(&code(&file.text)).any(|(_, line)| is_unsafe(file, line))
     }
@@ -174,7 +177,7 @@ fn is_unsafe(file: &File, line: &str) -> bool {
 }
 
 #[test]
-fn functions_for_c_have_names_of_their_own() {
+fn functions_for_c_have_the_pwk_prefix() {
     fn rule(file: &File) -> Vec<Fault> {
         let code = code(&file.text);
         // In code without literals, the text "C" is gone.
