@@ -513,7 +513,7 @@ static void both_ends_agree_or_say_so(void) {
     GIVES(PWK_INCOMPATIBLE, pwk_atomic_reader_recv(reader, SOON, &item, &error));
     pwk_error_text(&error, text, sizeof text);
     CHECK(strcmp(text,
-          "atomic recv: what comes was sent with `mixed`: is `mixed` set on both sides?") == 0);
+          "atomic recv: the data was sent with `mixed`: is `mixed` set on both sides?") == 0);
     pwk_atomic_writer_free(other);
     tear_down();
 

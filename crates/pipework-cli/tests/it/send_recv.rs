@@ -372,7 +372,7 @@ fn the_time_given_is_kept_however_much_comes() {
 
 #[test]
 fn advice_is_given_in_words_of_the_command() {
-    let wants = "standard output cannot take messages: it is a file, where nobody takes messages apart; \
+    let wants = "standard output cannot take messages: it is a file, where no reader takes messages apart; \
                  pipe it into a receiver, as in `pipework send ... | pipework recv`";
     fails(1, &[wants], "pipework send x > file");
     fails(1, &["is --mixed set on both sides?"], "pipework send --mixed x | pipework recv");

@@ -306,11 +306,11 @@ fn constructors_refuse_other_descriptors_and_name_their_kind() {
         socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap()
     };
     let refused = [
-        (listener.as_fd(), "no connected stream socket"),
-        (fresh.as_fd(), "no connected stream socket"),
-        (datagrams.0.as_fd(), "no connected stream socket"),
-        (connected.as_fd(), "no connected stream socket"),
-        (tcp.as_fd(), "no connected stream socket"),
+        (listener.as_fd(), "not a connected Unix stream socket"),
+        (fresh.as_fd(), "not a connected Unix stream socket"),
+        (datagrams.0.as_fd(), "not a connected Unix stream socket"),
+        (connected.as_fd(), "not a connected Unix stream socket"),
+        (tcp.as_fd(), "not a connected Unix stream socket"),
         (file.as_fd(), "it is a file"),
         (null.as_fd(), "it is a device"),
     ];
@@ -325,7 +325,7 @@ fn constructors_refuse_other_descriptors_and_name_their_kind() {
         }
     }
     let error = Options::new().dup_writer(&file).map(drop).unwrap_err();
-    assert_eq!(error.explanation(), Some("it is a file, where nobody takes messages apart"));
+    assert_eq!(error.explanation(), Some("it is a file, where no reader takes messages apart"));
     let (near, far) = UnixStream::pair().unwrap();
     assert_eq!(kind(Options::new().end(near)), ErrorKind::Invalid, "a socket is both ends");
     let writer = Options::new().writer(far).unwrap();
