@@ -71,8 +71,11 @@ pub(crate) enum Looks {
 impl Spin {
     /// Spins for up to `limit`, at most 1 ms; never, if `limit` is zero or on a single CPU.
     pub(crate) fn new(limit: Duration, looks: Looks) -> Spin {
-        let limit =
-            if is_alone() || limit < LEAST { Duration::ZERO } else { limit.min(Duration::from_millis(1)) };
+        let limit = if has_single_cpu() || limit < LEAST {
+            Duration::ZERO
+        } else {
+            limit.min(Duration::from_millis(1))
+        };
         Spin { limit, rests: Hint::new(0), looks }
     }
 
@@ -151,7 +154,7 @@ impl Spin {
 }
 
 /// Whether this process may use only one CPU.
-fn is_alone() -> bool {
+fn has_single_cpu() -> bool {
     /// 0 until the CPUs are counted. Two threads may count at once: if one waited for the other, a
     /// child that was forked meanwhile would wait for ever.
     static CPUS: Hint = Hint::new(0);

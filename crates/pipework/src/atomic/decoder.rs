@@ -264,8 +264,9 @@ impl Decoder {
 
     /// The next item of the bytes that were fed; `None` if that takes more bytes.
     ///
-    /// # Errors `Corrupt`, or `Incompatible` if it was sent in mixed mode, for good, if the stream
-    /// cannot be decoded.
+    /// # Errors
+    /// `Corrupt`, or `Incompatible` if it was sent in mixed mode, for good, if the stream cannot be
+    /// decoded.
     pub(super) fn next(&mut self, tail: Tail) -> Result<Option<RawItem>> {
         if let Some(error) = self.lost {
             return Err(error);

@@ -248,8 +248,9 @@ impl Options {
     /// A new pipe. Both descriptors are close-on-exec and block; to let a child inherit one, pass
     /// it as its stdin or stdout.
     ///
-    /// # Errors `Os` with the kernel's number when descriptors have run out; `Invalid` for a zstd
-    /// level that does not exist.
+    /// # Errors
+    /// `Os` with the kernel's number when descriptors have run out; `Invalid` for a zstd level that
+    /// does not exist.
     pub fn pair(&self) -> Result<(Reader, Writer)> {
         let (reader, writer) = sys::pipe().map_err(|errno| errno.at("create pipe"))?;
         Ok((self.reader(reader)?, self.writer(writer)?))

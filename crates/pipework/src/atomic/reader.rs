@@ -394,8 +394,9 @@ impl Reader {
     /// Changes the mode for everything that has not been given out yet. The writers must do the
     /// same at the same position of the stream.
     ///
-    /// # Errors `WouldBlock` while a line is unfinished, which only a mixed stream can give out.
-    /// `Stale` in a forked child, as elsewhere.
+    /// # Errors
+    /// `WouldBlock` while a line is unfinished, which only a mixed stream can give out. `Stale` in
+    /// a forked child, as elsewhere.
     pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
         const OP: &str = "set mixed mode";
         self.look(Err(Error::new(ErrorKind::Stale, OP)), |source| {
@@ -414,8 +415,9 @@ impl Reader {
 
     /// Sets how messages are compressed, for everything that has not been given out yet.
     ///
-    /// # Errors `Invalid`: no such level exists, or the dictionary is not one. `Stale` in a forked
-    /// child, as elsewhere.
+    /// # Errors
+    /// `Invalid`: no such level exists, or the dictionary is not one. `Stale` in a forked child, as
+    /// elsewhere.
     pub fn set_zstd(&mut self, zstd: Option<Zstd>) -> Result<()> {
         let stale = Err(Error::new(ErrorKind::Stale, "set zstd decompression"));
         self.look(stale, |source| source.decoder.unpacker_mut().set_zstd(zstd))

@@ -78,7 +78,7 @@ impl Writer {
     /// - `TimedOut`: parts that were in the pipe already reach the reader as a `Torn` report.
     /// - `Interrupted` by a signal handler before the first part was written. Later signals do not
     ///   interrupt. (An [interrupt hook](crate::interrupt) may end both.)
-    /// `Closed`: no reader is left. Pending data is dropped.
+    /// - `Closed`: no reader is left. Pending data is dropped.
     /// - `TooLong`: more parts than can be counted (over 8 TiB).
     /// - `Corrupt`: the kernel has cut a write that POSIX promises to keep whole.
     /// - `Os` with the kernel's number.
@@ -233,14 +233,15 @@ impl Writer {
     ///
     /// # Errors
     /// - `TimedOut`, `Interrupted`: the rest is still pending. Call again.
-    /// `Closed`, `Os`: the pending data is dropped.
+    /// - `Closed`, `Os`: the pending data is dropped.
     pub fn flush(&mut self, deadline: impl Into<Deadline>) -> Result<()> {
         self.flush_for(deadline.into(), "atomic flush")
     }
 
     /// Writes as much as the pipe has space for. Returns true if nothing is pending any more.
     ///
-    /// # Errors `Closed`, `Os`: the pending data is dropped.
+    /// # Errors
+    /// `Closed`, `Os`: the pending data is dropped.
     pub fn try_flush(&mut self) -> Result<bool> {
         self.try_flush_for("atomic flush")
     }
@@ -255,8 +256,9 @@ impl Writer {
     /// Writes the pending data and closes this handle. Dropping does the same without a deadline
     /// and without a report.
     ///
-    /// # Errors As [`Writer::flush`]; the handle is closed in any case, and data that is still
-    /// pending is dropped.
+    /// # Errors
+    /// As [`Writer::flush`]; the handle is closed in any case, and data that is still pending is
+    /// dropped.
     pub fn close(mut self, deadline: impl Into<Deadline>) -> Result<()> {
         let done = self.flush_for(deadline.into(), "atomic close");
         self.discard();
@@ -303,7 +305,8 @@ impl Writer {
 
     /// Changes the mode. The reader must do the same at the same position of the stream.
     ///
-    /// # Errors `WouldBlock` while anything is pending: it was cut for the old mode.
+    /// # Errors
+    /// `WouldBlock` while anything is pending: it was cut for the old mode.
     pub fn set_mixed(&mut self, mixed: bool) -> Result<()> {
         if self.pending() > 0 {
             return Err(Error::new(ErrorKind::WouldBlock, "set mixed mode"));

@@ -27,7 +27,7 @@ use crate::sys::{self, Access, Blocking, Carrier, Errno, For};
 pub(crate) struct PipeEnd {
     fd: Held,
     access: Access,
-    quick: Quick,
+    non_blocking: NonBlocking,
     /// Whether SIGPIPE is blocked around the writes.
     guarded: bool,
     /// Whether a write has raised it.
@@ -92,7 +92,7 @@ impl<O, E: Fn(&mut O) -> &mut PipeEnd> Drop for Guarded<'_, O, E> {
 
 /// How a non-blocking call is made.
 #[derive(Debug)]
-enum Quick {
+enum NonBlocking {
     /// `RWF_NOWAIT`: anonymous pipes on Linux 6.5 and later.
     PerCall,
     /// On an open file of our own, which was opened non-blocking: FIFOs, and older kernels.
@@ -128,13 +128,13 @@ impl PipeEnd {
     /// it close-on-exec if it is the end's own.
     pub(crate) fn new(fd: Held, wanted: Access, op: &'static str) -> Result<PipeEnd> {
         let carrier = sys::carrier(fd.as_fd()).map_err(|errno| errno.at(op))?;
-        let quick = match carrier {
-            Carrier::Pipe(access) if access == wanted || access == Access::Both => Quick::PerCall,
-            Carrier::Socket => Quick::Socket,
+        let non_blocking = match carrier {
+            Carrier::Pipe(access) if access == wanted || access == Access::Both => NonBlocking::PerCall,
+            Carrier::Socket => NonBlocking::Socket,
             other => return Err(Error::with_explanation(ErrorKind::Invalid, op, refusal(other, wanted))),
         };
         fd.keep_from_exec().map_err(|errno| errno.at(op))?;
-        Ok(PipeEnd::with(fd, wanted, quick))
+        Ok(PipeEnd::with(fd, wanted, non_blocking))
     }
 
     /// As [`PipeEnd::new`], for writing, or for printing if it is a terminal, a file or a device.
@@ -142,7 +142,7 @@ impl PipeEnd {
         match sys::carrier(fd.as_fd()).map_err(|errno| errno.at(op))? {
             Carrier::Terminal | Carrier::File | Carrier::Device => {
                 fd.keep_from_exec().map_err(|errno| errno.at(op))?;
-                Ok(PipeEnd::with(fd, Access::Write, Quick::Print))
+                Ok(PipeEnd::with(fd, Access::Write, NonBlocking::Print))
             }
             _ => PipeEnd::new(fd, Access::Write, op),
         }
@@ -150,7 +150,7 @@ impl PipeEnd {
 
     /// Whether the output is text for people, not for a reader.
     pub(crate) fn prints(&self) -> bool {
-        matches!(self.quick, Quick::Print)
+        matches!(self.non_blocking, NonBlocking::Print)
     }
 
     /// Which end of a pipe the descriptor is.
@@ -163,13 +163,14 @@ impl PipeEnd {
         Err(Error::with_explanation(ErrorKind::Invalid, op, explanation))
     }
 
-    fn with(fd: Held, access: Access, quick: Quick) -> PipeEnd {
-        PipeEnd { fd, access, quick, guarded: false, raised: false, claim: None, peek: Peek::new() }
+    fn with(fd: Held, access: Access, non_blocking: NonBlocking) -> PipeEnd {
+        PipeEnd { fd, access, non_blocking, guarded: false, raised: false, claim: None, peek: Peek::new() }
     }
 
     /// As [`PipeEnd::new`], for a FIFO that was just opened here for reading, non-blocking.
     pub(crate) fn fifo_reader(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
-        PipeEnd { quick: Quick::Native, ..PipeEnd::new(Held::Own(fd), Access::Read, op)? }.claimed(op)
+        PipeEnd { non_blocking: NonBlocking::Native, ..PipeEnd::new(Held::Own(fd), Access::Read, op)? }
+            .claimed(op)
     }
 
     /// As [`PipeEnd::fifo_reader`], for use with [`PipeEnd::forget_writers`].
@@ -194,11 +195,11 @@ impl PipeEnd {
     fn listening(self) -> std::result::Result<PipeEnd, Errno> {
         let epoll = sys::epoll()?;
         sys::epoll_add(&epoll, self.fd.as_fd())?;
-        Ok(PipeEnd { quick: Quick::Listening(epoll), ..self })
+        Ok(PipeEnd { non_blocking: NonBlocking::Listening(epoll), ..self })
     }
 
     pub(crate) fn is_listener(&self) -> bool {
-        matches!(self.quick, Quick::Listening(_))
+        matches!(self.non_blocking, NonBlocking::Listening(_))
     }
 
     /// Another descriptor of the same pipe.
@@ -206,13 +207,17 @@ impl PipeEnd {
         let cloned = || {
             let end = PipeEnd {
                 claim: self.claim.clone(),
-                ..PipeEnd::with(Held::Own(sys::duplicate(self.fd.as_fd())?), self.access, Quick::PerCall)
+                ..PipeEnd::with(
+                    Held::Own(sys::duplicate(self.fd.as_fd())?),
+                    self.access,
+                    NonBlocking::PerCall,
+                )
             };
-            match self.quick {
-                Quick::Listening(_) => end.listening(),
-                Quick::Native => Ok(PipeEnd { quick: Quick::Native, ..end }),
-                Quick::Socket => Ok(PipeEnd { quick: Quick::Socket, ..end }),
-                Quick::Print => Ok(PipeEnd { quick: Quick::Print, ..end }),
+            match self.non_blocking {
+                NonBlocking::Listening(_) => end.listening(),
+                NonBlocking::Native => Ok(PipeEnd { non_blocking: NonBlocking::Native, ..end }),
+                NonBlocking::Socket => Ok(PipeEnd { non_blocking: NonBlocking::Socket, ..end }),
+                NonBlocking::Print => Ok(PipeEnd { non_blocking: NonBlocking::Print, ..end }),
                 _ => Ok(end),
             }
         };
@@ -222,7 +227,7 @@ impl PipeEnd {
     /// Reopens a listener's pipe: the new description has no record of the writers that have left.
     /// Bytes in the pipe stay.
     pub(crate) fn forget_writers(&mut self) -> std::result::Result<(), Errno> {
-        if let Quick::Listening(epoll) = &self.quick {
+        if let NonBlocking::Listening(epoll) = &self.non_blocking {
             let anew = sys::reopen_nonblocking(self.fd.as_fd(), Access::Read)?;
             sys::epoll_add(epoll, anew.as_fd())?;
             // Closing is not enough: a clone may hold the same description, and epoll watches
@@ -238,7 +243,7 @@ impl PipeEnd {
     pub(crate) fn after_fork(&mut self) -> std::result::Result<(), Errno> {
         // The pipe that peeks copy into is shared with the parent as well.
         self.peek = Peek::new();
-        if let Quick::Listening(inherited) = &mut self.quick {
+        if let NonBlocking::Listening(inherited) = &mut self.non_blocking {
             let epoll = sys::epoll()?;
             sys::epoll_add(&epoll, self.fd.as_fd())?;
             *inherited = epoll;
@@ -247,11 +252,11 @@ impl PipeEnd {
     }
 
     fn is_socket(&self) -> bool {
-        matches!(self.quick, Quick::Socket)
+        matches!(self.non_blocking, NonBlocking::Socket)
     }
 
     fn is_fifo_reader(&self) -> bool {
-        matches!(self.quick, Quick::Native | Quick::Listening(_))
+        matches!(self.non_blocking, NonBlocking::Native | NonBlocking::Listening(_))
     }
 
     /// Reads what is available now; `None` if nothing is. 0 is end of file, which a FIFO reports
@@ -438,17 +443,17 @@ impl PipeEnd {
         &mut self,
         mut call: impl FnMut(BorrowedFd<'_>, bool) -> std::result::Result<usize, Errno>,
     ) -> std::result::Result<usize, Errno> {
-        if let Quick::PerCall = self.quick {
+        if let NonBlocking::PerCall = self.non_blocking {
             match call(self.fd.as_fd(), true) {
-                Err(Errno::OPNOTSUPP) => self.quick = self.without_per_call()?,
+                Err(Errno::OPNOTSUPP) => self.non_blocking = self.without_per_call()?,
                 done => return done,
             }
         }
-        match &self.quick {
-            Quick::Reopened(own) => call(own.as_fd(), false),
-            Quick::Native | Quick::Listening(_) => call(self.fd.as_fd(), false),
-            Quick::Socket => call(self.fd.as_fd(), true),
-            Quick::PerCall | Quick::PollFirst | Quick::Print => {
+        match &self.non_blocking {
+            NonBlocking::Reopened(own) => call(own.as_fd(), false),
+            NonBlocking::Native | NonBlocking::Listening(_) => call(self.fd.as_fd(), false),
+            NonBlocking::Socket => call(self.fd.as_fd(), true),
+            NonBlocking::PerCall | NonBlocking::PollFirst | NonBlocking::Print => {
                 let what = if self.access == Access::Write { For::Writing } else { For::Reading };
                 if sys::wait(&[self.fd.as_fd()], what, Deadline::now())? {
                     call(self.fd.as_fd(), false)
@@ -459,14 +464,14 @@ impl PipeEnd {
         }
     }
 
-    fn without_per_call(&self) -> std::result::Result<Quick, Errno> {
+    fn without_per_call(&self) -> std::result::Result<NonBlocking, Errno> {
         match sys::reopen_nonblocking(self.fd.as_fd(), self.access) {
-            Ok(own) => Ok(Quick::Reopened(own)),
+            Ok(own) => Ok(NonBlocking::Reopened(own)),
             // ENXIO from opening a pipe for writing means that it has no reader.
             Err(Errno::NXIO) => Err(Errno::PIPE),
             // Descriptors have run out for now: this call polls first, and a later one tries again.
-            Err(Errno::MFILE | Errno::NFILE) => Ok(Quick::PerCall),
-            Err(_) => Ok(Quick::PollFirst),
+            Err(Errno::MFILE | Errno::NFILE) => Ok(NonBlocking::PerCall),
+            Err(_) => Ok(NonBlocking::PollFirst),
         }
     }
 
@@ -505,7 +510,7 @@ impl PipeEnd {
 impl AsFd for PipeEnd {
     /// The descriptor to poll: the pipe itself, except for a listener.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        if let Quick::Listening(epoll) = &self.quick { epoll.as_fd() } else { self.fd.as_fd() }
+        if let NonBlocking::Listening(epoll) = &self.non_blocking { epoll.as_fd() } else { self.fd.as_fd() }
     }
 }
 

@@ -655,25 +655,25 @@ fn mkstemp_at_skips_names_that_exist() {
 fn a_descriptor_that_is_not_open_is_an_error_everywhere() {
     let (none, some) = (nobody(), file(b"content"));
     let bad = (ErrorKind::Invalid, Some(libc::EBADF));
-    let told = |error: Error| assert_eq!((error.kind(), error.errno()), bad);
+    let is_bad = |error: Error| assert_eq!((error.kind(), error.errno()), bad);
     for deadline in [Deadline::NEVER, Deadline::now(), PATIENCE.into()] {
-        told(copy_all(none, &some, 1, deadline).unwrap_err().error);
-        told(copy_all(&some, none, 1, deadline).unwrap_err().error);
-        told(sendfile_all(none, &some, 0, 1, deadline).unwrap_err().error);
-        told(splice_all(none, &some, 1, deadline).unwrap_err().error);
-        told(read_full(none, &mut [0; 1], deadline).unwrap_err().error);
-        told(write_all(none, b"1", deadline).unwrap_err().error);
-        told(slurp(none, &mut Vec::new(), 1, deadline).unwrap_err().error);
-        told(send_many(none, &[(b"1", None)], deadline).unwrap_err().error);
-        told(Inbox::new(1, 1).unwrap().recv(none, deadline).unwrap_err());
+        is_bad(copy_all(none, &some, 1, deadline).unwrap_err().error);
+        is_bad(copy_all(&some, none, 1, deadline).unwrap_err().error);
+        is_bad(sendfile_all(none, &some, 0, 1, deadline).unwrap_err().error);
+        is_bad(splice_all(none, &some, 1, deadline).unwrap_err().error);
+        is_bad(read_full(none, &mut [0; 1], deadline).unwrap_err().error);
+        is_bad(write_all(none, b"1", deadline).unwrap_err().error);
+        is_bad(slurp(none, &mut Vec::new(), 1, deadline).unwrap_err().error);
+        is_bad(send_many(none, &[(b"1", None)], deadline).unwrap_err().error);
+        is_bad(Inbox::new(1, 1).unwrap().recv(none, deadline).unwrap_err());
     }
-    told(pread_full(none, &mut [0; 1], 0).unwrap_err().error);
-    told(pwrite_all(none, b"1", 0).unwrap_err().error);
-    told(mkstemp_at(none, "aXXXXXX".as_ref()).unwrap_err());
-    told(mktemp_at(none, "aXXXXXX".as_ref()).unwrap_err());
-    told(option_number(none, 1, 1).unwrap_err());
-    told(set_option_number(none, 1, 1, 1).unwrap_err());
-    told(option_bytes(none, 1, 1, &mut []).unwrap_err());
+    is_bad(pread_full(none, &mut [0; 1], 0).unwrap_err().error);
+    is_bad(pwrite_all(none, b"1", 0).unwrap_err().error);
+    is_bad(mkstemp_at(none, "aXXXXXX".as_ref()).unwrap_err());
+    is_bad(mktemp_at(none, "aXXXXXX".as_ref()).unwrap_err());
+    is_bad(option_number(none, 1, 1).unwrap_err());
+    is_bad(set_option_number(none, 1, 1, 1).unwrap_err());
+    is_bad(option_bytes(none, 1, 1, &mut []).unwrap_err());
     let accepted = accept_many(none, 1);
     assert!(matches!(accepted.stopped, Stopped::Failed(error) if error.errno() == bad.1));
     let shed = Reserve::new().unwrap().shed(none, 1);

@@ -40,8 +40,8 @@ pub(super) struct Window<const SIDE: bool> {
     ring: Arc<Ring>,
     /// This side's position: where its bytes begin.
     pos: u64,
-    /// Where its bytes end, as of the last read of the other side's position; from `pos` to `pos +
-    /// capacity`. May be stale: then it owns more.
+    /// Where its bytes end, as of the last read of the other side's position; from `pos` to
+    /// `pos + capacity`. May be stale: then it owns more.
     end: u64,
 }
 

@@ -234,21 +234,25 @@ fn calls_on_a_closed_end_raise_no_sigpipe() {
             for deadline in [Deadline::NEVER, PATIENCE.into()] {
                 let (target, out) = kind.ends();
                 drop(out);
-                let until_told = |step: &dyn Fn() -> Result<u64, Unfinished>| {
-                    let told = (0..1000).find_map(|_| {
+                let until_closed = |step: &dyn Fn() -> Result<u64, Unfinished>| {
+                    let closed = (0..1000).find_map(|_| {
                         // The peer of a closed TCP connection reports that only after the first
                         // bytes arrive.
                         thread::sleep(Duration::from_micros(100));
                         step().err()
                     });
-                    assert_eq!(told.expect("a closed end is noticed").kind(), ErrorKind::Closed, "{kind:?}");
+                    assert_eq!(
+                        closed.expect("a closed end is noticed").kind(),
+                        ErrorKind::Closed,
+                        "{kind:?}"
+                    );
                 };
-                until_told(&|| write_all(&target, b"to nobody", deadline).map(|()| 9));
-                until_told(&|| copy_all(&file, &target, 100, deadline));
-                until_told(&|| sendfile_all(&target, &file, 0, 100, deadline));
+                until_closed(&|| write_all(&target, b"to nobody", deadline).map(|()| 9));
+                until_closed(&|| copy_all(&file, &target, 100, deadline));
+                until_closed(&|| sendfile_all(&target, &file, 0, 100, deadline));
                 let (read, mut write) = std::io::pipe().unwrap();
                 write.write_all(&[0; 100]).unwrap();
-                until_told(&|| splice_all(&read, &target, 1, deadline));
+                until_closed(&|| splice_all(&read, &target, 1, deadline));
                 assert!(sigpipe_is_not_pending());
             }
         }

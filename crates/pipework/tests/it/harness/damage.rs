@@ -85,8 +85,8 @@ pub(crate) fn set_up_bus_errors(before: Before) {
     extern "C" fn full(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: the kernel, or the library in between, passes a valid siginfo to a handler that
         // asked for one.
-        let told = unsafe { (*info).si_signo == signal && !(*info).si_addr().is_null() };
-        plain(if told && !context.is_null() { signal } else { 0 });
+        let is_valid = unsafe { (*info).si_signo == signal && !(*info).si_addr().is_null() };
+        plain(if is_valid && !context.is_null() { signal } else { 0 });
     }
     // SAFETY: all of sigaction's fields may be zero; the handlers do nothing but end the process;
     // the struct outlives the call.

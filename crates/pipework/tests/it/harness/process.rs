@@ -286,13 +286,13 @@ pub(crate) fn asleep<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let thread = scope.spawn(move || {
-        tell.send(fs::read_link("/proc/thread-self").expect("/proc is there")).expect("somebody listens");
-        drop(tell);
+        sender.send(fs::read_link("/proc/thread-self").expect("/proc is there")).expect("it is received");
+        drop(sender);
         body()
     });
-    let task = format!("/proc/{}", told.recv().expect("it tells at once").display());
+    let task = format!("/proc/{}", receiver.recv().expect("sent at once").display());
     let begin = Instant::now();
     while !sleeps(&task) && !thread.is_finished() {
         assert!(begin.elapsed() < PATIENCE, "stuck for {PATIENCE:?}, and not asleep");

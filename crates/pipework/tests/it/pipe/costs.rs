@@ -29,17 +29,17 @@ fn thread_id() -> i32 {
 fn waiting_end_sleeps_until_the_other_end_acts() {
     alone(|| {
         let (reader, writer) = pipe(8).unwrap();
-        let (told, ids) = std::sync::mpsc::channel();
-        let tell = told.clone();
+        let (sender, ids) = std::sync::mpsc::channel();
+        let other = sender.clone();
         let waiting_reader = thread::spawn(move || {
-            tell.send(thread_id()).unwrap();
+            other.send(thread_id()).unwrap();
             let mut reader = reader;
             let got = reader.recv(&mut [0; 8], Deadline::NEVER).unwrap();
             (reader, got)
         });
         let (mut other_reader, mut full) = pipe(1).unwrap();
         let waiting_writer = thread::spawn(move || {
-            told.send(thread_id()).unwrap();
+            sender.send(thread_id()).unwrap();
             full.write_all(b"ab").unwrap();
         });
         for id in ids.iter().take(2) {

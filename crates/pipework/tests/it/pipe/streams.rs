@@ -129,16 +129,16 @@ fn full_pipe_takes_one_byte_for_each_byte_read() {
         for spin in [Duration::ZERO, Duration::from_millis(1)] {
             let (mut reader, mut writer) = pipe(CAPACITY).unwrap();
             writer.set_spin(spin);
-            let (tell, told) = std::sync::mpsc::channel();
+            let (sender, receiver) = std::sync::mpsc::channel();
             let producer = thread::spawn(move || {
                 writer.write_all(&vec![b'x'; CAPACITY]).unwrap();
                 for i in 0..10 {
-                    tell.send(i).unwrap();
+                    sender.send(i).unwrap();
                     writer.write_all(b"y").unwrap();
                 }
             });
             for i in 0..10 {
-                assert_eq!(told.recv_timeout(PATIENCE), Ok(i));
+                assert_eq!(receiver.recv_timeout(PATIENCE), Ok(i));
                 assert_eq!(reader.recv(&mut [0], PATIENCE), Ok(1));
             }
             producer.join().unwrap();

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod lexer;
-mod walls;
+mod boundaries;
 mod order;
 mod imports;
 mod files;
@@ -18,7 +18,7 @@ mod documents;
 mod book;
 
 /// The modules of the core in reading order: each may use those before it; public modules use each
-/// other only where `ROOM_STANDS_ON` says so.
+/// other only where `MODULE_STANDS_ON` says so.
 const ORDER: [&str; 14] = [
     "error",
     "defaults",
@@ -35,11 +35,11 @@ const ORDER: [&str; 14] = [
     "atomic",
     "reqrep",
 ];
-const ROOMS: [&str; 4] = ["fd", "pipe", "atomic", "reqrep"];
-const ROOM_STANDS_ON: [(&str, &str); 1] = [("atomic", "fd")];
+const PUBLIC_MODULES: [&str; 4] = ["fd", "pipe", "atomic", "reqrep"];
+const MODULE_STANDS_ON: [(&str, &str); 1] = [("atomic", "fd")];
 
 /// The boundaries: names that only the files behind them may use. A file's folder belongs to it.
-const WALLS: [(&[&str], &[&str]); 5] = [
+const BOUNDARIES: [(&[&str], &[&str]); 5] = [
     (&["rustix::", "libc::", "unsafe extern"], &["clock.rs", "sys.rs"]),
     (&["sync::atomic"], &["sync.rs"]),
     (&["futex"], &["sys.rs", "sync.rs"]),

@@ -3,14 +3,17 @@
 use std::fs;
 
 use super::lexer::{code, first_word, flat_uses, names_whole, numbered, without_tests};
-use super::{C_LIBRARY, COMMAND, CORE, Fault, File, ORDER, PYTHON, ROOM_STANDS_ON, ROOMS, hold, root};
+use super::{
+    C_LIBRARY, COMMAND, CORE, Fault, File, MODULE_STANDS_ON, ORDER, PUBLIC_MODULES, PYTHON, hold, root,
+};
 
 #[test]
 fn modules_use_only_earlier_modules() {
     fn may_use(user: &str, used: &str) -> bool {
         let place = |name| ORDER.iter().position(|module| *module == name);
-        let rooms = ROOMS.contains(&user) && ROOMS.contains(&used);
-        place(used) <= place(user) && (!rooms || user == used || ROOM_STANDS_ON.contains(&(user, used)))
+        let are_public = PUBLIC_MODULES.contains(&user) && PUBLIC_MODULES.contains(&used);
+        place(used) <= place(user)
+            && (!are_public || user == used || MODULE_STANDS_ON.contains(&(user, used)))
     }
     fn rule(file: &File) -> Vec<Fault> {
         let Some(path) = file.in_core() else { return vec![] };
@@ -33,14 +36,14 @@ fn modules_use_only_earlier_modules() {
                 } else if !may_use(user, used) {
                     faults.push((
                         number,
-                        format!("`{user}` must not use `{used}`, which stands after it or is another room"),
+                        format!("`{user}` must not use `{used}`, which is declared after it or is another public module"),
                     ));
                 }
             }
             let climbs =
                 if path.contains('/') && !path.ends_with("mod.rs") { "super::super::" } else { "super::" };
             if line.contains(climbs) {
-                faults.push((number, format!("`{climbs}` leaves the room by the window: write `crate::`")));
+                faults.push((number, format!("`{climbs}` leaves the module: write `crate::`")));
             }
         }
         faults

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::lexer::{code, flat_uses, names, names_whole, numbered, without_tests};
-use super::{C_LIBRARY, COMMAND, CORE, Fault, File, UNSAFE, WALLS, hold, tree};
+use super::{BOUNDARIES, C_LIBRARY, COMMAND, CORE, Fault, File, UNSAFE, hold, tree};
 
 #[test]
 fn names_behind_a_boundary_are_used_only_there() {
@@ -13,7 +13,7 @@ fn names_behind_a_boundary_are_used_only_there() {
         for (number, line) in numbered(&flat_uses(&without_tests(&code(&file.text)))) {
             let at_home =
                 |home: &&str| path.split(['/', '.']).next() == home.strip_suffix(".rs") || path == *home;
-            for (words, homes) in WALLS.iter().filter(|(_, homes)| !homes.iter().any(at_home)) {
+            for (words, homes) in BOUNDARIES.iter().filter(|(_, homes)| !homes.iter().any(at_home)) {
                 faults.extend(words.iter().filter(|word| names(line, word)).map(|word| {
                     (
                         number,
