@@ -53,8 +53,8 @@ from ._errors import (
     WouldBlock,
 )
 
-# The compiled half copies under the interpreter lock. A build without one takes it back for that,
-# and says so, unless it was told not to.
+# The compiled half copies under the interpreter lock. A build without one re-enables it on import
+# of this package, with a warning, unless PYTHON_GIL=0 or -X gil=0 forbids it.
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     raise ImportError("pipework needs the interpreter lock: run without PYTHON_GIL=0 and -X gil=0")
 

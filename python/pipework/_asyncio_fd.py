@@ -1,8 +1,9 @@
 """Waiting for descriptors in asyncio, on any event loop that has `add_reader`, and in trio.
 
-A coroutine here tries, without waiting, and waits for the descriptor only when there was nothing;
-between a try that has succeeded and the caller there is no `await`, so a cancelled task has taken
-nothing. The compiled half makes these coroutines; what they try is there too.
+A coroutine here first tries, without blocking, and waits for the descriptor only if the try found
+nothing. No `await` stands between a try that succeeds and the caller, so a task that is cancelled
+has taken nothing. The compiled half makes these coroutines, and also has the functions that they
+try.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     _Waiting = weakref.WeakValueDictionary[tuple[int, bool], set[_loops.Future]]
 
 _waiting: weakref.WeakKeyDictionary[_loops.Loop, _Waiting] = weakref.WeakKeyDictionary()
-"""For each loop who waits for what: a descriptor, and whether for writing. A loop watches a
-descriptor for one callback only, so tasks share it. The loop itself keeps the futures, which refer
-to it: a strong reference here would keep the loop for ever."""
+"""For each loop, the descriptors that its tasks wait for, each with whether they wait to write. A
+loop watches a descriptor for one callback only, so tasks share it. The loop itself keeps the
+futures, and they refer to the loop: a strong reference here would keep the loop for ever."""
 
 os.register_at_fork(after_in_child=_waiting.clear)  # a child's loops are its own
 
 _TURN = 64
-"""After so many results without a wait, other tasks are let in."""
+"""After this many results without a wait, other tasks run."""
 
 
 async def _when_readable(reader: AtomicReader, attempt: Callable[[], T | None], timeout: float | None) -> T:
@@ -51,7 +52,8 @@ async def _when_readable(reader: AtomicReader, attempt: Callable[[], T | None], 
 async def _ready(
     loop: _loops.Loop, fd: Callable[[], int], writing: bool, patience: _loops.Patience, seconds: float | None = None
 ) -> None:
-    """Waits until `fd()` can be read, or written to; or for so many seconds."""
+    """Waits until `fd()` is readable, or writable, or until the given number of seconds has
+    passed."""
     waiting = _waiting.setdefault(loop, weakref.WeakValueDictionary())
     number = fd()
     future = patience.wait(loop, loop.create_future())
@@ -67,7 +69,7 @@ async def _ready(
     futures.add(future)
     timer = None if seconds is None else loop.call_later(seconds, _wake, {future})
     try:
-        fd()  # what another thread closes from here on is told to this future; what it closed before, to nobody
+        fd()  # raises if another thread has closed it by now; a later close wakes this future
         await future
     finally:
         if timer is not None:
@@ -78,10 +80,10 @@ async def _ready(
 
 
 def forget(fd: int, parting: object) -> None:
-    """Wakes who waits for a descriptor that is about to be closed: it is, as soon as nobody refers
-    to `parting` any more.
+    """Wakes the tasks that wait for a descriptor that is about to be closed. It is closed as soon
+    as nothing refers to `parting` any more.
 
-    The loop of another thread must stop watching it first, and only its own thread can tell it to.
+    The loop of another thread must stop watching it first, and only that thread can make it stop.
     """
     try:
         running = _loops.running()

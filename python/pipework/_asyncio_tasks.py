@@ -1,8 +1,8 @@
 """Futures of the core as coroutines, on any event loop that has `add_reader`, and in trio.
 
-Each loop has one inbox, whose descriptor it watches. A task that finds nothing leaves its number;
-what wakes it, in whatever thread, writes the number into the inbox and rings. Between a poll that
-has found something and the caller there is no `await`, so a task that is cancelled has taken
+Each loop has one inbox, whose descriptor it watches. A task that finds nothing leaves its number.
+The event that wakes the task, in any thread, writes the number into the inbox and rings. No `await`
+stands between a poll that finds something and the caller, so a task that is cancelled has taken
 nothing.
 """
 
@@ -23,11 +23,11 @@ T = TypeVar("T")
 P = TypeVar("P", bytes, "Message")
 
 _TURN = 64
-"""After so many results without a wait, other tasks are let in."""
+"""After this many results without a wait, other tasks run."""
 
 
 class _Watched:
-    """The inbox of a loop, and who waits for it to tell."""
+    """The inbox of a loop, and the tasks that wait for it."""
 
     __slots__ = ("__weakref__", "_last", "inbox", "waiting")
 
@@ -52,8 +52,8 @@ class _Watched:
 
 
 _watched: weakref.WeakKeyDictionary[_loops.Loop, weakref.ref[_Watched]] = weakref.WeakKeyDictionary()
-"""The loop itself keeps what it watches. A strong reference here would lead to futures, from them to
-the loop, and so keep the loop for ever."""
+"""Keeps what the loop watches with the loop itself. A strong reference here would lead to futures,
+and from them to the loop, and so keep the loop for ever."""
 
 os.register_at_fork(after_in_child=_watched.clear)  # a child's inboxes are its own
 
@@ -68,8 +68,9 @@ def _of(loop: _loops.Loop) -> _Watched:
 
 
 async def when_told(attempt: Callable[[_core.Inbox, int], T | None], op: str, timeout: float | None = None) -> T:
-    """What `attempt` returns, once it is something. In between waits until the inbox that it gets
-    is told the number that it gets. After `timeout` seconds `op` has `TimedOut`."""
+    """Polls until `attempt` returns something, and returns that. Between polls it waits until the
+    inbox given to `attempt` receives the number given to it. After `timeout` seconds `op` raises
+    `TimedOut`."""
     loop = await _loops.enter()
     watched = _of(loop)
     number = watched.number()
@@ -222,7 +223,7 @@ class _Bell:
             os.close(self._fd)
             raise
         seconds = completed.seconds()
-        # uvloop's timers count whole milliseconds, and too early is in vain.
+        # uvloop's timers count whole milliseconds, and a timer that fires too early is useless.
         self._timer = None if seconds is None else self._loop.call_later(seconds + 0.001, tell, number)
 
     def close(self) -> None:

@@ -80,8 +80,8 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The content as UTF-8. What is no UTF-8 becomes surrogates, as in file names:
-        `os.fsencode` gives it back."""
+        """The content as UTF-8. Bytes that are not UTF-8 become surrogates, as in file names:
+        `os.fsencode` turns them back into bytes."""
         return self.content.decode("utf-8", "surrogateescape")
 
 

@@ -33,7 +33,7 @@ _MOMENT = 0.5
     stderr="What it wrote to stderr, if that was asked for with `stderr=subprocess.PIPE`.",
 )
 class Completed(NamedTuple):
-    """How a command has ended, and what came through its stdout."""
+    """How a command ended, and what came through its stdout."""
 
     args: Sequence[str]
     returncode: int
@@ -51,14 +51,14 @@ def run(
     check: bool = False,
     **options: Any,
 ) -> Completed:
-    """Runs a command as `subprocess.run` does, and tells the messages that it and its children have
-    sent through stdout from what they have printed there. `options` are those of
+    """Runs a command as `subprocess.run` does, and separates the messages that it and its children
+    send through stdout from the text that they print there. `options` are those of
     `subprocess.Popen`. The command reads `input` from its stdin; it is text if `options` ask for
     text.
 
     After `timeout` seconds it raises `subprocess.TimeoutExpired`; then, and for any other
     exception, the command is killed. With `check`, a status that is not 0 raises
-    `subprocess.CalledProcessError`. The `output` of both is what was printed.
+    `subprocess.CalledProcessError`. The `output` of both is the text that was printed.
 
     >>> import sys
     >>> from pipework import run
@@ -143,8 +143,9 @@ def _drain(stderr: IO[Any], read: list[bytes | str]) -> None:
 
 
 class Workers:
-    """Commands that run side by side and share one stdout: what each of them prints comes out as
-    lines, and what it sends, with `pipework.atomic.Writer.stdout(mixed=True)`, as messages.
+    """Commands that run side by side and share one stdout. The text that they print comes out as
+    lines, and what they send with `pipework.atomic.Writer.stdout(mixed=True)` comes out as
+    messages.
 
     `with Workers([sys.executable, "work.py", "1"], [sys.executable, "work.py", "2"]) as workers:`
     starts them, and `for item in workers:` gives items as they come, until all have ended: those of
@@ -152,11 +153,11 @@ class Workers:
     asyncio and trio it is `async with` and `async for`. Those that still run when the block is left get
     SIGTERM, and SIGKILL after five seconds. `options` are those of `subprocess.Popen`.
 
-    A `Message` names its writer, whose `pid` is that of the child. A `Line` does not say which child printed it, and one that
-    is printed in several writes may have another's between them: where that matters, have the
-    children send messages, or run each with `Workers` of its own. With `stderr=subprocess.PIPE` or
-    `stdin=subprocess.PIPE` the program reads and writes the streams of `children` itself, in
-    threads or tasks beside the loop.
+    A `Message` names its writer, whose `pid` is that of the child. A `Line` does not say which
+    child printed it, and a line that is printed in several writes may contain text of another
+    child. If that matters, have the children send messages, or run each with `Workers` of its own.
+    With `stderr=subprocess.PIPE` or `stdin=subprocess.PIPE` the program reads and writes the
+    streams of `children` itself, in threads or tasks beside the loop.
 
     >>> import sys
     >>> from pipework import Workers
@@ -204,8 +205,8 @@ class Workers:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        # Closed first: who prints on must not wait for somebody to read it. One that has closed its
-        # stdout is about to end by itself, and gets a moment for it.
+        # Close the reader first: a child that goes on printing must not wait for a reader. A child
+        # that has closed its stdout is about to end by itself, and gets a moment for it.
         self.reader.close()
         running = [child for child in self.children if child.poll() is None]
         for child in running:
@@ -230,12 +231,13 @@ class Workers:
 
 @contextlib.contextmanager
 def guard_stdout() -> Iterator[TextIO]:
-    """Keeps stdout for its one owner, in a program that speaks a protocol there: what others print
-    meanwhile, to `sys.stdout` or to descriptor 1, in Python, in C or in a child, goes to stderr.
+    """Keeps stdout for one owner, in a program that speaks a protocol there. Text that other code
+    prints meanwhile, to `sys.stdout` or to descriptor 1, in Python, in C or in a child, goes to
+    stderr.
 
-    In the `with` block it gives a text stream of what was stdout, in UTF-8, which is written out
-    line by line; bytes go to its `buffer`, messages to `atomic.Writer(stream.fileno(),
-    closefd=False)`. It concerns the whole process, so it is for the main thread.
+    The `with` block gets a text stream of the original stdout, in UTF-8, which is written out line
+    by line. Bytes go to its `buffer`, messages to `atomic.Writer(stream.fileno(), closefd=False)`.
+    It affects the whole process, so use it in the main thread.
 
         with pipework.guard_stdout() as protocol:
             import a_library_that_prints  # to stderr

@@ -63,7 +63,7 @@ class WouldBlock(Error, BlockingIOError):
 
 
 class TimedOut(Error, TimeoutError):
-    """The time was over first. What the operation had not done, it has not done."""
+    """The time was over first. Work that the operation had not done by then is not done."""
 
 
 class Interrupted(Error, InterruptedError):
@@ -88,8 +88,8 @@ class PeerDied(Error, ConnectionResetError):
 
 
 class NoServer(Error, ConnectionRefusedError):
-    """Nobody is there to take the request. (Its `errno` is ENOTCONN, for which there is no built-in
-    exception.)"""
+    """No server is there to take the request. (Its `errno` is ENOTCONN, for which Python has no
+    built-in exception.)"""
 
 
 class TornMessage(Error):
@@ -126,7 +126,7 @@ class RemoteError(Failed):
 
     reason: bytes = b""
     """The reason, as the server gave it: bytes of its own, or the text of `request.fail("text")` in
-    UTF-8, or the type of an exception that left a `with request` block. Empty if there is none."""
+    UTF-8, or the type of an exception that left a `with request` block. Empty if it gave none."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (remote, (self.op, self.reason, self.strerror), self.__dict__)
@@ -169,7 +169,8 @@ def make(kind: int, op: str, number: int | None, text: str, done: int | None = N
 
 
 def remote(op: str, reason: bytes, text: str) -> RemoteError:
-    """The exception for a request that a server gave up. `text` is what to say without a reason."""
+    """The exception for a request that a server gave up. `text` is the message if it gave no
+    reason."""
     error = RemoteError(_core.ERRNOS[ErrorKind.FAILED], reason.decode(errors="backslashreplace") if reason else text)
     error.kind = ErrorKind.FAILED
     error.op = op

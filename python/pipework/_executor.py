@@ -1,11 +1,11 @@
 """The executor: tasks go through one segment, from which its processes take them.
 
-A task that was taken fails with its process, and nothing else does. Two threads do the work: the
+A task that was taken fails with its process, and nothing else fails. Two threads do the work: the
 manager starts processes and notices their end, the collector takes results and hands out the next
-tasks. Whatever ends one of them ends the other, and every future gets `BrokenExecutor` with the
-cause. No other thread waits for a lock of theirs: `submit` may be called in a signal handler or in a
-finalizer, what a signal handler raises loses no task of somebody else, and a forked child inherits
-no lock that is held.
+tasks. If one of them ends, for any reason, the other ends too, and every future gets
+`BrokenExecutor` with the cause. No other thread waits for a lock of theirs: `submit` may be called
+in a signal handler or in a finalizer, an exception that a signal handler raises loses no task of
+another caller, and a forked child inherits no lock that is held.
 
 As many tasks are in the segment as the processes need to stay busy; the others wait here, where
 they can be cancelled.
@@ -55,7 +55,8 @@ _QUICK = 0.001
 _ANY = 1 << 62
 """Bytes of the longest result: memory is the limit."""
 _STARTS = 5
-"""For each process: so many that are killed in a row before one is ready break the executor."""
+"""For each process: if this many are killed in a row before one is ready, the executor is
+broken."""
 _IN_FILE = 1 << 31
 """A flag of a request: the task is in the file, and the request says where."""
 
@@ -63,9 +64,9 @@ _IN_FILE = 1 << 31
 class Executor(concurrent.futures.Executor):
     """Runs functions in other processes, as `concurrent.futures.ProcessPoolExecutor` does.
 
-    If a process is killed, the future of what it was doing raises `PeerDied`; all others go on, and
-    another process takes its place. With `redeliveries`, what it was doing is begun again, up to so
-    many times: for functions that may run twice.
+    If a process is killed, the future of the task that it was running raises `PeerDied`. All other
+    tasks go on, and another process takes its place. With `redeliveries`, the task is started
+    again, up to that many times: use this for functions that may run twice.
 
     max_workers: Processes, which are started as they are needed. Default: the CPUs that this
         process may use.
@@ -74,12 +75,12 @@ class Executor(concurrent.futures.Executor):
         `if __name__ == "__main__":`.
     initializer: Called with `initargs` in each process before its first task. If it raises, or if
         it is killed again and again, futures raise `concurrent.futures.BrokenExecutor`.
-    max_tasks_per_child: A process ends after so many tasks, and another takes its place. Default
+    max_tasks_per_child: A process ends after this many tasks, and another takes its place. Default
         None, which is never.
 
-    Functions, arguments and results travel as pickles: functions are those of modules, lambdas are
-    not, and both sides trust each other. The buffers of what supports it, numpy's arrays among it,
-    are not copied into the pickle.
+    Functions, arguments and results travel as pickles: functions must belong to modules, lambdas do
+    not work, and both sides trust each other. Objects that support it, for instance numpy's arrays,
+    have their buffers not copied into the pickle.
 
     >>> from pipework import Executor
     >>> with Executor(2) as executor:
@@ -113,13 +114,13 @@ class Executor(concurrent.futures.Executor):
         self._closed = False
         # By the generation of the process: a forked child has its own.
         self._managers: dict[int, _Manager] = {}
-        # What was submitted is done although nobody refers to the executor any more.
+        # Submitted tasks are done even if nothing refers to the executor any more.
         weakref.finalize(self, _close_all, self._managers).atexit = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
-        """Has `fn(*args, **kwargs)` run in one of the processes, and returns its future. What has
-        not begun can be cancelled, but for the next one; while tasks take less than a millisecond,
-        for the next few."""
+        """Has `fn(*args, **kwargs)` run in one of the processes, and returns its future. A task
+        that has not begun can be cancelled, except the next one; while tasks take less than a
+        millisecond, except the next few."""
         manager = self._running()
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
@@ -240,7 +241,7 @@ class _Process:
 
 
 class _Manager:
-    """The two threads, and what they own. Neither refers to the executor."""
+    """The two threads and their state. Neither refers to the executor."""
 
     def __init__(self, context: Any, most: int, redeliveries: int, terms: tuple[Any, ...]) -> None:
         self._context = context
@@ -270,7 +271,7 @@ class _Manager:
         self._poll = select.poll()
         self._lines: set[Connection] = set()
         self._processes: dict[int, _Process] = {}
-        """By the descriptors that tell their end."""
+        """By the descriptors that signal their end."""
         self._starting: dict[int, _Process] = {}
         """Those that are not ready, by their lines."""
         self._wanted = 0
@@ -285,8 +286,8 @@ class _Manager:
         self._lock = threading.Lock()
         self._collector = threading.Thread(target=self._collect, name="pipework.Executor", daemon=True)
 
-    # What other threads call, and signal handlers and finalizers: none of it takes the lock, and a
-    # signal handler may come between any two steps, raise, or do the same.
+    # Other threads, signal handlers and finalizers call these methods. None of them takes the lock,
+    # and a signal handler may come between any two steps, raise, or do the same.
 
     def start(self) -> None:
         """Starts the manager's thread, which does the rest: a signal handler may have interrupted a
@@ -525,12 +526,12 @@ class _Manager:
 
     def _window(self) -> int:
         """How many tasks may be handed out, and cannot be cancelled any more: one for each process
-        and the next. While tasks are done within a millisecond, so many that a process finds the
-        next while the reply to the last is on its way."""
+        and the next. While tasks are done within a millisecond, it is enough that a process finds
+        the next task while the reply to the last is on its way."""
         return self._most + 1 if self._pace > _QUICK else 2 * self._most + 4
 
     def _fill(self) -> None:
-        """Hands out what there is room for."""
+        """Hands out as many tasks as the window allows."""
         while len(self._sent) < self._window() and (task := self._next()):
             if _is_wanted(task.future):
                 try:
@@ -708,7 +709,7 @@ def _settle(future: concurrent.futures.Future[Any], outcome: Any) -> None:
     try:
         _give(future, value, error)
     finally:
-        del value, error  # whose traceback refers to this
+        del value, error  # the traceback of the error refers to this
 
 
 def _give(future: concurrent.futures.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
@@ -720,7 +721,7 @@ def _give(future: concurrent.futures.Future[Any], value: Any = None, error: Base
     except BaseException:
         _log(future)
     finally:
-        del value, error  # whose traceback refers to this
+        del value, error  # the traceback of the error refers to this
 
 
 def _log(future: concurrent.futures.Future[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The event loop of whoever calls: asyncio's, or one that does for trio what asyncio's does for
+"""The event loop of the caller: asyncio's, or one that does for trio what asyncio's does for
 asyncio. anyio runs on one of the two.
 
 The coroutines of this package ask few things of a loop: those of `Loop`. They never import trio: a
@@ -41,7 +41,7 @@ class Loop(Protocol):
 
 
 def running() -> Loop:
-    """The loop of the task that calls. Raises RuntimeError if there is none."""
+    """The loop of the calling task. Raises RuntimeError if the task has none."""
     return _of_trio() or asyncio.get_running_loop()
 
 
@@ -55,8 +55,8 @@ def _of_trio() -> Loop | None:
 
 
 async def enter() -> Loop:
-    """The loop of the task that calls. In trio, whose calls all let others run and may all be
-    cancelled, this does and may: before anything was taken."""
+    """The loop of the calling task. In trio every call lets other tasks run and can be cancelled.
+    So this one does both, before anything is taken."""
     loop = _of_trio()
     if loop is None:
         return asyncio.get_running_loop()
@@ -88,8 +88,8 @@ _FOR_EVER = 1e8
 
 
 class Patience:
-    """For how many seconds a task waits; None for ever. When the time is over, it `is_over`, and
-    what the task waits for is set."""
+    """The number of seconds that a task waits; None for ever. When the time is over, `is_over` is
+    true, and the event that the task waits for is set."""
 
     __slots__ = ("_future", "_op", "_seconds", "_timer", "is_over")
 

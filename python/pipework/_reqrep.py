@@ -1,5 +1,5 @@
-"""What room `reqrep` tells, as named tuples, and how segments reach other processes. The compiled
-half fills them in and calls these functions."""
+"""The named tuples of module `reqrep`, and how segments reach other processes. The compiled half
+fills them in and calls these functions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ._fields import described
 T = TypeVar("T")
 
 Ticket = NewType("Ticket", int)
-"""A call in progress. It is good for the client that made it."""
+"""A call in progress. It is valid for the client that made it."""
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of whatever makes a segment. One that is opened has its sizes: those
-    that are asked for must be the same.
+    """The keyword arguments of everything that makes a segment. A segment that is opened keeps its
+    sizes: if sizes are given, they must be the same.
 
     slots: Calls that can be in progress at the same time, in all clients together; 1 to 2**20.
         Default 256.
-    queue: Cells of the ring of waiting requests. More help where many calls are cancelled before a
-        server takes them. Default twice the slots, which is enough, and the least there are.
+    queue: Cells of the ring of waiting requests. More cells help if many calls are cancelled before
+        a server takes them. Default twice the slots, which is enough and the minimum.
     request_bytes: Bytes of a request that a slot holds, at most 2**30; a longer one goes in parts,
         which is slower, and is not redelivered. Default 4096.
     reply_bytes: Bytes of a reply that a slot holds, at most 2**30; a longer one goes in parts,
@@ -83,7 +83,7 @@ class Outcome(Generic[T]):
         return self._reply  # type: ignore[return-value]
 
     def exception(self) -> Error | None:
-        """What `result` raises; None if there is a reply."""
+        """The exception that `result` raises; None if the call has a reply."""
         return self._error
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class Member(NamedTuple):
     entries="Entries of the ring, those of cancelled calls included.",
 )
 class Audit(NamedTuple):
-    """Every slot of a segment, by what it is used for."""
+    """Every slot of a segment, counted by its use."""
 
     free: int
     filling: int

@@ -1,7 +1,7 @@
 """Handlers: functions that a server calls with each request, and whose results are the replies.
 
-A handler that raises fails its call, and never more than that. What a server has taken when it is
-told to stop, by `stop` or by SIGTERM, is answered before `serve` and its sisters return.
+A handler that raises fails its call and nothing else. Requests that a server has taken before it is
+stopped, by `stop` or by SIGTERM, are answered before `serve` and its sisters return.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Server(_core.Server):
     b'HELLO'
     >>> server.stop(); thread.join()
 
-    Who needs more of a request than its bytes takes requests in a loop. Iterating gives them until
-    the server is closed or stopped, `async for` too. A loop that comes back fails the request that
-    it gave out last, if that is neither answered nor detached: who hands it to a thread or a task
-    hands on `request.detach()`. What `recv` and `recv_many` return is one's own: until it is
-    answered, failed or dropped, its caller waits, so use it in a `with` block.
+    To get more of a request than its bytes, take requests in a loop. Iterating gives them until the
+    server is closed or stopped, with `async for` too. When the loop asks for the next request, the
+    last one fails if it is neither answered nor detached: to hand it to a thread or a task, hand on
+    `request.detach()`. A request that `recv` or `recv_many` returns belongs to the caller: until it
+    is answered, failed or dropped, its client waits, so use it in a `with` block.
 
     >>> tickets = [client.send(data) for data in (b"a", b"b", b"c")]
     >>> for request in Server(segment).recv_many(100):
@@ -137,10 +137,10 @@ class Server(_core.Server):
     def serve_batches(self, handler: BatchHandler | None = None, *, max_batch: int = 32, linger: float = 0.002) -> None:
         """As `serve`, for work that is cheaper by the batch, such as a model's: `handler` gets a
         list of up to `max_batch` requests' bytes, and returns as many replies in the same order. An
-        exception in place of a reply fails that call. What `handler` raises fails all of them.
+        exception in place of a reply fails that call. If `handler` raises, all of them fail.
 
-        A batch is what waits, and what comes within `linger` seconds of the first. Requests whose
-        callers have gone are left out of it.
+        A batch contains the requests that wait already, and those that come within `linger` seconds
+        of the first. Requests whose callers have gone are left out of it.
 
         >>> import threading
         >>> from pipework.reqrep import Client, Segment
@@ -175,7 +175,7 @@ def _serve(server: Server, handler: Callable[..., Any], threads: int) -> None:
             for request in server:
                 _answer(request, handler, server.part_timeout)
         finally:
-            # What ends one of them is the end of all.
+            # If one of them ends, all end.
             _stop(server)
 
     failures: list[BaseException] = []
@@ -255,7 +255,7 @@ def _serve_batches(server: Server, handler: Callable[..., Any], max_batch: int, 
                 if server.closed:
                     return
                 raise
-            with contextlib.ExitStack() as open_ones:  # what is not answered in here fails
+            with contextlib.ExitStack() as open_ones:  # requests that are not answered in here fail
                 wanted = [request for request in batch if request.wanted]
                 for request in wanted:
                     open_ones.enter_context(request)
@@ -341,7 +341,7 @@ def _stop(server: Server) -> None:
 
 @contextlib.contextmanager
 def _stopped_by_sigterm(server: Server) -> Iterator[None]:
-    """SIGTERM stops the server, where a handler can be set and nobody has set one."""
+    """SIGTERM stops the server, if this thread can set a handler and the program has set none."""
     is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not is_ours:
         yield

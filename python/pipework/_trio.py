@@ -1,7 +1,7 @@
 """The loop of a trio run, with the few methods of asyncio's loops that this package asks for.
 
 trio has no callbacks, so a task of the run itself stands for each: one that waits for a descriptor,
-or for a time. What wakes other tasks is all that runs in them, and does not raise.
+or for a time. Those tasks only wake other tasks, and do not raise.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Loop:
                     try:
                         await ready(fd)
                     except (OSError, trio.ClosedResourceError):
-                        # It was closed. Whoever waits looks, and finds out.
+                        # It was closed. The waiting task looks, and finds out.
                         await trio.lowlevel.checkpoint()
                     callback()
 

@@ -3,8 +3,8 @@ text.
 
 A pipe keeps 4096 bytes together and tears anything larger. Here any number of processes and threads
 send messages of any size into one pipe, and each comes out whole, once, and in the order of its
-writer. In mixed mode the same pipe carries text as well: a child process prints to its stdout
-whatever it likes, and sends messages through it.
+writer. In mixed mode the same pipe carries text as well: a child process prints any text to its
+stdout, and sends messages through it.
 
 >>> import subprocess, sys, pipework.atomic
 >>> program = '''
@@ -56,8 +56,8 @@ __all__ = [
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of whatever makes an end. The same for both ends, but for what concerns
-    only one of them.
+    """The keyword arguments of everything that makes an end. The same for both ends, except those
+    that concern only one of them.
 
     mixed: Whether text may lie between the messages. Both ends must agree. Default False.
     bursts: Reader, mixed mode: whether bursts are looked for. False for the output of programs that
@@ -78,9 +78,9 @@ class Options(TypedDict, total=False):
         None: until the end. A relay (`tee`, ssh) may cut anywhere and stop for a while. Default 5.
     max_pending: Writer: how many bytes may be pending before `try_send` takes no more. Default 1
         MiB.
-    or_print: Writer: whether a terminal, a file or a device, where nobody takes messages apart,
-        gets each one as a line, uncompressed and without a header; `is_printing` tells. Otherwise
-        that is an error. Default False.
+    or_print: Writer: on a terminal, a file or a device, where no reader takes messages apart,
+        whether to print each one as a line, uncompressed and without a header; `is_printing` says
+        whether it does. If False, such an output is an error. Default False.
     spin: Reader: for how many seconds it spins before it sleeps; 0 for never. At most 0.001.
         Default 0.00002.
     """

@@ -11,9 +11,9 @@
 | wait for several | `poll` |
 | what Python has already | the functions of `os`, `fcntl`, `select` and `time`, under their own names |
 
-What is new is never inherited by other programs. What is this package's own raises
-`pipework.Error`, what Python has raises `OSError`, which is also the base of the former. A
-descriptor belongs to the caller, who closes it.
+New descriptors are never inherited by other programs. Functions of this package raise
+`pipework.Error`. Those that Python has itself raise `OSError`, which is also the base of the
+former. A descriptor belongs to the caller, who closes it.
 
 >>> import pipework.fd as fd
 >>> near, far = fd.socketpair(fd.AF_UNIX, fd.SOCK_STREAM)
@@ -155,8 +155,7 @@ __all__ = [
 
 Address = Union[tuple[Any, ...], str, bytes]
 """As the module `socket` has them: a tuple for the Internet, a string for the path of a local
-socket, bytes for an abstract name. (Of other families, there are sockets here, and no
-addresses.)"""
+socket, bytes for an abstract name. (Sockets of other families work here, but have no addresses.)"""
 
 
 # ---------------------------------------------------------------- what finishes a job
@@ -166,11 +165,12 @@ class Stopped(enum.Enum):
     """Why accepting stopped."""
 
     WOULD_BLOCK = "would block"
-    """Nobody else is waiting."""
+    """No other connection is waiting."""
     LIMIT = "limit"
     """As many as were asked for have been taken; there may be more."""
     NO_DESCRIPTORS = "no descriptors"
-    """No descriptor is left. Whoever waits goes on waiting: close something, or `Reserve.shed`."""
+    """No descriptor is left. The connections that wait go on waiting: close something, or call
+    `Reserve.shed`."""
     FAILED = "failed"
     """Anything else; trying again at once would fail again."""
 
@@ -219,8 +219,8 @@ class Datagram(NamedTuple):
 def accept_many(fd: int, count: int) -> Accepted:
     """Accepts the connections that wait, up to `count` of them. Never waits.
 
-    Running out of descriptors is no exception: what was accepted until then is in the answer, as is
-    the reason.
+    Running out of descriptors is no exception: the answer contains the connections that were
+    accepted until then, and the reason.
 
     >>> import pipework.fd as fd
     >>> listener = fd.socket(fd.AF_UNIX, fd.SOCK_STREAM)
@@ -250,7 +250,7 @@ class Reserve:
 
     @property
     def held(self) -> bool:
-        """Whether there is a descriptor to give up. If not, the next `shed` tries to take one
+        """Whether it holds a descriptor to give up. If not, the next `shed` tries to take one
         again."""
         return self._reserve.held
 

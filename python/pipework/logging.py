@@ -47,9 +47,9 @@ class Handler(logging.Handler):
     """Sends records to a `Listener`, through the writing end of its pipe or the FIFO at a path.
 
     A record may wait for space for `timeout` seconds. One that cannot be sent is counted in `lost`,
-    and those after it are not waited for until one goes through; then the listener is told how many
-    are missing. Nothing is raised. Messages are formatted here, and what is not plain data in the
-    fields of a record travels as its `repr`.
+    and those after it do not wait until one goes through; then the listener gets the number of
+    missing records. Nothing is raised. Messages are formatted here, and fields of a record that are
+    not plain data travel as their `repr`.
     """
 
     lost: int = 0
@@ -107,8 +107,8 @@ class Listener:
     """Hands the records of many processes to handlers, in a thread, from `start` or the beginning
     of a `with` block until `stop` or its end.
 
-    path: A FIFO, which is made if there is none, and is left where it is. Default: a pipe without a
-        name, for processes that inherit or are given a `handler()`.
+    path: A FIFO, which is made if it does not exist, and is left where it is. Default: a pipe
+        without a name, for processes that inherit or are given a `handler()`.
     respect_handler_level: Whether a handler gets only records of its level and above. Default
         False, as that of `logging.handlers.QueueListener`.
     """

@@ -11,9 +11,9 @@ with Bridge("attach", "/dev/shm/upper", subject="upper"):
 ```
 
 The first argument is one of the program's commands (expose, attach, join, publish, subscribe), and
-the others are its own: `pipework nats --help` lists them. The server, and who is to be believed, are
-in the environment, `NATS_URL` and others; no secret belongs into an argument, which everybody on
-the machine can read.
+the others are its own: `pipework nats --help` lists them. The environment names the server, the
+credentials and the certificates to trust: `NATS_URL` and others. No secret belongs into an
+argument, which everybody on the machine can read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Bridge:
     `--max-message 1000`, and True and False say whether an option without a value is there.
 
     It starts at once, and waits for its server if that is not there yet. When the `with` block is
-    left it is told to stop, finishes what it has, and is killed after ten seconds. `env` is added to
-    the environment.
+    left, the bridge gets SIGTERM, finishes what it has, and is killed after ten seconds. `env` is
+    added to the environment.
     """
 
     process: subprocess.Popen[bytes]

@@ -1,8 +1,8 @@
 """A byte pipe inside one process, without descriptors, and without system calls while both sides
 run.
 
-One thread or task produces a stream (a JSON document, an archive, a compressed file), and whatever
-wants a file to read from takes it: an HTTP body, a parser, a hasher. The ends are `io.RawIOBase`
+One thread or task produces a stream (a JSON document, an archive, a compressed file), and any code
+that reads from a file takes it: an HTTP body, a parser, a hasher. The ends are `io.RawIOBase`
 objects; `io.BufferedReader`, `io.TextIOWrapper` and the like go around them.
 
 >>> import io, json
@@ -14,12 +14,12 @@ objects; `io.BufferedReader`, `io.TextIOWrapper` and the like go around them.
 ...     sum(json.load(reader))
 4999950000
 
-Half a stream does not look whole. What `write` raises is raised by `reader`, after the last byte
-that came before. In a thread or a task of one's own,
-`with writer, io.TextIOWrapper(io.BufferedWriter(writer)) as text:` does the same. A writer that is
-closed while an exception is on its way hands that over, whoever closes it, also one that an
-`except` block handles; one that is dropped without being closed is a failure, and no end. To say
-that the stream is whole, whatever is handled, there is `finish`:
+Half a stream does not look whole. If `write` raises, `reader` raises the same, after the last byte
+that came before. In a thread or a task of one's own, `with writer,
+io.TextIOWrapper(io.BufferedWriter(writer)) as text:` does the same. A writer that is closed while
+an exception is on its way hands that over, no matter which code closes it, and also an exception
+that an `except` block handles; one that is dropped without being closed is a failure, and no end.
+To say that the stream is whole, whatever is handled, call `finish`:
 
 >>> reader, writer = pipe()
 >>> pieces = iter([b"all ", b"of it"])
@@ -69,10 +69,10 @@ def produce(function: Callable[[Writer], object], *, capacity: int = CAPACITY) -
     """Runs `function(writer)` in a thread of its own, and returns the reader of what it writes.
 
     The stream ends when the function returns. When it raises, the reader's calls raise the same
-    exception, once it has got what was written before. Until then the function, and whatever it
-    wraps around the writer, may close the writer without ending the stream. If the reader is closed
-    first, the function's next write raises `Closed`, or the exception that the reader was closed
-    with; what becomes of the function then, nobody is told.
+    exception, once the reader has got everything written before. Until then the function, and every
+    wrapper that it puts around the writer, may close the writer without ending the stream. If the
+    reader is closed first, the function's next write raises `Closed`, or the exception that the
+    reader was closed with; if the function fails after that, nothing reports it.
 
     >>> import gzip
     >>> from pipework.pipe import produce
@@ -88,7 +88,7 @@ def produce(function: Callable[[Writer], object], *, capacity: int = CAPACITY) -
     """
     reader, end = byte_pipe(capacity)
     run = contextvars.copy_context().run
-    # A program that ends does not wait for a stream that nobody reads.
+    # A program that ends does not wait for a stream that has no reader.
     threading.Thread(target=run, args=(_produce, function, _Produced(end)), name="produce", daemon=True).start()
     return Reader(reader)
 
@@ -108,8 +108,8 @@ made again."""
 
 
 def _for_the_other_end(error: BaseException) -> BaseException:
-    """The exception that the other end raises. What would end a loop, a thread or a task there as
-    if all were well is only the cause of it."""
+    """The exception that the other end raises. An exception that would end a loop, a thread or a
+    task there as if all were well becomes only the cause of it."""
     if isinstance(error, _FLOW) or (isinstance(error, BaseException) and not isinstance(error, Exception)):
         failed = _failed(f"the other end was closed with {type(error).__name__}: {error}")
         failed.__cause__ = error
@@ -154,15 +154,15 @@ class _End(io.RawIOBase):
             self.close()
 
     def _dealloc_warn(self, dropped: object) -> None:
-        # How `io` tells a raw stream that its wrapper was dropped, just before it closes it.
+        # `io` calls this just before it closes a raw stream whose wrapper was dropped.
         warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=dropped)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of a pipe{', closed' if self.closed else ''}>"
 
     def close(self) -> None:
-        """Closes this end. The reader gets what is in the pipe, and then the end of the stream; a
-        writer finds that nobody reads. A second time does nothing.
+        """Closes this end. The reader gets the bytes that are in the pipe, and then the end of the
+        stream; a writer gets `Closed`. A second call does nothing.
 
         While an exception is on its way or is handled, in a `finally` or an `except` for instance
         or as the end of a wrapper's `with` block, this hands it over: see `close_with_error`.
@@ -174,8 +174,8 @@ class _End(io.RawIOBase):
         """Closes this end with an exception, which the calls of the other end raise; a reader's
         once it has got what is in the pipe.
 
-        What would look like something else there (`StopIteration`, `EOFError`, `KeyboardInterrupt`,
-        a cancelled task, ...) comes as the cause of a `Failed`.
+        An exception that would mean something else there (`StopIteration`, `EOFError`,
+        `KeyboardInterrupt`, a cancelled task, ...) comes as the cause of a `Failed`.
 
         >>> from pipework.pipe import pipe
         >>> reader, writer = pipe()
@@ -225,8 +225,8 @@ class Reader(_End):
         raise _wrong("write", "read")
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Waits for the first byte and returns what is there, up to `size` bytes; everything until
-        the end of the stream if it is negative or None."""
+        """Waits for the first byte and returns the bytes that are there, up to `size`; if `size` is
+        negative or None, everything until the end of the stream."""
         return self.readall() if size is None or size < 0 else self._end.recv(size)
 
     def readinto(self, buffer: Buffer, /, *, timeout: float | None = None) -> int:
@@ -240,8 +240,8 @@ class Reader(_End):
         return self._end.recv(count, timeout)
 
     def try_recv(self, count: int = CAPACITY) -> bytes | None:
-        """The bytes that are there now, up to `count`; None if there are none, b"" at the end of the
-        stream. Never waits."""
+        """The bytes that are there now, up to `count`; None if the pipe is empty, b"" at the end of
+        the stream. Never waits."""
         return self._end.try_recv(count)
 
     async def arecv(self, count: int = CAPACITY, *, timeout: float | None = None) -> bytes:
@@ -265,11 +265,11 @@ class Reader(_End):
 
 
 class Writer(_End):
-    """The writing end: a raw, writable stream. One thread or task at a time. What is written can be
+    """The writing end: a raw, writable stream. One thread or task at a time. Written bytes can be
     read at once.
 
-    Its methods of `io` wait as long as it takes. `Closed` (a `BrokenPipeError`), or the exception
-    that the reader closed with, tells that nobody reads.
+    Its methods of `io` wait as long as it takes. If the reader is closed they raise `Closed` (a
+    `BrokenPipeError`), or the exception that the reader was closed with.
     """
 
     _end: PipeWriter
@@ -293,8 +293,8 @@ class Writer(_End):
 
         While an exception is on its way, in a `finally` for instance or as the end of a wrapper's
         `with` block, this hands it over: see `close_with_error`. The same holds inside `except`,
-        where nobody can tell whether the exception has to do with the stream: there, `finish` ends
-        the stream well.
+        because the writer cannot tell whether the exception has to do with the stream: there,
+        `finish` ends the stream well.
         """
         if self._dropped and not self.closed:
             self._shut(_failed("the writer was dropped without being closed"))
@@ -331,13 +331,13 @@ class Writer(_End):
         return self._end.send(data)
 
     def send(self, data: Buffer, *, timeout: float | None = None) -> None:
-        """As `write`, with a deadline. Raises `TimedOut`, whose `done` says how many bytes are in the
-        pipe."""
+        """As `write`, with a deadline. Raises `TimedOut`, whose `done` is the number of bytes that
+        are in the pipe."""
         self._end.send(data, timeout)
 
     def try_send(self, data: Buffer) -> int | None:
-        """Puts the beginning of `data` into the space that there is. Returns how many bytes; None if
-        there is no space. Never waits."""
+        """Puts the beginning of `data` into the free space. Returns the number of bytes; None if
+        the pipe is full. Never waits."""
         return self._end.try_send(data)
 
     async def asend(self, data: Buffer, *, timeout: float | None = None) -> None:
@@ -370,7 +370,7 @@ class Writer(_End):
 
 
 class _Produced(Writer):
-    """The writer of a function that `produce` runs: what closes it does not end the stream, for the
+    """The writer of a function that `produce` runs: closing it does not end the stream, because the
     function may fail afterwards."""
 
     def _shut(self, error: BaseException | None) -> None:

@@ -2,9 +2,9 @@
 
 A `Segment` is a file in shared memory, at a path or without a name. Clients put requests into it,
 each request goes to one of the servers, and each reply goes back to the client that asked. Any
-process may be killed at any instruction: the others go on, a caller hears `PeerDied` within 250 ms
-of the kernel closing the process's files (which comes after a core dump), and what the dead held is
-taken back. A client that lives and does not receive its replies keeps their slots.
+process may be killed at any instruction: the others go on, a caller gets `PeerDied` within 250 ms
+of the kernel closing the process's files (which comes after a core dump), and the slots of the dead
+process are taken back. A client that lives and does not receive its replies keeps their slots.
 
 >>> import multiprocessing, os, tempfile
 >>> from pipework.reqrep import Client, Segment, Server
@@ -23,15 +23,15 @@ taken back. A client that lives and does not receive its replies keeps their slo
 b'HELLO'
 
 A server calls a function with each request: `server.serve(handler)`, in several threads if need be,
-`await server.aserve(handler)` in tasks, `server.serve_batches(handler)` for work that is cheaper
-by the batch. What the function returns is the reply, a generator is a reply in parts, and what it
-raises is a `RemoteError` at the caller. Or it takes them in a loop, `for request in server`: a
-request is answered, failed, or kept waiting, so take it in a `with` block: whatever happens in
-there, its caller hears of it. A loop over a server fails what it gave out last when it comes back,
-if nobody has answered it; `request.detach()` hands one on to a thread or a task.
+`await server.aserve(handler)` in tasks, `server.serve_batches(handler)` for work that is cheaper by
+the batch. The function's result is the reply, a generator is a reply in parts, and an exception is
+a `RemoteError` at the caller. Or it takes them in a loop, `for request in server`: a request is
+answered, failed, or kept waiting, so take it in a `with` block: then its caller always gets a reply
+or an error. A loop over a server fails the last request when it asks for the next, if nothing has
+answered it; `request.detach()` hands one on to a thread or a task.
 
-Requests and replies may be of any size, up to `max_message` of the ends: what is longer than a slot
-goes in parts. A server can stream a reply, `request.send_part(data)`, to a client that takes it part
+Requests and replies may be of any size, up to `max_message` of the ends: those longer than a slot
+go in parts. A server can stream a reply, `request.send_part(data)`, to a client that takes it part
 by part, `for part in client.stream(data)`.
 
 In asyncio, trio and anyio: `await client.acall(data)`, `async for request in server`. The other
