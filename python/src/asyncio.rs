@@ -1,4 +1,4 @@
-//! Coroutines: made here, run in `pipework/_asyncio_fd.py`, on whatever event loop there is, be it
+//! Coroutines: made here, run in `pipework/_asyncio_fd.py`, on the event loop of the caller, either
 //! asyncio's or trio's.
 
 use pyo3::call::PyCallArgs;
@@ -10,8 +10,8 @@ use crate::locked::Locked;
 
 static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
-/// What the function of that name in `pipework/_asyncio_fd.py` returns: a coroutine or an
-/// asynchronous iterator.
+/// Calls the function of that name in `pipework/_asyncio_fd.py` and returns its result: a coroutine
+/// or an asynchronous iterator.
 pub(crate) fn start<'py>(
     py: Python<'py>,
     name: &str,
@@ -25,8 +25,8 @@ pub(crate) fn start<'py>(
 type Act = dyn FnOnce(Python<'_>) + Send;
 
 /// Closes a descriptor by `act`, once every event loop has let go of it: a loop of another thread
-/// goes on watching the number until it has run, and by then the number may be somebody else's.
-/// Tasks that wait for it are woken. Where nobody has made a coroutine yet, nobody waits.
+/// goes on watching the number until it has run, and by then the number may belong to another file.
+/// Tasks that wait for it are woken. If no coroutine was ever made, no task waits.
 pub(crate) fn close(py: Python<'_>, fd: i32, act: impl FnOnce(Python<'_>) + Send + 'static) {
     let act = Parting(Locked::new(Some(Box::new(act))));
     let Some(module) = MODULE.get(py) else { return };
@@ -35,7 +35,7 @@ pub(crate) fn close(py: Python<'_>, fd: i32, act: impl FnOnce(Python<'_>) + Send
     }
 }
 
-/// Closes something as soon as nobody refers to this any more.
+/// Closes something as soon as nothing refers to this any more.
 #[pyclass(frozen, module = "pipework._core")]
 struct Parting(Locked<Option<Box<Act>>>);
 

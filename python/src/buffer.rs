@@ -111,9 +111,9 @@ impl Drop for Space<'_> {
     }
 }
 
-/// Bytes-like, for as long as one likes, and without the interpreter lock: what a task sends.
+/// Bytes-like, valid without limit and without the interpreter lock: the data that a task sends.
 pub(crate) enum Held {
-    /// Where its bytes lie is told once, under the lock: they neither move nor change.
+    /// The address of its bytes is taken once, under the lock: they neither move nor change.
     Bytes {
         _object: Py<PyBytes>,
         start: *const u8,
@@ -123,7 +123,7 @@ pub(crate) enum Held {
 }
 
 // SAFETY: a `Py` may go to any thread; the pointer leads into its object, which is alive as long as
-// it is, and whose bytes nobody changes.
+// it is, and whose bytes never change.
 unsafe impl Send for Held {}
 // SAFETY: as above: all that is shared is read.
 unsafe impl Sync for Held {}
@@ -154,7 +154,7 @@ impl Deref for Held {
     }
 }
 
-/// New `bytes` of what lies in these pieces, one after the other.
+/// New `bytes` with these pieces, one after the other.
 pub(crate) fn bytes<const N: usize>(py: Python<'_>, pieces: [&[u8]; N]) -> PyResult<Py<PyBytes>> {
     let len = pieces.iter().map(|piece| piece.len()).sum::<usize>();
     if N == 1 && len <= SMALL {
@@ -178,7 +178,7 @@ pub(crate) fn filled<T: Send>(
     let (made, space) = unfilled(py, len)?;
     let filled = unless_small(py, len, move || {
         let Fresh(start) = space.zeroed(len);
-        // SAFETY: the object has `len` bytes there, which are zero, and nobody else knows of it.
+        // SAFETY: the object has `len` bytes there, which are zero, and no other code knows of it.
         fill(unsafe { std::slice::from_raw_parts_mut(start, len) })
     });
     Ok((made, filled))
@@ -196,16 +196,16 @@ fn unfilled(py: Python<'_>, len: usize) -> PyResult<(Py<PyBytes>, Fresh)> {
     Ok((made.unbind(), space))
 }
 
-/// The rest of the space in an object that nobody else has seen yet.
+/// The rest of the space in an object that no other code has seen yet.
 struct Fresh(*mut u8);
 
-// SAFETY: until `bytes` returns, nobody but its owner knows of the object.
+// SAFETY: until `bytes` returns, only its owner knows of the object.
 unsafe impl Send for Fresh {}
 
 impl Fresh {
     /// The same, with `len` zeros in it.
     fn zeroed(self, len: usize) -> Fresh {
-        // SAFETY: there is space for so many.
+        // SAFETY: the space has at least `len` bytes.
         unsafe { self.0.write_bytes(0, len) };
         self
     }
@@ -220,10 +220,11 @@ impl Fresh {
     }
 }
 
-/// Copying so many bytes takes less time than to give the interpreter lock away and get it again.
+/// Up to this many bytes, copying takes less time than giving the interpreter lock away and getting
+/// it again.
 pub(crate) const SMALL: usize = 16 << 10;
 
-/// Does `work` that copies `len` bytes: without the interpreter lock, unless there are few.
+/// Does `work` that copies `len` bytes: without the interpreter lock, unless `len` is small.
 pub(crate) fn unless_small<T: Send>(py: Python<'_>, len: usize, work: impl FnOnce() -> T + Send) -> T {
     if len <= SMALL { work() } else { py.detach(work) }
 }

@@ -20,12 +20,12 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ERRNOS", errnos)
 }
 
-/// What can be raised.
+/// An error that can be raised.
 pub(crate) trait Raise {
     fn kind(&self) -> ErrorKind;
     fn raise(&self, py: Python<'_>) -> PyErr;
 
-    /// What a server gave as the reason for a failed call; empty if it gave none.
+    /// The reason that a server gave for a failed call; empty if it gave none.
     fn reason(&self) -> &[u8] {
         b""
     }
@@ -68,7 +68,7 @@ impl Raise for Unfinished {
     }
 }
 
-/// An error of a call with a payload of `len` bytes. If that is too long, it says for what.
+/// An error of a call with a payload of `len` bytes. If that is too long, it names the limit.
 pub(crate) struct Oversize {
     pub(crate) error: CallError,
     pub(crate) len: usize,
@@ -84,7 +84,7 @@ impl Raise for Oversize {
 
     fn raise(&self, py: Python<'_>) -> PyErr {
         let Oversize { error, len, option, most } = self;
-        // A reply may be too long as well, whose length nobody knows.
+        // A reply may be too long as well, and its length is unknown.
         if error.kind() != ErrorKind::TooLong || len <= most {
             return error.raise(py);
         }
@@ -116,7 +116,7 @@ impl Raise for Advised<'_> {
 pub(crate) trait OrRaise<T>: Sized {
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
 
-    /// As `or_raise`, for what was done to the file at `path`: the exception names it.
+    /// As `or_raise`, for an operation on the file at `path`: the exception names it.
     fn or_raise_at(self, py: Python<'_>, path: &Path) -> PyResult<T> {
         self.or_raise(py).map_err(|raised| at(py, raised, path))
     }
@@ -124,8 +124,8 @@ pub(crate) trait OrRaise<T>: Sized {
 
 /// The exception with the path that it is about.
 pub(crate) fn at(py: Python<'_>, raised: PyErr, path: &Path) -> PyErr {
-    // One that takes no attributes, such as what a signal handler has raised, is worth more than
-    // what it would carry.
+    // An exception that takes no attributes, such as one that a signal handler has raised, is worth
+    // more than the attribute.
     let _ = raised.value(py).setattr("filename", path.as_os_str());
     raised
 }
@@ -136,12 +136,12 @@ impl<T, E: Raise> OrRaise<T> for Result<T, E> {
     }
 }
 
-/// An `Invalid` of the face itself: an argument that has no meaning, or a handle that is closed.
+/// An `Invalid` of the binding itself: an argument that has no meaning, or a handle that is closed.
 pub(crate) fn invalid(py: Python<'_>, op: &str, text: &str) -> PyErr {
     of_kind(py, ErrorKind::Invalid, op, text)
 }
 
-/// What a server said when it gave a request up.
+/// The reason that a server gave when it gave a request up.
 pub(crate) fn remote(py: Python<'_>, op: &str, reason: &[u8]) -> PyErr {
     static REMOTE: Import = Import::new("pipework._errors", "remote");
     let fields = (op, PyBytes::new(py, reason), format!("{op}: {}", ErrorKind::Failed));

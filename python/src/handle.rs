@@ -3,9 +3,9 @@
 //!
 //! A call takes the end out of its handle until the core asks whether to go on, and puts it back.
 //! Then Python's signal handlers run, and they, or another thread, may use the end before the call
-//! takes its turn again. A call that cannot be made again keeps the end until it is done. Nothing
-//! here is locked while a thread waits, and what is locked is so under the interpreter lock only, so
-//! that no child can inherit a lock.
+//! takes its turn again. A call that cannot be made again keeps the end until it is done. No lock
+//! here is held while a thread waits, and locks are taken under the interpreter lock only, so that
+//! no child can inherit a held lock.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -25,9 +25,9 @@ use crate::locked::Locked;
 use crate::wait::{Used, report_raised, wait};
 
 pub(crate) struct Handle<T: Send> {
-    /// What it is, for messages: "reader".
+    /// Its name in messages: "reader".
     noun: &'static str,
-    /// Whether a forked child has only a copy of it, with nobody at the other end.
+    /// Whether a forked child has only a copy of it, without the other end.
     is_of_one_process: bool,
     state: Locked<State<T>>,
     /// Set once, under the lock of the state. Calls that keep the end look at it while they wait.
@@ -44,7 +44,7 @@ struct State<T> {
     /// `forks()` in the process of these threads. A forked child inherits the notes, but not the
     /// threads.
     forks: u32,
-    /// What a call that has the end does with it when it leaves, because the handle was closed
+    /// Applied to the end by the call that has it, when the call leaves and the handle was closed
     /// meanwhile.
     parting: Option<Parting<T>>,
 }
@@ -128,7 +128,7 @@ impl<T: Send> Handle<T> {
                 end => (Some(parting), end),
             }
         });
-        // What is not needed is dropped here, out of the lock: an exception may lie in it.
+        // Unused values are dropped here, out of the lock: they may contain an exception.
         if let (Some(parting), Some(end)) = left {
             parting(py, end);
         }
@@ -140,7 +140,7 @@ impl<T: Send> Handle<T> {
         self.state.with(|state| state.holder == Some(this_thread))
     }
 
-    /// What `tell` says of the end, behind its `noun`. It waits for no call that has the end.
+    /// The result of `tell` for the end, behind its `noun`. It waits for no call that has the end.
     pub(crate) fn describe(&self, noun: &str, tell: impl FnOnce(&T) -> String + Send) -> String {
         let told = self.state.with(|state| state.end.as_ref().map(|end| tell(end)));
         let without = if self.is_closed() { ", closed" } else { ", in use" };
@@ -163,14 +163,14 @@ impl<T: Send> Handle<T> {
             if deadline.has_passed() {
                 return Err(of_kind(py, ErrorKind::TimedOut, op, "another thread is using it"));
             }
-            // Nothing of the core waits here, so nobody asks but this loop.
+            // The core does not wait here, so this loop itself must ask.
             let time = deadline.remaining().map_or(SLICE, |left| left.min(SLICE));
             py.detach(|| thread::park_timeout(time));
             py.check_signals()?;
         }
     }
 
-    /// The end, if nobody has it and nobody else is next.
+    /// The end, if no call has it and no other call is next.
     fn try_turn(&self, py: Python<'_>, op: &'static str) -> PyResult<Option<Turn<'_, T>>> {
         let noun = self.noun;
         match self.state.with(|state| self.take_end(state)) {
@@ -220,7 +220,7 @@ impl<T: Send> Handle<T> {
     }
 }
 
-/// Why there is no turn.
+/// Why a call gets no turn.
 enum Refused {
     Closed,
     Forked,
@@ -248,7 +248,8 @@ impl<T: Send> Drop for Place<'_, T> {
             if let Some(index) = state.waiting.iter().position(|thread| thread.id() == this_thread) {
                 state.waiting.remove(index);
             }
-            // Whoever leaves without the end has perhaps been woken for it.
+            // A call that leaves without the end may have been woken for it, so pass the wake-up
+            // on.
             if state.end.is_some() {
                 state.wake_next();
             }
@@ -311,8 +312,8 @@ impl<T: Send> Drop for Handle<T> {
     }
 }
 
-/// As [`drop_detached`], where nobody says whether there still is an interpreter. Without one there
-/// is no lock to give away: the closure is dropped, and the end with it.
+/// As [`drop_detached`], if the caller does not know whether the interpreter still exists. Without
+/// one there is no lock to give away: the closure is dropped, and the end with it.
 pub(crate) fn drop_slowly<T: Send>(end: T) {
     Python::try_attach(|py| drop_detached(py, end));
 }
@@ -325,7 +326,7 @@ pub(crate) fn drop_detached<T: Send>(py: Python<'_>, end: T) {
 
 /// Says that something was dropped that had not been closed, as Python's own files do.
 pub(crate) fn warn_unclosed(what: impl FnOnce() -> String) {
-    // Without an interpreter, which may have gone already, there is nobody to tell.
+    // The interpreter may have gone already; then do nothing.
     Python::try_attach(|py| {
         // It may be dropped because of an exception, which is not to be lost.
         let raised = PyErr::take(py);
@@ -350,7 +351,7 @@ pub(crate) fn forks() -> u32 {
 pub(crate) fn watch_forks(py: Python<'_>) -> PyResult<()> {
     #[pyfunction]
     fn after_fork() {
-        // A child has one thread only, so there is nobody to pair with.
+        // A child has one thread only, so this pairs with no other access.
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     let hooks = PyDict::new(py);

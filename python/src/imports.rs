@@ -1,4 +1,4 @@
-//! What lies in the Python half of the package and is called from here, each looked up once.
+//! Names of the Python half of the package that are called from here, each looked up once.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
@@ -26,7 +26,7 @@ impl Import {
         self.get(py)?.call1(arguments)
     }
 
-    /// As [`Import::call`], for what is kept or handed on.
+    /// As [`Import::call`], for a result that is kept or handed on.
     pub(crate) fn make<'py>(&self, py: Python<'py>, fields: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
         self.call(py, fields).map(Bound::unbind)
     }

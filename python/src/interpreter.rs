@@ -4,12 +4,12 @@
 //! classes and exceptions are made once for a process. So no other is let in. From Python 3.12 on,
 //! one with a lock of its own is refused before this is asked.
 //!
-//! And how a thread ends with it: before Python 3.14, a daemon thread that asks for the interpreter
-//! lock of a program that is ending is ended by `pthread_exit`, which unwinds its stack. Rust allows
-//! no such unwinding through its frames and aborts the process. Any call of Python may ask for the
-//! lock: a constructor that is written in Python, a finalizer, an `__index__`. So threads that come
-//! here get a handler that stops them before the first frame is unwound, for ever, which is what
-//! Python does from 3.14 on.
+//! It also says how a thread ends with the interpreter: before Python 3.14, a daemon thread that
+//! asks for the interpreter lock of a program that is ending is ended by `pthread_exit`, which
+//! unwinds its stack. Rust allows no such unwinding through its frames and aborts the process. Any
+//! call of Python may ask for the lock: a constructor that is written in Python, a finalizer, an
+//! `__index__`. So threads that come here get a handler that stops them before the first frame is
+//! unwound, for ever. Python does the same from 3.14 on.
 
 #![allow(unsafe_code)]
 
@@ -38,8 +38,8 @@ pub(crate) fn refuse_others(_py: Python<'_>) -> PyResult<()> {
     Err(PyImportError::new_err(text))
 }
 
-/// Makes this thread park for ever where Python would unwind it, from now on. It is called on the
-/// way to whatever may run Python's code, and does its work once for each thread.
+/// Makes this thread park for ever where Python would unwind it, from now on. It is called before
+/// anything that may run Python's code, and does its work once for each thread.
 pub(crate) fn park_at_the_end() {
     thread_local! {
         static HANDLER: Handler = Handler::new();
@@ -60,9 +60,9 @@ pub(crate) fn call_method(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()>
     object.call_method0(name).map(drop)
 }
 
-/// What the C library calls when this thread is unwound, before it leaves the first frame: it takes
-/// a handler of this kind for one of the frames below the address of its buffer, and the heap is
-/// on no side of a stack but those two that count as below. (glibc: `unwind_stop`. musl unwinds
+/// The C library calls this when this thread is unwound, before it leaves the first frame: it takes
+/// a handler of this kind for one of the frames below the address of its buffer, and the heap is on
+/// no side of a stack but those two that count as below. (glibc: `unwind_stop`. musl unwinds
 /// nothing, and calls it first.)
 struct Handler(Box<UnsafeCell<Buffer>>);
 
@@ -107,7 +107,7 @@ fn is_ending() -> bool {
 ///
 /// # Safety
 ///
-/// It is one without arguments that returns an int.
+/// `name` must name a function without arguments that returns an int.
 unsafe fn function(name: &CStr) -> Option<extern "C" fn() -> c_int> {
     // SAFETY: null asks all libraries of the process; the name ends with a zero.
     let found = unsafe { dlsym(null(), name.as_ptr()) };

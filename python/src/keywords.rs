@@ -1,8 +1,8 @@
-//! Options and other arguments that have a range: each is refused with its name, what it may be,
-//! and what it was.
+//! Options and other arguments that have a range: each is refused with its name, its range, and the
+//! value given.
 //!
-//! Options that many functions share are read out of the keyword arguments by name. What
-//! `inspect.signature` and `help` show of them is the first line of a docstring, which a room
+//! Options that many functions share are read out of the keyword arguments by name.
+//! `inspect.signature` and `help` show the first line of a docstring for them, which a module
 //! writes once, as a macro.
 
 use std::ops::RangeInclusive;
@@ -26,7 +26,7 @@ pub(crate) struct Keyword<'a, 'py> {
     value: Borrowed<'a, 'py, PyAny>,
 }
 
-/// Reads each of `named`; `read` gets its name, and says whether there is such an option.
+/// Reads each of `named`; `read` gets its name, and returns whether that option exists.
 pub(crate) fn each<'py>(
     op: &'static str,
     named: Option<&Bound<'py, PyDict>>,
@@ -42,7 +42,7 @@ pub(crate) fn each<'py>(
     Ok(())
 }
 
-/// A path, as text, as bytes, or as what has one.
+/// A path: text, bytes, or an object that has one.
 pub(crate) struct FilePath(pub(crate) PathBuf);
 
 impl FromPyObject<'_, '_> for FilePath {
@@ -64,7 +64,7 @@ impl Keyword<'_, '_> {
         self.value.extract().map_err(|_| self.wrong("True or False"))
     }
 
-    /// Seconds, up to so many.
+    /// Seconds, up to `most`.
     pub(crate) fn seconds(&self, most: f64) -> PyResult<Duration> {
         let seconds: f64 = self.value.extract().map_err(|_| self.wrong("a number of seconds"))?;
         let time = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= most);
@@ -75,7 +75,7 @@ impl Keyword<'_, '_> {
         time.ok_or_else(|| invalid(self.value.py(), self.op, &what()))
     }
 
-    /// What it is, unless it is None.
+    /// The value, unless it is None.
     pub(crate) fn unless_none(self) -> Option<Self> {
         (!self.is_none()).then_some(self)
     }

@@ -1,8 +1,8 @@
 //! `pipework._core`: the core of pipework as a Python extension.
 //!
 //! It converts arguments, gives the interpreter lock away while something waits, and maps errors.
-//! What anything does is decided in the crate `pipework`. Classes are found under their public
-//! names in `pipework.atomic` and its sisters.
+//! The crate `pipework` decides what everything does. Classes are found under their public names in
+//! `pipework.atomic` and its sisters.
 //!
 //! It needs the interpreter lock: `buffer.rs` copies from and to Python's objects under it.
 

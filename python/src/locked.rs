@@ -1,10 +1,10 @@
-//! **Wall**: what threads share behind a lock, under which no Python runs.
+//! **Boundary**: data that threads share behind a lock, under which no Python runs.
 //!
-//! A thread may wait for a lock while it holds the interpreter's, so whoever has the lock must
-//! never need the interpreter: not to make an exception, not to drop an object, not to run a signal
-//! handler, which may come back for the same lock. So the lock is held for the length of a closure,
-//! and the closure must be `Send`, which a `Python` token and all that is bound to one are not.
-//! What may be a Python object is handed out and dropped by the caller.
+//! A thread may wait for a lock while it holds the interpreter's, so a thread that holds the lock
+//! must never need the interpreter: not to make an exception, not to drop an object, not to run a
+//! signal handler, which may come back for the same lock. So the lock is held for the length of a
+//! closure, and the closure must be `Send`, which a `Python` token and all that is bound to one are
+//! not. A value that may be a Python object is returned, and the caller drops it.
 //!
 //! No other file names a lock; `tests/it/project/tidy.rs` of the core checks it.
 
@@ -21,7 +21,7 @@ impl<T: Send> Locked<T> {
 
     /// Lends the value. `look` does not wait, and makes, drops and calls no Python object.
     pub(crate) fn with<R: Send>(&self, look: impl FnOnce(&mut T) -> R + Send) -> R {
-        // Whatever has a state comes past here before it runs Python.
+        // Every object that has a state calls this before it runs Python.
         interpreter::park_at_the_end();
         // A panic cannot leave a value half changed: nothing here takes two steps that belong
         // together.
@@ -30,12 +30,12 @@ impl<T: Send> Locked<T> {
 }
 
 impl<T: Send> Locked<Option<T>> {
-    /// What is there, which is then gone from here.
+    /// Takes the value out.
     pub(crate) fn take(&self) -> Option<T> {
         self.with(Option::take)
     }
 
-    /// What was there until now. It is the caller's to drop, out of the lock.
+    /// Returns the value until now. The caller drops it, out of the lock.
     #[must_use = "it is dropped where this is, which must be out of every lock"]
     pub(crate) fn replace(&self, value: T) -> Option<T> {
         self.with(|now| now.replace(value))

@@ -1,8 +1,8 @@
-//! `pipework.pipe`: what the `io` classes of `pipework/pipe.py` stand on.
+//! `pipework.pipe`: the base of the `io` classes in `pipework/pipe.py`.
 //!
-//! Bytes are copied between the ring and Python's objects where they lie, under the interpreter
-//! lock; only waits, and writes that are larger than the space there is, give it away. The
-//! exception that one end closes with is raised at the other as the same object.
+//! Bytes are copied directly between the ring and Python's objects, under the interpreter lock.
+//! Only waits, and writes that are larger than the free space, give the lock away. The exception
+//! that one end closes with is raised at the other as the same object.
 
 use std::io;
 use std::pin::pin;
@@ -61,8 +61,8 @@ struct PipeReader {
 }
 
 impl PipeReader {
-    /// Waits until there is something, or the end of the stream, and hands it out as `take` likes;
-    /// that says how much it has used.
+    /// Waits for data or the end of the stream, and hands it out as `take` likes; that returns how
+    /// much it has used.
     fn take<T>(
         &self,
         py: Python<'_>,
@@ -104,7 +104,7 @@ impl PipeReader {
         self.take(py, until(timeout), |now, later| to_bytes(py, now, later, count))?
     }
 
-    /// The bytes that are there now, up to `count`; None if there are none.
+    /// The bytes that are there now, up to `count`; None if the pipe is empty.
     fn try_recv(&self, py: Python<'_>, count: usize) -> PyResult<Option<Py<PyBytes>>> {
         let taken = self.handle.try_with(py, RECV, |end| {
             let reader = end.get_mut();
@@ -133,8 +133,8 @@ impl PipeReader {
         })
     }
 
-    /// Whether something can be received now. If not, `inbox` is told under `number` as soon as
-    /// that may have changed.
+    /// Whether something can be received now. If not, `inbox` gets `number` as soon as that may
+    /// have changed.
     fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<bool> {
         self.handle.with(py, RECV, |end| {
             pin!(end.peek(1)).poll(&mut Context::from_waker(&inbox.waker(number))).is_ready()
@@ -160,7 +160,7 @@ impl PipeReader {
         })
     }
 
-    /// Closes this end: the writer finds that nobody reads.
+    /// Closes this end: the writer's calls fail from now on.
     fn close(&self, py: Python<'_>) {
         self.handle.close(py, drop_detached);
     }
@@ -226,8 +226,8 @@ impl PipeWriter {
         })
     }
 
-    /// Puts the bytes of `data` from `start` on into the space that there is. Returns how many; None
-    /// if there is no space.
+    /// Puts the bytes of `data` from `start` on into the free space. Returns their number; None if
+    /// the pipe is full.
     #[pyo3(signature = (data, start=0))]
     fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, start: usize) -> PyResult<Option<usize>> {
         let rest = data.get(start..).unwrap_or_default();
@@ -241,8 +241,8 @@ impl PipeWriter {
         sent.unwrap_or(Ok(None)).or_raise(py)
     }
 
-    /// Whether something can be sent now. If not, `inbox` is told under `number` as soon as that
-    /// may have changed.
+    /// Whether something can be sent now. If not, `inbox` gets `number` as soon as that may have
+    /// changed.
     fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<bool> {
         self.handle.with(py, SEND, |end| {
             pin!(end.reserve(1)).poll(&mut Context::from_waker(&inbox.waker(number))).is_ready()
@@ -305,13 +305,13 @@ impl PipeWriter {
     }
 }
 
-/// The part of what is lent that `n` bytes have space for.
+/// The part of the lent bytes that fits into `n` bytes.
 fn within<'a>(now: &'a [u8], later: &'a [u8], n: usize) -> (&'a [u8], &'a [u8]) {
     let now = &now[..now.len().min(n)];
     (now, &later[..later.len().min(n - now.len())])
 }
 
-/// Up to `n` bytes of what is lent, and how many those are.
+/// Up to `n` of the lent bytes, and their number.
 fn to_bytes(py: Python<'_>, now: &[u8], later: &[u8], n: usize) -> (PyResult<Py<PyBytes>>, usize) {
     let (now, later) = within(now, later, n);
     let bytes = bytes(py, [now, later]);
@@ -346,7 +346,7 @@ impl Raised {
     }
 }
 
-/// Hands an exception over. What goes through the core only says that there is one.
+/// Hands an exception over. The core only learns that there is one.
 fn tell(peer: &Peer, raised: Raised) -> io::Error {
     if let Some(failure) = peer.upgrade() {
         // An end is closed once, so this is the first.
@@ -355,7 +355,7 @@ fn tell(peer: &Peer, raised: Raised) -> io::Error {
     io::Error::other("an exception of Python's")
 }
 
-/// What came of the look that receiving begins with: Python knows of no such look.
+/// The result of the look that receiving begins with: Python does not see that look.
 struct Peeked(Error);
 
 impl Raise for Peeked {
@@ -368,7 +368,7 @@ impl Raise for Peeked {
     }
 }
 
-/// Why a call failed: an error of the core, or what the other end was closed with.
+/// Why a call failed: an error of the core, or the exception that the other end was closed with.
 struct Ended<E> {
     error: E,
     raised: Option<PyErr>,

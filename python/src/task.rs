@@ -1,8 +1,8 @@
 //! Futures of the core, as coroutines await them: `pipework/_asyncio_tasks.py` polls a `Task`, and
 //! its event loop watches an `Inbox`.
 //!
-//! Whatever wakes a task only writes its number down and rings: that needs no interpreter. A loop
-//! is told once for however many.
+//! Waking a task only writes its number down and rings: that needs no interpreter. A loop is
+//! notified once for any number of tasks.
 
 use std::future::Future;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,13 +28,13 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Inbox>()
 }
 
-/// A future of the core. Once it is over or dropped, there is nothing left in it.
+/// A future of the core. Once it is over or dropped, it is empty.
 #[pyclass(frozen, module = "pipework._core")]
 pub(crate) struct Task(Locked<Option<Box<Polled>>>);
 
 impl Task {
-    /// `give` makes of what the future comes to what Python gets, which is not None. `len` tells
-    /// how many bytes the next poll would copy.
+    /// `give` turns the future's output into Python's result, which is not None. `len` returns how
+    /// many bytes the next poll would copy.
     pub(crate) fn new<T: Send>(
         len: impl Fn() -> usize + Send + 'static,
         future: impl Future<Output = T> + Send + 'static,
@@ -62,8 +62,8 @@ impl Task {
 
 #[pymethods]
 impl Task {
-    /// What has come of it, once; None while there is nothing. `inbox` is told under `number` when
-    /// it is worth to ask again.
+    /// Its output, once; None until it has one. Then `inbox` gets `number` when polling again may
+    /// help.
     fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<Option<Py<PyAny>>> {
         // Out of the lock while it is polled, which makes Python objects.
         let Some(mut polled) = self.0.take() else {
@@ -93,7 +93,7 @@ pub(crate) struct Inbox(Arc<Post>);
 struct Post {
     eventfd: OwnedFd,
     numbers: Locked<Vec<u64>>,
-    /// `forks()` in the process that made it. In a forked child nobody waits for it, and its lock
+    /// `forks()` in the process that made it. In a forked child no task waits for it, and its lock
     /// may have been held by a thread that the child does not have.
     forks: u32,
 }
@@ -121,7 +121,7 @@ impl Inbox {
         Ok(Inbox(Arc::new(Post { eventfd, numbers, forks })))
     }
 
-    /// The descriptor to watch: readable while there is something to take.
+    /// The descriptor to watch: readable while a number is to be taken.
     fn fileno(&self) -> i32 {
         self.0.eventfd.as_raw_fd()
     }
@@ -131,7 +131,7 @@ impl Inbox {
         if !self.0.is_of_this_process() {
             return Vec::new();
         }
-        // First this: what is written down after it rings once more.
+        // Read first: a number that is written down after it rings once more.
         let _ = rustix::io::read(&self.0.eventfd, &mut [0; 8]);
         self.0.numbers.with(std::mem::take)
     }

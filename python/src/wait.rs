@@ -4,8 +4,9 @@
 //! [`hook`] whether to go on, when a system call was interrupted and four times a second besides,
 //! for a signal may reach another thread, may arrive just before the system call, and may have a
 //! handler that lets system calls go on. The hook runs Python's handlers in the middle of the call;
-//! what they raise is kept, ends the call, and is raised there. Only where handlers may use the very
-//! end that the call has taken out of its handle, the call ends first, and is made again.
+//! if they raise, the exception is kept, ends the call, and is raised there. Only if handlers may
+//! use the very end that the call has taken out of its handle, the call ends first, and is made
+//! again.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl FromPyObject<'_, '_> for Seconds {
         if seconds.is_nan() || seconds < 0.0 {
             return Err(PyValueError::new_err("timeout must be a number of seconds, 0 or more, or None"));
         }
-        // What is beyond a Duration is beyond anybody's patience.
+        // A time beyond a Duration is longer than anybody waits.
         Ok(Seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
     }
 }
@@ -103,7 +104,7 @@ pub(crate) fn add_hook(py: Python<'_>) -> PyResult<()> {
     set_hook(hook).or_raise(py)
 }
 
-/// What a call has in hand while it waits.
+/// The object that a call uses while it waits.
 #[derive(Clone, Default)]
 pub(crate) enum Used {
     /// Nothing that could be closed.
@@ -123,16 +124,16 @@ impl Used {
 }
 
 thread_local! {
-    /// What a signal handler has raised in [`hook`].
+    /// The exception that a signal handler has raised in [`hook`].
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
-    /// What the call of this thread has in hand.
+    /// The object that the call of this thread uses.
     static USED: RefCell<Used> = const { RefCell::new(Used::Nothing) };
 }
 
-/// Makes `call` until a signal is no longer what ends it. `call` gives the interpreter lock away by
-/// itself, and loses nothing when it ends early. What a signal handler has raised counts more than
-/// what the call came to; `call` itself may be refused, which ends the wait. What the core said is
-/// left to the caller, who may have to tell it from that.
+/// Makes `call` until it ends for another reason than a signal. `call` gives the interpreter lock
+/// away by itself, and loses nothing when it ends early. An exception of a signal handler counts
+/// more than the result of the call; `call` itself may be refused, which ends the wait. The core's
+/// error is left to the caller, who may have to tell the two apart.
 pub(crate) fn wait<T, E: Raise>(
     py: Python<'_>,
     used: &Used,
@@ -169,12 +170,12 @@ fn hook() -> Verdict {
 
 /// Runs signal handlers, which may raise, and may call all of this again.
 fn has_raised() -> bool {
-    // Where the interpreter is going, there is nobody to run them.
+    // If the interpreter is ending, no handlers can run.
     let ran = Python::try_attach(|py| py.check_signals().map_err(|raised| RAISED.set(Some(raised))));
     ran.is_some_and(|ran| ran.is_err())
 }
 
-/// Tells of what was raised where nobody can catch it, as Python does with what `__del__` raises.
+/// Reports an exception that no code can catch, as Python does with exceptions of `__del__`.
 pub(crate) fn report_raised(py: Python<'_>) {
     if let Some(raised) = RAISED.take() {
         raised.write_unraisable(py, None);

@@ -1,5 +1,5 @@
-//! What a reader gives out. The classes are Python's own named tuples, in `pipework/_atomic.py`;
-//! here they are filled in.
+//! The items that a reader returns. The classes are Python's own named tuples, in
+//! `pipework/_atomic.py`; they are filled in here.
 
 use pipework::atomic::{Item, Limit, Torn, WriterKey};
 use pyo3::prelude::*;

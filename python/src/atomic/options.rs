@@ -58,7 +58,7 @@ impl Zstd {
         self.0.accepts_unchecked()
     }
 
-    /// What pickle makes one like it of.
+    /// The arguments from which pickle makes an equal one.
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((i32,), Bound<'py, PyDict>)> {
         let options = PyDict::new(py);
         options.set_item("dictionary", self.dictionary(py))?;
@@ -157,10 +157,10 @@ const LONGEST_SPIN: f64 = 0.001;
 /// Levels of zstd.
 const LEVELS: RangeInclusive<i64> = -131_072..=22;
 
-/// Where an end comes from, and how it was set since: what makes one like it in another process.
+/// Where an end comes from, and its settings since: enough to make an equal one in another process.
 pub(super) struct Origin {
     options: Py<PyDict>,
-    /// The FIFO that a reader opens anew.
+    /// The FIFO that a reader opens again.
     path: Option<PathBuf>,
     listens: bool,
     /// Whether the descriptor goes with the end.

@@ -27,11 +27,11 @@ const RECV: &str = "atomic recv";
 /// Time-outs are seconds, None is for ever. Any thread may call it, one call at a time; `clone()`
 /// makes a reader for another thread.
 ///
-/// It can be pickled for another process, which then opens the FIFO anew, or else gets a copy of
-/// the descriptor; and which is then the one to read.
+/// It can be pickled for another process. That process opens the FIFO again, or else gets a copy of
+/// the descriptor, and must then be the only one to read.
 ///
 /// Iterating gives `Line`, `Burst`, `Message` and `Torn` items until the end of the pipe,
-/// `messages()` only what was sent as a message.
+/// `messages()` only messages.
 ///
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair()
@@ -116,7 +116,8 @@ impl Reader {
     }
 
     #[doc = concat!("stdin(*, ", options_text!(), ")\n--\n")]
-    /// Reads what is piped into this process. What `sys.stdin` has buffered already is not seen.
+    /// Reads the data piped into this process. It does not see what `sys.stdin` has buffered
+    /// already.
     #[staticmethod]
     #[pyo3(signature = (**options), text_signature = None)]
     fn stdin(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Reader> {
@@ -127,8 +128,8 @@ impl Reader {
     /// Waits for the next message and returns its bytes.
     ///
     /// Raises `Closed` (an `EOFError`) at the end of the pipe; `TimedOut`; and `TornMessage`,
-    /// `TooLong` or `Corrupt` for a message that is lost: its `torn` attribute says whose, and the
-    /// next call goes on. `Invalid` in mixed mode: there is `next_item`.
+    /// `TooLong` or `Corrupt` for a message that is lost: its `torn` attribute names the writer,
+    /// and the next call goes on. `Invalid` in mixed mode: use `next_item`.
     #[pyo3(signature = (*, timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<Py<PyBytes>> {
         self.message(py, until(timeout), |message| bytes(py, [message]))?
@@ -232,16 +233,16 @@ impl Reader {
         asyncio::start(slf.py(), "Items", (slf,))
     }
 
-    /// The text of a line that has begun and not ended, as far as it was parsed; None if there is
-    /// none. Does not read.
+    /// The text of a line that has begun and not ended, as far as it was parsed; None if no line
+    /// has begun. Does not read.
     fn peek(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
         let text = self.handle.with(py, "atomic peek", |reader| reader.peek())?;
         Ok(text.map(|text| PyBytes::new(py, &text).unbind()))
     }
 
     /// In how many seconds an event loop should call again although the descriptor is not readable;
-    /// None: not before it is. Ask after a `try_` method had nothing: a frame that waits for its
-    /// rest becomes text then (`frame_timeout`), or with 0 there is more to read.
+    /// None: not before it is. Ask after a `try_` method returned nothing: by then a frame that
+    /// waits for its rest becomes text (`frame_timeout`), or, if this is 0, more can be read.
     fn next_timeout(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let due = self.handle.with(py, "atomic next_timeout", |reader| reader.next_timeout())?;
         Ok(due.and_then(Deadline::remaining).map(|left| left.as_secs_f64()))
@@ -275,7 +276,7 @@ impl Reader {
         self.handle.wait(py, deadline, "atomic wait_eof", |reader| py.detach(|| reader.wait_eof(deadline)))
     }
 
-    /// Bytes that were read and not given out: what is not parsed yet, the text of a line that has
+    /// Bytes that were read and not returned yet: unparsed bytes, the text of a line that has
     /// begun, and the data of messages that are not whole.
     #[getter]
     fn buffered(&self, py: Python<'_>) -> PyResult<usize> {
@@ -424,7 +425,7 @@ impl Reader {
     }
 }
 
-/// An error, and whose message was lost, if one was.
+/// An error, and the writer of the lost message, if one was lost.
 struct Loss {
     error: Error,
     torn: Option<atomic::Torn>,

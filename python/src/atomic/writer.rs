@@ -24,11 +24,11 @@ const SEND: &str = "atomic send";
 ///
 /// `Writer(fd)` takes over a descriptor that is the writing end of a pipe; the keyword arguments
 /// are those of `Options`. With `closefd=False` the descriptor stays the caller's: it is never
-/// closed here, and neither made close-on-exec nor non-blocking; close the writer, which writes
-/// what is pending, before it. Time-outs are seconds, None is for ever. Any thread may call it, one
+/// closed here, and neither made close-on-exec nor non-blocking; close the writer, which writes all
+/// pending data, before it. Time-outs are seconds, None is for ever. Any thread may call it, one
 /// call at a time; `clone()` makes a writer for another thread. It may be used on in a forked
 /// child, and pickled for another process: its descriptor goes along, as with sockets in
-/// `multiprocessing`, and what is pending stays here. Messages are any bytes-like objects, of any
+/// `multiprocessing`, and pending data stays here. Messages are any bytes-like objects, of any
 /// size.
 ///
 /// >>> import pipework.atomic
@@ -116,7 +116,7 @@ impl Writer {
 
     #[doc = concat!("stdout(*, ", options_text!(), ")\n--\n")]
     /// Writes to this process's stdout: a pipe, a FIFO or a Unix stream socket, such as Node gives
-    /// its children; anything else is refused, or printed to with `or_print`. What the program
+    /// its children; anything else is refused, or printed to with `or_print`. Text that the program
     /// prints goes through `sys.stdout`'s own buffer: flush that before a message that shall come
     /// after it.
     #[staticmethod]
@@ -126,7 +126,7 @@ impl Writer {
         Ok(Writer::new(writer, Origin::of(py, options)?.of_others()))
     }
 
-    /// Sends one message, after what is pending, and waits until all of it is in the pipe.
+    /// Sends one message, after all pending data, and waits until all of it is in the pipe.
     ///
     /// After any exception the message is not delivered, and may be sent again. Raises `TimedOut`;
     /// `Closed` (a `BrokenPipeError`) if the pipe has no reader; and the exception of a signal
@@ -192,14 +192,14 @@ impl Writer {
         asyncio::start(slf.py(), "flush", (slf, timeout.map(Seconds::to_f64)))
     }
 
-    /// Adds one message to what is pending and writes nothing. Memory is the only limit.
+    /// Adds one message to the pending data and writes nothing. Memory is the only limit.
     fn enqueue(&self, py: Python<'_>, data: Bytes<'_, '_>) -> PyResult<()> {
         let data: &[u8] = &data;
         let enqueue = |writer: &mut atomic::Writer| py.detach(|| writer.enqueue(data).map(drop));
         self.handle.with(py, "atomic enqueue", enqueue)?.or_raise(py)
     }
 
-    /// Sends bytes in one write, after what is pending, without a sender's name.
+    /// Sends bytes in one write, after all pending data, without a sender's name.
     ///
     /// Raises `TooLong` if they do not fit in one write, `Invalid` if they hold the bytes 0x0E or
     /// 0x0F or begin with 0x10 (in mixed mode without compression), and as `send`.
@@ -247,11 +247,11 @@ impl Writer {
         self.handle.with(py, "discard", |writer| writer.discard())
     }
 
-    /// Writes what is pending, after what another thread is sending, and closes this end. A second
-    /// time does nothing.
+    /// Writes all pending data, after the message that another thread is sending, and closes this
+    /// end. A second call does nothing.
     ///
-    /// Raises as `flush`; the end is closed all the same, and what was still pending is dropped. In
-    /// a signal handler that interrupts a call of this end, that call is given up.
+    /// Raises as `flush`; the end is closed all the same, and the data still pending is dropped. A
+    /// signal handler that calls this during a call of this end ends that call.
     #[pyo3(signature = (*, timeout=None))]
     fn close(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<()> {
         if self.handle.is_closed() {
@@ -271,7 +271,7 @@ impl Writer {
         self.handle.is_closed()
     }
 
-    /// Another writer of the same pipe with a key of its own, for another thread. What is pending
+    /// Another writer of the same pipe with a key of its own, for another thread. Pending data
     /// stays here.
     fn clone(&self, py: Python<'_>) -> PyResult<Writer> {
         let writer = self.handle.with(py, "clone writer", |writer| writer.try_clone())?.or_raise(py)?;
@@ -301,7 +301,7 @@ impl Writer {
         self.handle.with(py, "max_part", |writer| writer.max_part())
     }
 
-    /// Whether messages are printed as lines, because there is nobody to take them apart: the
+    /// Whether messages are printed as lines, because no reader is there to take them apart: the
     /// option `or_print`.
     #[getter]
     fn is_printing(&self, py: Python<'_>) -> PyResult<bool> {

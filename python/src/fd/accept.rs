@@ -10,7 +10,7 @@ use super::raw::borrow;
 use crate::error::{OrRaise, Raise};
 use crate::handle::Handle;
 
-/// The name in `pipework.fd.Stopped`, and the exception if there is one.
+/// The name in `pipework.fd.Stopped`, and the exception if accepting failed.
 type Why = (&'static str, Option<Py<PyAny>>);
 
 fn why(py: Python<'_>, stopped: Stopped) -> Why {
@@ -52,7 +52,7 @@ impl ReserveCore {
         Ok(ReserveCore { handle: Handle::new("reserve", fd::Reserve::new().or_raise(py)?) })
     }
 
-    /// Whether there is a descriptor to give up. If not, the next `shed` tries to take one again.
+    /// Whether it holds a descriptor to give up. If not, the next `shed` tries to take one again.
     #[getter]
     fn held(&self, py: Python<'_>) -> PyResult<bool> {
         self.handle.with(py, "fd reserve", |reserve| reserve.is_held())

@@ -41,8 +41,8 @@ pub(super) fn pread_full(py: Python<'_>, fd: i32, count: usize, offset: u64) -> 
 
 /// Writes all of `data`.
 ///
-/// Raises `Closed` (a `BrokenPipeError`) where nobody reads, `TimedOut` and others; the exception's
-/// `done` says how much was written.
+/// Raises `Closed` (a `BrokenPipeError`) if the other end has no reader, `TimedOut` and others; the
+/// exception's `done` is the number of bytes written.
 #[pyfunction]
 #[pyo3(signature = (fd, data, *, timeout=None))]
 pub(super) fn write_all(
@@ -72,7 +72,7 @@ pub(super) fn pwrite_all(py: Python<'_>, fd: i32, data: Bytes<'_, '_>, offset: u
 
 /// Everything from the current position to the end of file.
 ///
-/// Raises `TooLong` beyond `max_bytes`, `TimedOut` and others; what had been read by then is in the
+/// Raises `TooLong` beyond `max_bytes`, `TimedOut` and others; the bytes read by then are in the
 /// exception's `data`.
 #[pyfunction]
 #[pyo3(signature = (fd, *, max_bytes=None, timeout=None))]
@@ -103,13 +103,13 @@ pub(super) fn zeros(n: usize) -> PyResult<Vec<u8>> {
     Ok(zeros)
 }
 
-/// What was read, or the exception that ended it with what was read.
+/// The bytes that were read, or the exception that ended the read, with those bytes.
 fn with_data(py: Python<'_>, done: PyResult<u64>, data: &[u8]) -> PyResult<Py<PyBytes>> {
     let data = PyBytes::new(py, data);
     match done {
         Ok(_) => Ok(data.unbind()),
         Err(raised) => {
-            // An exception that takes no attributes is worth more than what it would carry.
+            // An exception that takes no attributes is worth more than the attribute.
             let _ = raised.value(py).setattr("data", data);
             Err(raised)
         }

@@ -37,7 +37,7 @@ pub(super) fn send_many(
     progress(py, &mut 0, all).map(drop)
 }
 
-/// What has come, its sender, and whether the end is lost.
+/// The datagram, its sender, and whether it was cut off.
 type Come = (Py<PyBytes>, Py<PyAny>, bool);
 
 /// Space for `count` datagrams of at most `max_bytes` each, to be received into again and again. All

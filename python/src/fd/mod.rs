@@ -1,5 +1,5 @@
-//! `pipework.fd`: raw descriptors as plain integers. What Python's own modules do already,
-//! `pipework/fd.py` takes from them.
+//! `pipework.fd`: raw descriptors as plain integers. `pipework/fd.py` takes the functions that
+//! Python has already from Python's own modules.
 
 mod raw;
 mod progress;

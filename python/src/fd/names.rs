@@ -1,4 +1,4 @@
-//! Files under names that nobody has.
+//! Files under unused names.
 
 use std::ffi::OsString;
 use std::os::fd::IntoRawFd;

@@ -7,11 +7,11 @@ use super::raw::borrow;
 use crate::error::OrRaise;
 use crate::wait::{Timeout, Used, until, wait};
 
-/// Waits until one of the descriptors is ready for what is asked of it: pairs of a descriptor and
-/// `POLLIN`, `POLLOUT` and the like.
+/// Waits until one of the descriptors is ready for its events: pairs of a descriptor and `POLLIN`,
+/// `POLLOUT` and the like.
 ///
-/// Returns those that are ready, each with what it is ready for; none once the time is over. A
-/// descriptor that is not open is ready, with `POLLNVAL`.
+/// Returns those that are ready, each with the events that are ready; an empty list once the time
+/// is over. A descriptor that is not open is ready, with `POLLNVAL`.
 #[pyfunction]
 #[pyo3(signature = (fds, *, timeout=None))]
 pub(super) fn poll(

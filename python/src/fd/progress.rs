@@ -1,4 +1,4 @@
-//! What is made again after an interruption, and counts what it has done.
+//! Calls that are made again after an interruption, and count the bytes done.
 
 use pipework::Unfinished;
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ pub(super) fn progress(
     wait(py, &Used::Nothing, || Ok(add_up(done, py.detach(|| call(*done)))))?.or_raise(py)
 }
 
-/// Adds what one call has done to what was done before.
+/// Adds the count of one call to the counts of those before.
 pub(crate) fn add_up(total: &mut u64, done: Result<u64, Unfinished>) -> Result<u64, Unfinished> {
     *total += done.unwrap_or_else(|unfinished| unfinished.done);
     done.map(|_| *total).map_err(|unfinished| Unfinished { done: *total, ..unfinished })

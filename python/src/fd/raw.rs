@@ -16,12 +16,13 @@ use crate::interpreter;
 /// The descriptor of that number, for one call.
 pub(crate) fn borrow(py: Python<'_>, number: i32) -> PyResult<BorrowedFd<'static>> {
     interpreter::park_at_the_end();
-    // SAFETY: whoever closes it meanwhile loses no more than with any function of `os`.
+    // SAFETY: another thread that closes it meanwhile does no more harm than with any function of
+    // `os`.
     unsafe { raw::borrow(number) }.or_raise(py)
 }
 
 /// Gives a descriptor of the caller's to `make`, after `check` has found nothing wrong with it:
-/// then it belongs to what is made. Otherwise it stays the caller's.
+/// then it belongs to the new object. Otherwise it stays the caller's.
 pub(crate) fn take_over<T>(
     py: Python<'_>,
     number: i32,
@@ -42,7 +43,7 @@ pub(super) fn close_range(py: Python<'_>, first: u32, last: u32, on_exec: bool) 
     let done = if on_exec {
         raw::close_range_on_exec(first, last)
     } else {
-        // SAFETY: as `os.closerange`: the caller answers for what used these numbers.
+        // SAFETY: as `os.closerange`: the caller answers for all users of these numbers.
         unsafe { raw::close_range(first, last) }
     };
     done.or_raise(py)
@@ -51,7 +52,7 @@ pub(super) fn close_range(py: Python<'_>, first: u32, last: u32, on_exec: bool) 
 /// Sets a socket's option to bytes.
 pub(super) fn set_option_bytes(py: Python<'_>, fd: i32, level: i32, name: i32, value: &[u8]) -> PyResult<()> {
     let fd = borrow(py, fd)?;
-    // SAFETY: as `socket.setsockopt`: where the option takes addresses, the caller answers for what
-    // lies there.
+    // SAFETY: as `socket.setsockopt`: if the option takes addresses, the caller answers for the
+    // memory there.
     unsafe { raw::set_option_bytes(fd, level, name, value) }.or_raise(py)
 }

@@ -1,8 +1,8 @@
 //! Sockets on plain integers, one system call each. Nothing here owns a descriptor of the caller's,
 //! so nothing can close one, whatever a signal handler does.
 //!
-//! What blocks gives the interpreter lock away; a signal ends the system call, its handlers run,
-//! and the call is made again.
+//! Calls that block give the interpreter lock away; a signal ends the system call, its handlers
+//! run, and the call is made again.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
@@ -151,7 +151,8 @@ fn shutdown(py: Python<'_>, fd: i32, how: i32) -> PyResult<()> {
     call(py, || net::shutdown(fd, how))
 }
 
-/// Sends what there is space for, to an address or to the socket's peer. Returns how many bytes.
+/// Sends as many bytes as there is space for, to an address or to the socket's peer. Returns their
+/// number.
 #[pyfunction]
 #[pyo3(signature = (fd, data, flags=0, *, address=None))]
 fn send(
@@ -208,7 +209,7 @@ fn getpeername(py: Python<'_>, fd: i32) -> PyResult<Py<PyAny>> {
     to_python(py, call(py, || net::getpeername(fd))?.as_ref())
 }
 
-/// An option that is a number; or, with `buflen`, up to so many bytes.
+/// An option that is a number; or, with `buflen`, up to `buflen` bytes.
 #[pyfunction]
 #[pyo3(signature = (fd, level, name, buflen=0))]
 fn getsockopt(py: Python<'_>, fd: i32, level: i32, name: i32, buflen: usize) -> PyResult<Py<PyAny>> {

@@ -1,4 +1,4 @@
-//! What a client does, on Python's terms, whatever its payloads are. Mirrors `taking.rs`.
+//! The work of a client, on Python's terms, for all kinds of payloads. Mirrors `taking.rs`.
 
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ pub(super) fn message((data, flags): Request<'_>) -> Message<'_> {
     Message::new(data).flags(flags)
 }
 
-/// What Python gets for a reply, or for a part of one.
+/// Makes Python's result of a reply, or of a part of one.
 pub(super) type Give = fn(Python<'_>, &Reply) -> PyResult<Py<PyAny>>;
 
 pub(super) const CLIENT: &str = "reqrep client";
@@ -48,10 +48,10 @@ impl Terms {
     }
 }
 
-/// What makes a client like this one in another process: the segment, and the keyword arguments.
+/// Enough to make an equal client in another process: the segment, and the keyword arguments.
 pub(super) type Settings<'py> = (Py<Segment>, Bound<'py, PyDict>);
 
-/// What a client does, on Python's terms.
+/// The work of a client, on Python's terms.
 pub(super) struct Calls {
     client: Shared<Client>,
     segment: Py<Segment>,
@@ -91,7 +91,7 @@ impl Calls {
                 let called = self.make(py, ticket, |client, ticket| {
                     end(py, client, deadline, || start(client, ticket, request, deadline))
                 })?;
-                // What came at the last moment counts.
+                // A reply that came at the last moment counts.
                 called.or_else(|given_up| given_up.last?.map(Received::Reply).ok_or(given_up.error))
             }
         };
@@ -99,10 +99,10 @@ impl Calls {
     }
 
     /// Makes a short call that is answered at once, without giving the interpreter lock away: a
-    /// thread that computes would keep it for 5 ms. Nothing reads the clock either, unless it
-    /// spins. None if there was no slot or no answer yet, or an error, which comes again; and
-    /// where holding the lock has failed of late, since a thread that answers needs it as well. A
-    /// call that was started leaves its ticket.
+    /// thread that computes would keep it for 5 ms. It does not read the clock either, unless it
+    /// spins. Returns None if there was no slot or no answer yet, or on an error, which the slow
+    /// path gets again; and also if holding the lock has failed of late, since a thread that
+    /// answers needs the lock too. A call that was started leaves its ticket.
     fn call_at_once(
         &self,
         py: Python<'_>,
@@ -151,7 +151,7 @@ impl Calls {
                 }
                 Ok(Err(_)) => break,
                 Err(raised) => {
-                    // Nobody gets their tickets.
+                    // No caller gets their tickets.
                     if let Ok(client) = self.get(py) {
                         tickets.into_iter().for_each(|ticket| drop(client.cancel(ticket)));
                     }
@@ -228,8 +228,8 @@ impl Calls {
         received(py, CALL, called).map(|(len, _flags)| len)
     }
 
-    /// Waits in `step`, which leaves the ticket of what it starts. If that comes to nothing, the
-    /// call is cancelled: how it had ended at the last moment, if it had, comes beside the error.
+    /// Waits in `step`, which leaves the ticket of the call that it starts. If the wait fails, the
+    /// call is cancelled: its result at the last moment, if it had one, comes beside the error.
     /// `step` gives the interpreter lock away by itself.
     fn make<T>(
         &self,
@@ -249,7 +249,7 @@ impl Calls {
         }
         // Python gets no ticket, so the call must not stay behind.
         let last = client.zip(ticket).map(|(client, ticket)| client.cancel(ticket));
-        // What a signal handler has raised counts more than a reply at the last moment.
+        // An exception of a signal handler counts more than a reply at the last moment.
         Ok(done?.map_err(|error| GivenUp { error, last: last.unwrap_or(Ok(None)) }))
     }
 
@@ -273,7 +273,7 @@ impl Calls {
         self.client.fileno(py, CLIENT, Client::doorbell)
     }
 
-    /// What it is attached to, for people.
+    /// The segment that it is attached to, for people.
     pub(super) fn describe(&self) -> String {
         self.client.describe(self.segment.get().place())
     }
@@ -322,8 +322,8 @@ impl Calls {
         self.segment.get().sizes().request_bytes as usize
     }
 
-    /// The coroutine of what `start` begins with the client: it ends when the client is closed. It
-    /// copies `len` bytes until `ticket` is there, and then those of its reply.
+    /// A coroutine for the future that `start` makes with the client: it ends when the client is
+    /// closed. It copies `len` bytes until `ticket` is there, and then those of its reply.
     pub(super) fn start<'py, F: Future<Output = Answer<Reply>> + Send + 'static>(
         &self,
         py: Python<'py>,
@@ -392,7 +392,7 @@ fn for_buffer(len: usize, most: usize, error: CallError) -> Oversize {
     Oversize { error, len, option: "the buffer's length", most }
 }
 
-/// What was received, or what is raised in its place: for a failed call as an error of `op`.
+/// The received value, or the exception in its place: for a failed call as an error of `op`.
 pub(super) fn received<T, E: Raise>(
     py: Python<'_>,
     op: &str,
@@ -408,7 +408,7 @@ pub(super) fn received<T, E: Raise>(
 pub(super) enum Received {
     /// As the core gives it.
     Reply(Reply),
-    /// Copied straight into what Python gets, with its flags.
+    /// Copied straight into the object that Python gets, with its flags.
     Bytes(Py<PyBytes>, u32),
 }
 
@@ -476,7 +476,7 @@ fn end_in_place(py: Python<'_>, client: &Client, ticket: Ticket) -> Answer {
     match filled(py, len, |space| client.recv_into(ticket, space, PAST)) {
         Ok((made, Ok((copied, flags)))) if copied == len => Ok(Received::Bytes(made, flags)),
         Ok((_, Err(error))) => Err(error),
-        // There is no memory for it, or a peer has changed it meanwhile: the core says so.
+        // The memory ran out, or a peer has changed the length meanwhile: the core reports it.
         _ => client.recv(ticket, PAST).map(Received::Reply),
     }
 }

@@ -346,10 +346,10 @@ impl Client {
         self.0.forget(py, ticket)
     }
 
-    /// Iterates over the calls in progress, each as soon as it has ended: pairs of its ticket and an
-    /// `Outcome`, whose `result()` returns the reply or raises. Calls sent meanwhile come as well. It
-    /// ends when no call is in progress. `timeout` is for the whole iteration. In asyncio: `async for
-    /// ticket, outcome in client.as_completed()`.
+    /// Iterates over the calls in progress, each as soon as it has ended: pairs of its ticket and
+    /// an `Outcome`, whose `result()` returns the reply or raises. Calls sent meanwhile come as
+    /// well. It ends when no call is in progress. `timeout` is for the whole iteration. In asyncio:
+    /// `async for ticket, outcome in client.as_completed()`.
     ///
     /// Raises `TimedOut`; calls that have not ended can still be received.
     #[pyo3(signature = (*, timeout=CallTimeout::Unset))]
@@ -363,10 +363,9 @@ impl Client {
         self.0.pending(py)
     }
 
-    /// A descriptor for another event loop than asyncio's, readable while there is
-    /// something to receive for a ticket. It is the caller's to close, and not to be read
-    /// from. When it is readable, `try_recv` each call in progress. A forked child asks for
-    /// one of its own.
+    /// A descriptor for another event loop than asyncio's, readable while a ticket has something to
+    /// receive. It is the caller's to close, and not to be read from. When it is readable,
+    /// `try_recv` each call in progress. A forked child asks for one of its own.
     fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
         self.0.doorbell(py)
     }

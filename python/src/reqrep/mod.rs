@@ -1,6 +1,6 @@
 //! `pipework.reqrep`: request and response over shared memory.
 //!
-//! What the ends do is in `calls.rs` and `taking.rs`; their methods, as Python has them, are in
+//! The work of the ends is in `calls.rs` and `taking.rs`; their methods, as Python has them, are in
 //! `client.rs`, `server.rs` and `request.rs`.
 
 mod segment;

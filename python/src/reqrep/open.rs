@@ -14,7 +14,7 @@ use crate::wait::{Used, wait};
 
 const OP: &str = "reqrep reply";
 
-/// What can be answered, once.
+/// A request that can be answered, once.
 pub(super) struct Open(Locked<State>);
 
 enum State {
@@ -76,7 +76,7 @@ impl Open {
         self.end(State::Answered, false, End::Failed(reason));
     }
 
-    /// What `look` says of it, while it is to be answered and no call has it.
+    /// The result of `look`, while the request is not answered and no call has it.
     pub(super) fn look<O: Send>(&self, look: impl FnOnce(&Request<'static>) -> O + Send) -> Option<O> {
         self.0.with(|state| match state {
             State::Here { request, .. } => Some(look(request)),
@@ -198,7 +198,7 @@ impl Drop for InHand {
     }
 }
 
-/// What a loop gives out.
+/// An object that a loop gives out.
 pub(crate) trait Lent: Send + Sync {
     /// Fails it, if it is neither answered nor detached.
     fn expire(&self);
@@ -210,7 +210,7 @@ impl Lent for Open {
     }
 }
 
-/// What `open` is to the loop that gives it out.
+/// `open`, as the loop that gives it out sees it.
 pub(super) fn lent(open: &Arc<Open>) -> Weak<dyn Lent> {
     let open: Arc<dyn Lent> = Arc::clone(open) as Arc<dyn Lent>;
     Arc::downgrade(&open)

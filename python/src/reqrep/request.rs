@@ -26,8 +26,8 @@ use crate::wait::{PAST, Seconds, Timeout, Used, until, wait};
 ///
 /// Answer it once, with `reply` or `fail`, from any thread. Dropped without an answer, it fails at
 /// its client at once; as a context manager, when the block is left. If an exception leaves the
-/// block, the reason that its client gets is the exception's type, and no more: its text may say
-/// what the client is not to know. `request.fail(str(error))` says it.
+/// block, the reason that its client gets is the exception's type, and no more: its text may
+/// contain things that the client must not know. `request.fail(str(error))` sends it.
 #[pyclass(frozen, weakref, module = "pipework.reqrep")]
 pub(crate) struct Request {
     /// None of one that was claimed.
@@ -146,7 +146,7 @@ impl Request {
         let at_once = unless_small(py, data.len(), || request.reply_at_once(&reply)).transpose();
         let answered = match at_once {
             Some(answered) => answered,
-            // What a handler raises fails it.
+            // An exception in a signal handler fails it.
             None => wait(py, &Used::Nothing, || Ok(py.detach(|| request.try_reply(reply))))?,
         };
         self.sent(py, data.len(), answered)
@@ -284,9 +284,9 @@ impl Request {
         self.ticket.to_bits()
     }
 
-    /// Leaves the request with its server, whose `kept` takes it back by the ticket that
-    /// this returns: for programs that hand numbers around. Raises `Invalid` if it is
-    /// answered already. If the server goes before, it fails at its client.
+    /// Leaves the request with its server, whose `kept` takes it back by the ticket that this
+    /// returns: for programs that hand numbers around. Raises `Invalid` if it is answered already.
+    /// If the server goes before, it fails at its client.
     fn keep(&self, py: Python<'_>) -> PyResult<u64> {
         self.open.take(py).map(|request| request.keep().to_bits())
     }
@@ -335,7 +335,7 @@ fn truth(py: Python<'_>, truth: bool) -> PyResult<Py<PyAny>> {
     Ok(truth.into_pyobject(py)?.to_owned().into_any().unbind())
 }
 
-/// The bytes of what is in the segment, straight from there.
+/// Its bytes, straight from the segment.
 fn read(py: Python<'_>, request: &mut reqrep::Request<'static>) -> PyResult<Py<PyBytes>> {
     let len = request.size();
     let (data, read) = filled(py, len, |space| request.read_into(space))?;

@@ -1,4 +1,4 @@
-//! The segment: how it is made, opened and passed on, and what it tells about itself.
+//! The segment: how it is made, opened and passed on, and its counts.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf, absolute};
@@ -19,7 +19,7 @@ use crate::keywords::{self, FilePath};
 use crate::locked::Locked;
 use crate::wait::{Used, wait};
 
-/// Where the named tuples and the other Python of this room are.
+/// The Python module with the named tuples and other Python of `reqrep`.
 pub(super) const MODULE: &str = "pipework._reqrep";
 
 /// The options as `inspect.signature` shows them.
@@ -35,11 +35,11 @@ pub(super) use options_text;
 /// A segment that this process has opened: the shared memory in which clients and servers meet.
 ///
 /// `Segment(path)` opens the one at `path`, or makes it if there is none; the keyword arguments are
-/// those of `Options`. Sizes that are asked for and that the one that is there has not are refused
+/// those of `Options`. If sizes are given and the existing segment has others, it is refused
 /// (`Incompatible`). A segment on /dev/shm lies in memory alone. It can be pickled for other
 /// processes: by its path, or else its descriptor goes along, as with sockets in `multiprocessing`.
 ///
-/// The numbers that it tells may be outdated as soon as they are told.
+/// The numbers that it returns may be outdated as soon as they are returned.
 ///
 /// >>> from pipework.reqrep import Client, Segment, Server
 /// >>> segment = Segment.anonymous(slots=8, request_bytes=100)
@@ -72,8 +72,8 @@ impl Segment {
     #[doc = concat!("create(path, *, ", options_text!(), ")\n--\n")]
     /// Makes a segment at `path`. The name appears when the segment is complete.
     ///
-    /// Raises `FileExistsError` if there is such a file; `Invalid` for impossible sizes; `OSError`
-    /// with ENOSPC if the file system is full.
+    /// Raises `FileExistsError` if the file exists; `Invalid` for impossible sizes; `OSError` with
+    /// ENOSPC if the file system is full.
     #[staticmethod]
     #[pyo3(signature = (path, **options), text_signature = None)]
     fn create(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
@@ -84,9 +84,10 @@ impl Segment {
     /// Opens the segment at `path`. Sizes that are asked for must be those that it has; `max_bytes`
     /// is the largest file to open.
     ///
-    /// Raises `FileNotFoundError` if there is none; `Invalid` for a symbolic link, what is no
-    /// regular file, or another user's file; `Incompatible` for what is no segment, or is one of
-    /// another format or of other sizes; `Corrupt` for one that was damaged or cut short.
+    /// Raises `FileNotFoundError` if the file does not exist; `Invalid` for a symbolic link, for
+    /// anything but a regular file, or another user's file; `Incompatible` for a file that is no
+    /// segment, or is one of another format or of other sizes; `Corrupt` for one that was damaged
+    /// or cut short.
     #[staticmethod]
     #[pyo3(signature = (path, **options), text_signature = None)]
     fn open(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
@@ -150,13 +151,14 @@ impl Segment {
         Ok(self.get(py)?.waiting())
     }
 
-    /// What was done so far, as `Stats`: by all members together, those of the past included.
+    /// The counts so far, as `Stats`: of all members together, those of the past included.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static STATS: Import = Import::new(MODULE, "Stats");
         STATS.make_by_name(py, self.get(py)?.stats().by_name())
     }
 
-    /// Who is attached, and who died attached and was not noticed yet: a list of `Member`.
+    /// The attached members, and those that died attached and were not noticed yet: a list of
+    /// `Member`.
     fn members(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
         static MEMBER: Import = Import::new(MODULE, "Member");
         let make = |member: reqrep::Member| {
@@ -173,8 +175,8 @@ impl Segment {
         self.get(py)?.members().or_raise(py)?.into_iter().map(make).collect()
     }
 
-    /// Accounts for every slot, as an `Audit`. Of a segment that is in use, it tells of no single
-    /// moment.
+    /// Accounts for every slot, as an `Audit`. While the segment is in use, its counts are not of
+    /// one single moment.
     fn audit(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static AUDIT: Import = Import::new(MODULE, "Audit");
         AUDIT.make_by_name(py, self.get(py)?.audit().or_raise(py)?.by_name())
@@ -193,8 +195,8 @@ impl Segment {
         py.detach(|| segment.sync()).or_raise(py)
     }
 
-    /// Removes its name, if that still leads here; False if it does not. Whoever is attached stays
-    /// so. Raises `Invalid` for one without a name.
+    /// Removes its name, if that still leads here; False if it does not. Attached members stay
+    /// attached. Raises `Invalid` for a segment without a name.
     fn unlink(&self, py: Python<'_>) -> PyResult<bool> {
         let unlinked = self.get(py)?.unlink();
         match &self.path {
@@ -208,8 +210,9 @@ impl Segment {
         Ok(self.get(py)?.as_fd().as_raw_fd())
     }
 
-    /// Lets go of the segment: nobody can be attached through this object any more. What is
-    /// attached stays so, and the memory stays until that has left. A second time does nothing.
+    /// Lets go of the segment: nothing can be attached through this object any more. Attached
+    /// clients and servers stay so, and the memory stays until they have left. A second call does
+    /// nothing.
     fn close(&self, py: Python<'_>) {
         // A large mapping takes its time.
         drop_detached(py, self.segment.take());
@@ -243,8 +246,8 @@ impl Segment {
     }
 }
 
-/// What `pickle` makes an object of: a function, its arguments, and the attributes that a subclass
-/// has given it.
+/// The parts from which `pickle` makes an object: a function, its arguments, and the attributes
+/// that a subclass has given it.
 pub(super) type Reduced<A> = (Py<PyAny>, (Py<PyType>, Py<PyType>, A), Option<Py<PyAny>>);
 
 /// `arguments` are those of the class `T`: a subclass may take others.
@@ -298,8 +301,8 @@ impl Place<'_, '_> {
         }
     }
 
-    /// The segment, as soon as a server is attached to it. Who made one at the path may have gone,
-    /// and another may come with another segment.
+    /// The segment, as soon as a server is attached to it. The process that made one at the path
+    /// may have gone, and another may come with another segment.
     pub(super) fn served(self, py: Python<'_>, deadline: Deadline) -> PyResult<Py<Segment>> {
         let mut pause = Duration::from_millis(1);
         loop {
@@ -330,7 +333,7 @@ impl Place<'_, '_> {
         }
     }
 
-    /// The segment, which is made if there is none.
+    /// The segment, which is made if it does not exist.
     pub(super) fn made(self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<Segment>> {
         match self {
             Place::Segment(_) if options.is_some_and(|options| !options.is_empty()) => {
@@ -403,16 +406,16 @@ impl Segment {
     }
 }
 
-/// How long to wait, at most, before looking again whether there is a server.
+/// How long to wait, at most, before looking again for a server.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What may be None: whatever it is in the segment that is there, or else the core's default.
+/// Options that may be None: then the existing segment's value counts, or else the core's default.
 const UNSET: [&str; 6] = ["slots", "queue", "request_bytes", "reply_bytes", "members", "max_bytes"];
 
-/// What keyword arguments say.
+/// The keyword arguments.
 struct Settings {
     options: Options,
-    /// What matters of them for opening one of whatever sizes.
+    /// The part of them that matters for opening a segment of any sizes.
     plain: Options,
     any_owner: bool,
     spin: Option<f64>,
@@ -467,7 +470,7 @@ impl Settings {
         Ok(Settings { options, plain, any_owner, spin, sizes })
     }
 
-    /// Opens or makes the segment at `path`, whose sizes are those that were asked for.
+    /// Opens or makes the segment at `path`, with the sizes that were asked for.
     fn make_at(
         self,
         py: Python<'_>,
@@ -477,7 +480,7 @@ impl Settings {
         let made = py.detach(|| make(&self.options));
         let sizes = match &made {
             Ok(made) => Some(*made.geometry()),
-            // Refused for its sizes, perhaps: then it can be opened, and tells them.
+            // Refused for its sizes, perhaps: then it can be opened, and its sizes read.
             Err(error) if error.kind() == ErrorKind::Incompatible => {
                 self.plain.open(path).ok().map(|segment| *segment.geometry())
             }
@@ -502,7 +505,7 @@ impl Settings {
     }
 }
 
-/// What is to be said of a size that was asked for and is another one.
+/// The error text if the size that was asked for is another one.
 fn differ(sizes: &Geometry, (name, asked): (&str, u32)) -> Option<String> {
     let is = match name {
         "slots" => sizes.slots,

@@ -13,7 +13,7 @@ use crate::keywords::{MaxMessage, PartTimeout};
 use crate::wait::{CallTimeout, Seconds};
 
 #[doc = concat!("Server(segment, *, timeout=None, max_message=268435456, part_timeout=10.0, ", options_text!(), ")\n--\n")]
-/// What `pipework.reqrep.Server` is made of; handlers, in `pipework/_serving.py`, stand on it.
+/// The base of `pipework.reqrep.Server`; handlers, in `pipework/_serving.py`, build on it.
 #[pyclass(frozen, weakref, subclass, module = "pipework._core")]
 pub(crate) struct Server(Taking);
 
@@ -91,15 +91,15 @@ impl Server {
         self.0.clear(py)
     }
 
-    /// Stops receiving: from now on `recv` and the like raise `Closed`, at once, loops end,
-    /// and no more requests are taken. Those that were taken can be answered; what waits in
-    /// the segment is for other servers. Any thread may call it, and signal handlers.
+    /// Stops receiving: from now on `recv` and the like raise `Closed`, at once, loops end, and no
+    /// more requests are taken. Requests that were taken can be answered; those that wait in the
+    /// segment are for other servers. Any thread may call it, and signal handlers.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.0.stop(py)
     }
 
-    /// Takes back a request that was kept, by the ticket that `keep` has returned; None if
-    /// none is kept by it. Raises `Stale` in a forked child for what its parent keeps.
+    /// Takes back a request that was kept, by the ticket that `keep` has returned; None if `ticket`
+    /// has none. Raises `Stale` in a forked child for a request that its parent keeps.
     fn kept(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Request>> {
         self.0.kept(py, ticket)
     }
@@ -123,8 +123,8 @@ impl Server {
         self.0.start_recv::<Request>(py, self.0.timeout(timeout))
     }
 
-    /// As `recv_many`, in asyncio or trio. A task that is cancelled has taken nothing; but
-    /// what it had taken before it lingered fails.
+    /// As `recv_many`, in asyncio or trio. A task that is cancelled has taken nothing; but requests
+    /// that it had taken before it lingered fail.
     #[pyo3(signature = (count, *, timeout=CallTimeout::Unset, linger=None), text_signature = "($self, count, *, timeout=..., linger=0)")]
     fn arecv_many<'py>(
         slf: &Bound<'py, Server>,
@@ -148,9 +148,9 @@ impl Server {
         Server::__iter__(slf.clone().unbind()).in_tasks(slf)
     }
 
-    /// A descriptor for another event loop than asyncio's, readable while a request waits.
-    /// It is the caller's to close, and not to be read from. When it is readable,
-    /// `try_recv` until there is none. A forked child asks for one of its own.
+    /// A descriptor for another event loop than asyncio's, readable while a request waits. It is
+    /// the caller's to close, and not to be read from. When it is readable, `try_recv` until it
+    /// returns None. A forked child asks for one of its own.
     fn doorbell(&self, py: Python<'_>) -> PyResult<i32> {
         self.0.doorbell(py)
     }

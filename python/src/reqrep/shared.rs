@@ -21,7 +21,7 @@ use crate::locked::Locked;
 use crate::wait::{Used, wait};
 
 pub(super) struct Shared<T> {
-    /// What it is, for messages: "server".
+    /// Its name in messages: "server".
     noun: &'static str,
     state: Arc<Locked<State<T>>>,
     /// Set once, when the end is taken out of the state. Calls look at it while they wait.
@@ -39,7 +39,7 @@ struct State<T> {
     end: Option<T>,
     /// Tasks that want to hear of its end.
     tasks: HashMap<u64, Waker>,
-    /// The doorbell that `fileno` tells, and `forks()` when it was asked for: a forked child has
+    /// The doorbell that `fileno` returns, and `forks()` when it was asked for: a forked child has
     /// its own.
     bell: Option<(u32, OwnedFd)>,
 }
@@ -59,7 +59,7 @@ impl<T: Clone + Send> Shared<T> {
         end.ok_or_else(|| closed(py, self.noun, op))
     }
 
-    /// What a call with the end has in hand: once the end is closed, the call stops waiting.
+    /// The end that a call uses: once the end is closed, the call stops waiting.
     pub(super) fn used(&self) -> Used {
         Used::Held(Arc::clone(&self.closed))
     }
@@ -76,7 +76,7 @@ impl<T: Clone + Send> Shared<T> {
         wait(py, &self.used(), || Ok(call(&self.get(py, op)?, deadline)))?.or_raise(py)
     }
 
-    /// What `future` comes to, or None as soon as the end is closed.
+    /// The output of `future`, or None as soon as the end is closed.
     pub(super) fn until_closed<O, F: Future<Output = O> + Send>(
         &self,
         future: F,
@@ -149,7 +149,7 @@ impl<T: Clone + Send> Shared<T> {
     }
 }
 
-/// What is raised for an end that is closed.
+/// The exception for an end that is closed.
 pub(super) fn closed(py: Python<'_>, noun: &str, op: &str) -> PyErr {
     invalid(py, op, &format!("this {noun} is closed"))
 }

@@ -1,4 +1,4 @@
-//! Replies that come part by part, and calls as they end: what loops over a client go through.
+//! Replies that come part by part, and calls as they end: the iterators over a client.
 
 use std::future::poll_fn;
 use std::os::fd::IntoRawFd;
@@ -47,7 +47,7 @@ impl Raise for Ended {
     }
 }
 
-/// The parts of a reply, as the server sends them: what `Client.stream` returns.
+/// The parts of a reply, as the server sends them: `Client.stream` returns it.
 ///
 /// It ends after the last part, after the first exception, and when it is closed. Ended before the
 /// last part, it cancels the call: also when a loop over it is left, which drops it.
@@ -252,7 +252,7 @@ impl Drop for Turn {
     }
 }
 
-/// Calls as they end: what `Client.as_completed` returns.
+/// Calls as they end: `Client.as_completed` returns it.
 #[pyclass(frozen, module = "pipework._core")]
 pub(crate) struct Completed {
     client: Shared<Client>,
@@ -307,7 +307,7 @@ impl Completed {
     }
 }
 
-/// What Python gets for a call that has ended.
+/// The pair that Python gets for a call that has ended.
 fn pair(py: Python<'_>, ended: Completion, give: Give) -> PyResult<(u64, Py<PyAny>)> {
     static OUTCOME: Import = Import::new(MODULE, "Outcome");
     let outcome = match received(py, RECV, ended.result) {

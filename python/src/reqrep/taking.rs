@@ -1,4 +1,4 @@
-//! What a server does, on Python's terms, whatever its payloads are. Mirrors `calls.rs`.
+//! The work of a server, on Python's terms, for all kinds of payloads. Mirrors `calls.rs`.
 
 use std::os::fd::IntoRawFd;
 use std::sync::Weak;
@@ -53,10 +53,10 @@ impl Terms {
     }
 }
 
-/// What makes a server like this one in another process: the segment, and the keyword arguments.
+/// Enough to make an equal server in another process: the segment, and the keyword arguments.
 pub(super) type Settings<'py> = (Py<Segment>, Bound<'py, PyDict>);
 
-/// What a server does, on Python's terms.
+/// The work of a server, on Python's terms.
 pub(super) struct Taking {
     server: Shared<Server>,
     segment: Py<Segment>,
@@ -250,7 +250,7 @@ impl Taking {
         self.server.fileno(py, RECV, Server::doorbell)
     }
 
-    /// What it is attached to, for people.
+    /// The segment that it is attached to, for people.
     pub(super) fn describe(&self) -> String {
         self.server.describe(self.segment.get().place())
     }

@@ -1,8 +1,8 @@
 //! Loops over a server: each request is the loop's until its turn is over.
 //!
-//! A loop variable goes on to refer to a request that its body has failed at, while the loop waits
-//! for the next one, perhaps for ever; and so would the caller. So a loop that comes back fails
-//! what it gave out last, if that is neither answered nor detached.
+//! A loop variable still refers to a request whose loop body has failed, while the loop waits for
+//! the next one, perhaps for ever; and so would the caller wait. So a loop that comes back fails
+//! the request that it gave out last, if that is neither answered nor detached.
 
 use std::sync::Weak;
 
