@@ -1,4 +1,4 @@
-//! One run of one lane of the benchmark's room `nats`: `speed SHAPE LANE CALLS BYTES`. Needs
+//! One run of one contender of the benchmark's module `nats`: `speed SHAPE LANE CALLS BYTES`. Needs
 //! nats-server.
 //!
 //! Shapes: `alone`, one call at a time; `together`, 64 in progress. Lanes: `bare`, a request of one

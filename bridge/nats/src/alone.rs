@@ -1,8 +1,9 @@
 //! One `subscribe` at a time has a durable name: the server would give the pieces of a message to
 //! several of them, and each would wait for the others.
 //!
-//! Who has the name answers to a subject of its own; who wants it asks there first. Two that start
-//! in the same moment may both find nobody. Who does not answer is taken for dead.
+//! The owner of the name answers to a subject of its own; a bridge that wants the name asks there
+//! first. Two that start in the same moment may both get no answer. An owner that does not answer
+//! is treated as dead.
 
 use crate::channel::{Failure, at};
 use async_nats::Client;

@@ -31,7 +31,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// What all of them have.
+    /// The options that all of them have.
     pub(crate) fn common(&self) -> &CommonArgs {
         match self {
             Command::Expose(args) | Command::Attach(args) | Command::Join(args) => &args.common,
@@ -41,7 +41,7 @@ impl Command {
     }
 }
 
-/// When to stop, what is told, and the connection.
+/// When to stop, what to report, and the connection.
 #[derive(Args)]
 pub(crate) struct CommonArgs {
     /// When told to stop, how long to wait for what is in progress; without it, as long as it takes
@@ -103,7 +103,7 @@ pub(crate) struct CarryArgs {
     pub(crate) common: CommonArgs,
 }
 
-/// What a message pipe is like.
+/// The properties of a message pipe.
 #[derive(Args)]
 pub(crate) struct PipeArgs {
     /// Text may share the pipe with messages
@@ -262,7 +262,7 @@ fn word(text: &str) -> Result<String, String> {
     }
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 const HELP: &str = "\
 Examples:
   A service on one machine, its callers on another:

@@ -23,14 +23,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// How often a call in progress is asked whether anybody still waits for it.
 const TICK: Duration = Duration::from_millis(50);
-/// How long this thread sleeps in the channel and does nothing else, where there is nothing else.
+/// How long this thread sleeps in the channel if it has nothing else to do.
 const SLICE: Duration = Duration::from_millis(100);
 /// How long the answer to a probe is waited for.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// Attaches to the channel of `bridge` until it is told to stop, and then until the calls in
-/// progress are over. It is attached while somebody answers at the subject, and no other bridge is
-/// at the channel: the second waits, and takes over when the first has gone.
+/// Attaches to the channel of `bridge` until it is stopped, and then until the calls in progress
+/// are over. It is attached while a bridge answers at the subject, and no other bridge is at the
+/// channel: the second waits, and takes over when the first has gone.
 ///
 /// # Errors
 ///
@@ -42,7 +42,8 @@ pub async fn attach(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
     }
 }
 
-/// The same; who calls it has the lock, and says whether anything else runs on this thread.
+/// The same for a caller that has the lock. `owns_thread` says that nothing else runs on this
+/// thread.
 pub(crate) async fn take_out(bridge: Rc<Bridge>, mut stop: Stop, owns_thread: bool) -> Result<(), Failure> {
     let attached = Rc::new(Attached {
         permits: bridge.permits(),
@@ -77,7 +78,7 @@ struct Attached {
     permits: Permits,
     /// Nothing else runs on this thread.
     owns_thread: bool,
-    /// Rung when nobody answers at the subject.
+    /// Rung when no bridge answers at the subject.
     nobody_there: Notify,
     /// Not attached.
     is_away: Cell<bool>,
@@ -117,7 +118,7 @@ impl Attached {
         })
     }
 
-    /// Takes requests until nobody answers at the subject, or the bridge is stopped.
+    /// Takes requests until no bridge answers at the subject, or the bridge is stopped.
     async fn serve(self: &Rc<Self>, stop: &mut Stop) -> Result<(), Failure> {
         let path = self.bridge.settings.channel.display();
         let options = ServerOptions::new().max_message(self.bridge.settings.max_message);
@@ -130,7 +131,7 @@ impl Attached {
                 (permit, self.next(&server).await)
             };
             tokio::select! {
-                // What nobody answers is given back, and must not be taken again.
+                // A request without an answer is given back, and must not be taken again.
                 biased;
                 () = self.nobody_there.notified() => break Ok(()),
                 () = stopped(stop) => break Ok(()),
@@ -202,7 +203,7 @@ impl Attached {
         }
     }
 
-    /// Whether there is nothing to do but to wait for requests, once all is done that can be now.
+    /// Whether it can only wait for requests, once all is done that can be now.
     async fn is_at_rest(&self) -> bool {
         // One turn of the runtime finds what has come, the next does what that asks for.
         for _ in 0..2 {
@@ -212,7 +213,7 @@ impl Attached {
         is_connected && self.bridge.figures.all_in_flight() == 0
     }
 
-    /// A request that has waited for local workers in vain, or any where there are none.
+    /// A request that no local worker took in time, or any request if there are no local workers.
     async fn overflowing<'a>(
         &self,
         server: &'a Server,
@@ -273,7 +274,7 @@ impl Attached {
         figures.done(Side::Attach, outcome, begin.elapsed());
     }
 
-    /// Leaves the channel, for nobody is there, and gives a request back to it.
+    /// Leaves the channel, for no bridge answers, and gives a request back to it.
     fn give_back(&self, carried: &mut Carried<'_>) -> bool {
         if !self.is_away.replace(true) {
             self.nobody_there.notify_one();
@@ -282,7 +283,7 @@ impl Attached {
     }
 }
 
-/// What has become of an attempt.
+/// The result of an attempt.
 enum Outcome {
     /// The call is over; as the figures name it.
     Over(&'static str),
@@ -298,7 +299,7 @@ struct Carried<'a> {
     begin: Instant,
 }
 
-/// What is known of the far side of a call.
+/// The known facts about the far side of a call.
 struct FarSide {
     mailbox: Mailbox,
     /// Where it listens, once it has said something.
@@ -371,7 +372,7 @@ impl Carried<'_> {
             let piece = cut(&mut far.rest, bridge.piece_bytes());
             let step = Step::Part { number: far.sent.count(), more: !far.rest.is_empty(), flags: 0 };
             far.sent.add();
-            // If it is lost, the far side notices the gap, or its silence tells.
+            // If it is lost, the far side notices the gap, or its silence ends the call.
             let _ = bridge.say(control, Some(&far.mailbox.subject), &step, piece).await;
         }
     }
@@ -402,7 +403,7 @@ impl Carried<'_> {
         Outcome::Over(name)
     }
 
-    /// Fails the call for a reason, or for what the status says.
+    /// Fails the call for a reason, or for the meaning of the status.
     fn fail(&mut self, status: Status, reason: &[u8]) -> &'static str {
         let reason = if reason.is_empty() { status.text().as_bytes() } else { reason };
         self.request.take().map(|request| request.fail(reason));
@@ -443,7 +444,7 @@ impl Carried<'_> {
                 Status::WorkerDied => self.far_side_died(status.name()),
                 _ => Outcome::Over(self.fail(status, &payload)),
             })),
-            // Nobody that knows the mapping says this to a caller.
+            // A side that knows the mapping never sends this to a caller.
             Ok(Step::Cancel) => Some(Next::Cancel(Outcome::Over(self.fail(Status::Malformed, b"cancel")))),
             Err(wrong) => Some(Next::Cancel(Outcome::Over(self.fail(Status::Malformed, wrong.as_bytes())))),
         }
@@ -477,8 +478,8 @@ impl Carried<'_> {
 
     async fn reply(&mut self, reply: Vec<u8>, flags: u32) -> Outcome {
         let Some(request) = self.request.take() else { return Outcome::Over("cancelled") };
-        // What a slot holds is given at once; more goes at the caller's speed, of which a megabyte
-        // a second is expected.
+        // A reply that fits into a slot is given at once; a longer one goes at the caller's speed,
+        // which is expected to be a megabyte a second.
         let limit = PART_TIMEOUT + Duration::from_micros(reply.len() as u64);
         let replied = timeout(limit, request.reply_async(reqrep::Message::new(&reply).flags(flags))).await;
         Outcome::Over(match replied {
@@ -489,7 +490,7 @@ impl Carried<'_> {
         })
     }
 
-    /// Tells the far side that nobody waits, as soon as it is known where.
+    /// Tells the far side that the caller no longer waits, as soon as its mailbox is known.
     fn cancel(&self, far: FarSide) {
         let (bridge, silence) = (Rc::clone(&self.attached.bridge), self.attached.bridge.settings.silence);
         tokio::task::spawn_local(async move {

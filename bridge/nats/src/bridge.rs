@@ -1,4 +1,4 @@
-//! What both directions of a bridge share: the connection, the channel, and the limits.
+//! Shared by both directions of a bridge: the connection, the channel, and the limits.
 
 use crate::channel::{self, Failure, at};
 use crate::figures::Figures;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// True once the bridge is told to stop.
+/// True once the bridge is stopped.
 pub type Stop = watch::Receiver<bool>;
 
-/// What a bridge is told.
+/// Settings of a bridge.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The path of the channel.
@@ -37,11 +37,11 @@ pub struct Settings {
     pub timeout: Option<Duration>,
     /// How long the far side of a call may say nothing.
     pub silence: Duration,
-    /// How long a call waits for a local worker, where there is one, before it is sent out.
+    /// How long a call waits for a local worker, if there is one, before it is sent out.
     pub overflow: Option<Duration>,
     /// Use a channel of another user.
     pub any_owner: bool,
-    /// For how long to look for what is likely to come soon, before this thread sleeps.
+    /// How long to poll for an event that is likely to come soon, before this thread sleeps.
     pub spin: Duration,
     /// Nothing else runs on this thread: while no call is in progress, an [`attach`](crate::attach())
     /// may sleep in the channel for up to a tenth of a second at a time.
@@ -142,7 +142,7 @@ impl Permits {
     }
 }
 
-/// Resolves when the bridge is told to stop, or nobody is left to tell it.
+/// Resolves when the bridge is stopped, or nothing is left that could stop it.
 pub(crate) async fn stopped(stop: &mut Stop) {
     while !*stop.borrow_and_update() {
         if stop.changed().await.is_err() {

@@ -46,7 +46,7 @@ pub(crate) struct OnlyOne {
 }
 
 impl OnlyOne {
-    /// `None` while another bridge stands in the way.
+    /// `None` while another bridge has the lock.
     pub(crate) fn try_lock(segment: &Segment, direction: Direction) -> Result<Option<OnlyOne>, Failure> {
         let file = File::from(segment.as_fd().try_clone_to_owned().map_err(at("the channel's file"))?);
         let locked = match direction {

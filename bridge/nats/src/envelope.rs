@@ -1,7 +1,7 @@
-//! What the headers of a message say that goes from pipe to pipe: [BRIDGE.md](../BRIDGE.md) is the
-//! text. Pure.
+//! The headers of a message that goes from pipe to pipe: [BRIDGE.md](../BRIDGE.md) is the
+//! specification. Pure.
 //!
-//! Whatever headers somebody sends, reading them gives a meaning or says what is wrong with them.
+//! Reading any headers, hostile ones too, returns a meaning or says what is wrong with them.
 
 use crate::message::{Wrong, mark, number, text};
 use async_nats::HeaderMap;
@@ -16,7 +16,7 @@ const MORE: &str = "Pipework-More";
 /// The longest name of a message that goes in parts.
 const NAME: usize = 128;
 
-/// What stood in the pipe.
+/// The kind of an item in the pipe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A message.
@@ -28,12 +28,12 @@ pub enum Kind {
     Line,
 }
 
-/// What a message says of itself.
+/// The description of a message in its headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
-    /// What stood in the pipe.
+    /// The kind of the item in the pipe.
     pub kind: Kind,
-    /// Who sent it, where the pipe said so.
+    /// The writer, if the pipe named it.
     pub writer: Option<WriterKey>,
     /// Which piece of which message this is, if it is not all of it.
     pub piece: Option<Piece>,
@@ -51,11 +51,11 @@ pub struct Piece {
 }
 
 impl Envelope {
-    /// What the headers of a message say.
+    /// Reads the headers of a message.
     ///
     /// # Errors
     ///
-    /// What is wrong with them, in words.
+    /// In words, the fault of the headers.
     pub fn read(headers: Option<&HeaderMap>) -> Result<Envelope, Wrong> {
         let Some(headers) = headers else { return Ok(Envelope::default()) };
         let kind = match text(headers, KIND) {

@@ -21,18 +21,18 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// How often the channel is asked for workers.
 const LOOK: Duration = Duration::from_millis(100);
-/// When a caller is first told that its request is in hand, and how often after that.
+/// When a caller first gets `accepted`, and how often it gets it after that.
 const FIRST_WORD: Duration = Duration::from_millis(50);
 const NEXT_WORD: Duration = Duration::from_secs(1);
-/// Who leaves the subject waits for so many more messages at least, and sends probes to bring them
-/// about: so many at a time, for so long at most.
+/// Before unsubscribing, drain at least `FEW` messages. Probes make up the number: this many at a
+/// time, for this long at most.
 const FEW: u64 = 8;
 const BEAT: Duration = Duration::from_millis(2);
 const PROBES: u32 = 8;
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 
-/// Exposes the channel of `bridge` until it is told to stop, and then until the calls in progress
-/// are over. It subscribes while workers are attached.
+/// Exposes the channel of `bridge` until it is stopped, and then until the calls in progress are
+/// over. It subscribes while workers are attached.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub async fn expose(bridge: Rc<Bridge>, stop: Stop) -> Result<(), Failure> {
     bring_in(Rc::clone(&bridge), stop).await
 }
 
-/// The same; who calls it has the lock.
+/// The same for a caller that has the lock.
 pub(crate) async fn bring_in(bridge: Rc<Bridge>, mut stop: Stop) -> Result<(), Failure> {
     let options = ClientOptions::new().needs_server(true).max_message(bridge.settings.max_message);
     let client = bridge.segment.client_with(&options).map_err(at(bridge.settings.channel.display()))?;
@@ -118,9 +118,10 @@ impl Exposing {
     /// Unsubscribes, and answers what NATS has sent before it knew.
     ///
     /// async-nats forgets a subscription before the server does, whether it is drained or not, and
-    /// drops what was on its way. Only if it is told after how many messages the subscription ends
-    /// do both end it with the same one. So that is said, with space for all that may be on its
-    /// way; probes, of which each member of the group gets its share, make the rest of them.
+    /// drops the messages on their way. Only if the server and async-nats both know after how many
+    /// messages the subscription ends do both end it with the same one. So this announces a number
+    /// with space for all messages that may be on their way; probes, of which each member of the
+    /// group gets its share, make up the rest.
     async fn drain(self: &Rc<Self>, mut subscriber: Subscriber, taken: &Taken) {
         let last = taken.count + taken.at_most_on_its_way();
         if subscriber.unsubscribe_after(last).await.is_ok() {
@@ -220,7 +221,8 @@ impl Taken {
         self.last = self.count;
     }
 
-    /// What may have been sent and not come yet: with a way that takes less than the time between
+    /// The messages that may have been sent and not come yet: if a message takes less time than the
+    /// time between two looks, half of this.
     /// two looks, half of this.
     fn at_most_on_its_way(&self) -> u64 {
         2 * self.most.max(self.count - self.last) + FEW
@@ -231,7 +233,7 @@ impl Taken {
 enum End {
     /// With this status, and reason.
     Because(Status, Bytes),
-    /// Nobody waits for it any more, or can be told.
+    /// The caller no longer waits, or cannot be reached.
     Gone,
 }
 
@@ -261,7 +263,7 @@ struct Conversation<'a> {
     exposing: &'a Exposing,
     call: Call,
     to: &'a Subject,
-    /// Where the caller says more. Most calls are over before there is any need for it.
+    /// The caller's further messages go here. Most calls end before it is needed.
     mailbox: OnceCell<Mailbox>,
     /// Rung when it is there.
     opened: Notify,
@@ -284,7 +286,7 @@ impl Conversation<'_> {
         };
         match self.call.timeout {
             None => held.await,
-            // Whoever does not wait at all would now and then be answered.
+            // A caller that does not wait at all would now and then be answered.
             Some(Duration::ZERO) => Err(Status::TimedOut.into()),
             Some(limit) => timeout(limit, held).await.unwrap_or(Err(Status::TimedOut.into())),
         }
@@ -303,7 +305,7 @@ impl Conversation<'_> {
         Ok(self.exposing.bridge.say(self.to, reply, &step, payload).await?)
     }
 
-    /// The last word, which nobody answers.
+    /// The last message, which gets no answer.
     async fn end(&self, step: Step, payload: Bytes) -> Result<(), End> {
         Ok(self.exposing.bridge.say(self.to, None, &step, payload).await?)
     }
@@ -337,12 +339,12 @@ impl Conversation<'_> {
         }
     }
 
-    /// Calls a worker, and hands on what it says.
+    /// Calls a worker, and hands on its answer.
     async fn answer(&self, request: Bytes) -> Result<(), End> {
         let message = pipework::reqrep::Message::new(&request).flags(self.call.flags);
         let mut stream = self.exposing.client.stream_async(message).await.map_err(ended)?;
         let known = BroughtIn::new(&self.exposing.bridge, stream.ticket());
-        // What a caller gets in one message that does not take several.
+        // The reply for a caller that takes one message only.
         let mut whole = Vec::new();
         loop {
             let part = self
@@ -408,8 +410,8 @@ impl Conversation<'_> {
         self.end(Step::Reply { number: self.sent.count(), flags }, reply).await
     }
 
-    /// Listens to the caller, and tells it from time to time that its request is in hand; returns
-    /// when it does not wait any more.
+    /// Listens to the caller, and sends it `accepted` from time to time; returns when the caller
+    /// does not wait any more.
     async fn listen(&self) {
         let mut word = pin!(sleep(FIRST_WORD));
         loop {
@@ -440,7 +442,7 @@ impl Conversation<'_> {
     }
 }
 
-/// What the caller says; a step that ends the call where nobody hears this side any more.
+/// The step that the caller sends; a step that ends the call if the caller no longer listens.
 fn read(message: &Message) -> Option<Step> {
     match message.status {
         Some(StatusCode::NO_RESPONDERS) => Some(Step::Cancel),
@@ -448,7 +450,7 @@ fn read(message: &Message) -> Option<Step> {
     }
 }
 
-/// What an error of the channel says to the caller.
+/// The status for the caller after an error of the channel.
 fn ended(error: impl Into<CallError>) -> End {
     let error = error.into();
     match error.kind() {

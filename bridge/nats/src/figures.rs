@@ -64,7 +64,7 @@ pub struct Figures {
     pub attached: Cell<bool>,
 }
 
-/// What the connection counts, in threads of its own.
+/// The counts of the connection, which its own threads update.
 #[derive(Debug, Default)]
 pub struct ConnectionFigures {
     /// Connections made.

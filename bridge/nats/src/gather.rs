@@ -8,33 +8,33 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// What a piece costs besides its bytes.
+/// The cost of a piece besides its bytes.
 const OVERHEAD: usize = 256;
 /// So many messages of the largest size may be unfinished.
 const AT_ONCE: usize = 4;
 
-/// A message, all of it, with what was kept for each of its pieces.
+/// A whole message, with the value kept for each of its pieces.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Whole<T> {
     pub(crate) data: Vec<u8>,
     pub(crate) kept: Vec<T>,
 }
 
-/// What a piece led to.
+/// The result of taking a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step<T> {
     Whole(Whole<T>),
     /// Others are missing.
     Unfinished,
-    /// It will never be whole, for it is longer than may be, or its pieces contradict each other;
-    /// what was kept for them.
+    /// It will never be whole, for it is too long, or its pieces contradict each other; this
+    /// contains the values kept for them.
     Unfit(Vec<T>),
 }
 
 #[derive(Debug)]
 struct Begun<T> {
     pieces: BTreeMap<u32, (Bytes, T)>,
-    /// How many there are, once the last one has come.
+    /// The number of pieces, once the last one has come.
     count: Option<u64>,
     bytes: usize,
     latest: Instant,
@@ -57,7 +57,7 @@ impl<T> Gathering<T> {
         self.max_message
     }
 
-    /// Takes a piece, and what is to be kept with it.
+    /// Takes a piece, and a value to be kept with it.
     pub(crate) fn take(&mut self, piece: Piece, data: Bytes, kept: T, now: Instant) -> Step<T> {
         let Piece { message, number, more } = piece;
         let mut begun = match self.begun.remove(&message) {
@@ -106,8 +106,8 @@ impl<T> Gathering<T> {
         forgotten
     }
 
-    /// Gives up the messages for which nothing has come for so long; what was kept for their
-    /// pieces.
+    /// Gives up the messages for which no piece has come for `silence`; returns the values kept for
+    /// their pieces.
     pub(crate) fn give_up(&mut self, silence: Duration, now: Instant) -> Vec<Vec<T>> {
         let is_silent = |begun: &Begun<T>| now.saturating_duration_since(begun.latest) >= silence;
         let names: Vec<_> =
@@ -115,7 +115,7 @@ impl<T> Gathering<T> {
         names.iter().filter_map(|name| self.remove(name)).map(Begun::kept).collect()
     }
 
-    /// What was kept for all pieces.
+    /// The values kept for all pieces.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &T> {
         self.begun.values().flat_map(|begun| begun.pieces.values()).map(|(_, kept)| kept)
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// How often somebody who reads already is asked for.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What came out of the pipe.
+/// An item that came out of the pipe.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// To be passed on.
@@ -35,7 +35,7 @@ pub(crate) enum Found {
     Torn(Torn),
 }
 
-/// What came of waiting for bytes.
+/// The result of waiting for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
     Bytes(u64),
@@ -43,7 +43,7 @@ pub(crate) enum More {
     Ended,
 }
 
-/// The pipe, the journal behind it, and what makes items of both.
+/// The pipe, the journal behind it, and the reader that makes items of both.
 pub(crate) struct Inlet {
     pipe: File,
     /// The same pipe, to wait for bytes.
@@ -107,7 +107,7 @@ impl Inlet {
         })
     }
 
-    /// The next item of what the journal has; `None` if that takes more bytes.
+    /// The next item of the bytes in the journal; `None` if it needs more bytes.
     pub(crate) fn next(&mut self) -> Result<Option<Found>, Failure> {
         loop {
             match self.reader.try_next_item() {
@@ -161,7 +161,7 @@ impl Inlet {
 
     /// From where on another start has to read, as long as nothing waits to be acknowledged.
     pub(crate) fn settled(&self) -> u64 {
-        // What does not stay is in the reader's hands.
+        // A journal that does not stay leaves the bytes to the reader.
         if self.journal.stays() { self.start + self.reader.settled() } else { self.fed }
     }
 
@@ -194,12 +194,12 @@ impl Inlet {
         }
     }
 
-    /// Nothing comes behind what there is: what is unfinished is lost, and the next items say so.
+    /// No more bytes come: unfinished messages are lost, and the next items report them.
     pub(crate) fn end(&mut self) {
         self.feed = None;
     }
 
-    /// After the end: the pipe begins anew with its next writer.
+    /// After the end: the pipe begins again with its next writer.
     pub(crate) fn begin_anew(&mut self) -> Result<(), Failure> {
         if let Some(path) = &self.path {
             self.pipe = fifo(path)?;
@@ -238,7 +238,7 @@ fn fifo(path: &Path) -> Result<File, Failure> {
     }
 }
 
-/// Waits until nobody else reads, as `pipework recv` does with the same lock.
+/// Waits until no other process reads, as `pipework recv` does with the same lock.
 async fn turn(path: &Path) -> Result<File, Failure> {
     let file = fifo(path)?;
     let mut said = false;

@@ -2,7 +2,7 @@
 //!
 //! Bytes go from the pipe into the journal's file in one system call that takes out only what it
 //! puts in, so no kill comes between. Each item is known by where it ends in the stream, which does
-//! not depend on how often the bytes are read: who starts anew publishes the same names.
+//! not depend on how often the bytes are read: a bridge that starts again publishes the same names.
 //!
 //! The file begins with a head of 80 bytes in the machine's byte order: the magic number, the
 //! journal's name, the options that decide what the bytes mean, where in the stream the file's
@@ -10,9 +10,9 @@
 //! start of the machine this is. When much of it is not needed any more, a new file takes its place
 //! by `rename`.
 //!
-//! A machine that loses its power may forget the last bytes of the file. Others would then get the
-//! names of those that were published, and be taken for them. So a journal gets another name when
-//! the machine was started anew.
+//! A machine that loses its power may forget the last bytes of the file. Other bytes would then get
+//! the names of those that were published, and be mistaken for them. So a journal gets another name
+//! after the machine was restarted.
 
 use crate::channel::{Failure, at};
 use crate::names::digest;
@@ -27,15 +27,15 @@ use std::time::Duration;
 
 const MAGIC: [u8; 16] = *b"pipework-nats 2\n";
 const HEAD: u64 = 80;
-/// Where in the head these stand: what changes with each acknowledgement is `PROGRESS`.
+/// Offsets in the head: each acknowledgement changes `PROGRESS`.
 const NAME: u64 = 16;
 const BASE: u64 = 32;
 const PROGRESS: u64 = 40;
 const BOOT: u64 = 64;
 
-/// Bytes that are not needed any more, from which on the file is written anew.
+/// When this many bytes are not needed any more, the file is written again without them.
 const STALE: u64 = 4 << 20;
-/// What is unfinished and began so many bytes ago is not kept for another start.
+/// An unfinished message that began this many bytes ago is not kept for another start.
 const LONGEST: u64 = 1 << 30;
 /// Bytes that are taken out of the pipe at once.
 const BLOCK: u64 = 64 << 10;
@@ -57,7 +57,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// What `to_string` writes, and nothing else.
+    /// Reads the output of `to_string`, and nothing else.
     pub(crate) fn read(text: &str) -> Option<Place> {
         let (end, nth) = text.split_once('.').unwrap_or((text, "0"));
         let place = Place { end: end.parse().ok()?, nth: nth.parse().ok()? };
@@ -65,14 +65,14 @@ impl Place {
     }
 }
 
-/// What came of looking into the pipe.
+/// The result of looking into the pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// So many bytes.
     Bytes(u64),
     /// Nothing is there now.
     Nothing,
-    /// Nothing is there, and nobody has it open for writing.
+    /// The pipe is empty, and no process has it open for writing.
     NoWriter,
 }
 
@@ -103,7 +103,7 @@ impl Journal {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let (file, aside) = create(path, &std::process::id().to_string()).map_err(failed())?;
                     let journal = Journal::new(file, Some(path.into()), options).map_err(failed())?;
-                    // Whoever was quicker has made it.
+                    // Another process may have been quicker and made it.
                     let linked = std::fs::hard_link(&aside, path);
                     std::fs::remove_file(&aside).map_err(failed())?;
                     match linked {
@@ -160,7 +160,7 @@ impl Journal {
             let renamed = new_name().and_then(|new| {
                 name = new;
                 file.write_all_at(&name, NAME)?;
-                // What is not there any more was acknowledged.
+                // The missing bytes were acknowledged.
                 if from > end {
                     file.set_len(HEAD)?;
                     file.write_all_at(&from.to_ne_bytes(), BASE)?;
@@ -253,8 +253,8 @@ impl Journal {
         }
     }
 
-    /// All up to `acked` is acknowledged, and all that is not began at `from` or later. What began
-    /// long before `parsed` is not kept for ever.
+    /// All up to `acked` is acknowledged, and all that is not began at `from` or later. A message
+    /// that began long before `parsed` is not kept for ever.
     pub(crate) fn advance(&mut self, from: u64, parsed: u64, acked: Place) -> Result<(), Failure> {
         let from = if parsed.saturating_sub(from) > LONGEST { parsed } else { from };
         if (from, acked) <= (self.from, self.acked) {
@@ -272,7 +272,7 @@ impl Journal {
         self.file.write_all_at(&progress, PROGRESS).map_err(at("the journal"))
     }
 
-    /// Goes on in a file that holds only what is still needed.
+    /// Continues in a new file that holds only the bytes still needed.
     fn begin_anew(&mut self) -> io::Result<()> {
         let (file, aside) = match &self.path {
             None => (unnamed()?, None),
@@ -296,13 +296,13 @@ fn new_name() -> io::Result<[u8; 8]> {
     Ok(name)
 }
 
-/// Stands for this start of the machine; where nothing tells them apart, for all.
+/// Identifies this start of the machine; if that is not possible, the same value for all.
 fn boot() -> [u8; 16] {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     digest(&id).to_ne_bytes()
 }
 
-/// A file in memory that no path leads to.
+/// A file in memory without a path.
 fn unnamed() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("pipework-nats", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(known, (600, 600, 1000));
         drop(journal);
         assert_eq!(open().unwrap().name, name, "only once");
-        // Shorter than what is acknowledged: refused, unless its machine has lost the rest.
+        // Shorter than the acknowledged part: refused, unless its machine has lost the rest.
         let cut = || OpenOptions::new().write(true).open(&path).unwrap().set_len(HEAD + 100).unwrap();
         cut();
         assert!(open().unwrap_err().0.contains("damaged"));

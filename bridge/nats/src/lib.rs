@@ -1,10 +1,11 @@
-//! Carries the channels and message pipes of pipework from machine to machine over NATS: what the
-//! program `pipework-nats` is made of. [BRIDGE.md](../BRIDGE.md) says how a call becomes messages.
+//! Carries the channels and message pipes of pipework from machine to machine over NATS: the
+//! library of the program `pipework-nats`. [BRIDGE.md](../BRIDGE.md) says how a call becomes
+//! messages.
 //!
 //! Everything runs on one thread: in a [`tokio::task::LocalSet`] of a runtime of the current
 //! thread. It uses the public interface of the crate `pipework` only.
 
-// In reading order: what is on the wire, what both directions share, the two directions of calls;
+// In reading order: the wire, the part that both directions share, the two directions of calls;
 // then those of messages, in the same way.
 pub mod message;
 #[path = "../../../crates/pipework-cli/src/openmetrics.rs"]

@@ -8,8 +8,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// Messages that a mailbox holds: what may come without an acknowledgement, and as much again.
-/// Whoever sends more breaks the rules, and finds what is beyond it dropped.
+/// Messages that a mailbox holds: as many as may come without an acknowledgement, and as many
+/// again. A sender that sends more breaks the rules, and the mailbox drops the rest.
 const CAPACITY: usize = 64;
 
 /// All mailboxes of a program.
@@ -24,15 +24,15 @@ struct Inner {
     posts: RefCell<HashMap<u64, Rc<Post>>>,
 }
 
-/// What has come to a mailbox, and who waits for it. A channel would take memory for 32 messages
-/// for each call, most of which get one.
+/// The messages in a mailbox, and the task that waits for them. A channel would take memory for 32
+/// messages for each call, most of which get one.
 #[derive(Debug, Default)]
 struct Post {
     messages: RefCell<VecDeque<Message>>,
     waits: RefCell<Option<Waker>>,
 }
 
-/// What is said to one side of one call. It is closed when it is dropped.
+/// The messages to one side of one call. It is closed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     pub(crate) subject: Subject,
@@ -70,7 +70,7 @@ impl Mailboxes {
         let posts = self.0.posts.borrow();
         let Some(post) = number.and_then(|number: u64| posts.get(&number)) else { return };
         let mut messages = post.messages.borrow_mut();
-        // What does not fit is a gap in the numbers, which ends the call.
+        // A message that does not fit is a gap in the numbers, which ends the call.
         if messages.len() < CAPACITY {
             messages.push_back(message);
             if let Some(waker) = post.waits.borrow_mut().take() {

@@ -1,7 +1,7 @@
-//! The mapping: what the headers of a NATS message say of a call. [BRIDGE.md](../BRIDGE.md) is its
-//! text. Pure.
+//! The mapping: the meaning of a NATS message's headers for a call. [BRIDGE.md](../BRIDGE.md) is
+//! its specification. Pure.
 //!
-//! Whatever headers somebody sends, reading them gives a meaning or says what is wrong with them.
+//! Reading any headers, hostile ones too, returns a meaning or says what is wrong with them.
 
 use async_nats::HeaderMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const ERROR: &str = "Nats-Service-Error";
 /// The version of the mapping, which a caller names that knows it.
 const VERSION: u64 = 1;
 
-/// What a request says of itself.
+/// The description of a request in its headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The caller knows this mapping: it takes steps and parts. Any other gets one message.
@@ -33,7 +33,7 @@ pub struct Call {
     pub more: bool,
 }
 
-/// What either side says in the middle of a call, or at its end.
+/// A message of either side in the middle of a call, or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The request is in hand, and being worked on.
@@ -50,7 +50,7 @@ pub enum Step {
         /// The user's 32 bits.
         flags: u32,
     },
-    /// Nobody waits for the reply any more.
+    /// The caller no longer waits for the reply.
     Cancel,
     /// The end: the reply, or its last part. `number` pieces went before it.
     Reply {
@@ -59,11 +59,11 @@ pub enum Step {
         /// The user's 32 bits.
         flags: u32,
     },
-    /// The end: why there is none. The payload is the reason, if there is more to say.
+    /// The end of a call without a reply. The payload is the reason, if there is more to say.
     Failure(Status),
 }
 
-/// What has become of a call that was not answered. The numbers are those of `NATS` services.
+/// The fate of a call that was not answered. The numbers are those of `NATS` services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// The request is not well formed.
@@ -139,15 +139,16 @@ impl Status {
     }
 }
 
-/// Headers that say nothing that the mapping knows: the name of the header, and what is expected.
+/// Headers with a value that the mapping does not know: the name of the header, and the expected
+/// value.
 pub type Wrong = &'static str;
 
 impl Call {
-    /// What the headers of a request say.
+    /// Reads the headers of a request.
     ///
     /// # Errors
     ///
-    /// What is wrong with them, in words.
+    /// In words, the fault of the headers.
     pub fn read(headers: Option<&HeaderMap>) -> Result<Call, Wrong> {
         let Some(headers) = headers else { return Ok(Call::default()) };
         let knows_steps = match number(headers, CALL)? {
@@ -186,11 +187,11 @@ impl Call {
 }
 
 impl Step {
-    /// What the headers of a message in the middle of a call say, or at its end.
+    /// Reads the headers of a message in the middle of a call, or at its end.
     ///
     /// # Errors
     ///
-    /// What is wrong with them, in words.
+    /// In words, the fault of the headers.
     pub fn read(headers: Option<&HeaderMap>) -> Result<Step, Wrong> {
         let Some(headers) = headers else { return Ok(Step::Reply { number: 0, flags: 0 }) };
         if let Some(code) = number(headers, ERROR_CODE)? {
@@ -292,7 +293,7 @@ mod tests {
         headers
     }
 
-    /// What is written is what was read, but where the vector says that it was only read.
+    /// Writing gives the headers that were read, unless the vector says that they are only read.
     fn is_written(vector: &Value, written: HeaderMap) {
         if vector["only_read"] != true {
             assert_eq!(written, headers(vector), "{}", vector["name"]);

@@ -2,9 +2,9 @@
 //! number of its own. Pure.
 //!
 //! `publish` names a message by its journal and the place where it ends, and says behind which one
-//! it came. So what has come of a journal is a few spans of places: exact whatever the order was,
-//! and however long ago. Of other names a stream promises only that each stands for one message
-//! within its duplicate window; so it is here, for the names that came last.
+//! it came. So the messages of a journal that have come are a few spans of places: exact in any
+//! order, and however long ago. Of other names a stream promises only that each stands for one
+//! message within its duplicate window; so it is here, for the names that came last.
 
 use crate::envelope::Piece;
 use crate::journal::Place;
@@ -72,8 +72,8 @@ pub(crate) struct Names {
     window: u64,
 }
 
-/// What has come of a journal's stream: by its last place, behind which place each span begins.
-/// They do not touch each other.
+/// The messages of a journal's stream that have come: by its last place, behind which place each
+/// span begins. The spans do not touch each other.
 #[derive(Debug, Default)]
 struct Journal {
     spans: BTreeMap<Place, Place>,

@@ -67,10 +67,10 @@ impl Outlet {
         Ok(true)
     }
 
-    /// Writes a message, all of which is in the pipe afterwards. Where the reader leaves before
-    /// that, it is written for the next one. False if the bridge is stopped while nobody reads, or
-    /// before any of it is in the pipe.
-    /// `written` is told when the message with this number may be in the pipe.
+    /// Writes a message, all of which is in the pipe afterwards. If the reader leaves before that,
+    /// it is written for the next one. False if the bridge is stopped while the pipe has no reader,
+    /// or before any of it is in the pipe. It calls `written` when the message with this number may
+    /// be in the pipe.
     pub(crate) async fn write(
         &mut self,
         data: &[u8],
@@ -111,7 +111,7 @@ impl Open {
             }
             let ready = tokio::select! {
                 ready = self.space.writable() => ready,
-                // What has begun is finished.
+                // A message that has begun is finished.
                 () = stopped(stop), if self.writer.pending() == all => {
                     self.writer.discard();
                     return Ok(Ok(false));
@@ -127,8 +127,8 @@ impl Open {
     }
 }
 
-/// Writes what there is space for. Whether the message is in the pipe is in doubt for no longer
-/// than that: without its last part it is none.
+/// Writes as many bytes as fit. Whether the message is in the pipe is in doubt for no longer than
+/// that: without its last part it is none.
 fn try_flush(
     writer: &mut Writer,
     number: Option<u64>,

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 /// Bytes of the largest piece.
 const PIECE: usize = 128 << 10;
-/// What NATS counts towards its largest message besides the payload: the headers of a piece.
+/// NATS counts this towards its largest message besides the payload: the headers of a piece.
 const HEADERS: usize = 512;
 /// Pieces that may be on their way without an acknowledgement.
 const WINDOW: u64 = 32;
@@ -19,7 +19,7 @@ pub(crate) fn piece_bytes(max_payload: usize) -> usize {
     PIECE.min(max_payload.saturating_sub(HEADERS).max(1))
 }
 
-/// Takes the next piece of what is left.
+/// Takes the next piece of the rest.
 pub(crate) fn cut(rest: &mut Bytes, bytes: usize) -> Bytes {
     let piece = rest.slice(..rest.len().min(bytes));
     rest.advance(piece.len());
@@ -35,7 +35,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// How many there are: the number of the next.
+    /// The number of pieces so far, which is the number of the next.
     pub(crate) fn count(&self) -> u64 {
         self.sent.get()
     }
@@ -59,7 +59,7 @@ impl Sent {
 
     /// The other side has taken all before number `next`.
     pub(crate) fn acknowledge(&self, next: u64) {
-        // Whatever it says, it has not taken what was not sent.
+        // It cannot have taken pieces that were not sent.
         self.taken.set(self.taken.get().max(next.min(self.sent.get())));
         self.acknowledged.notify_one();
     }
@@ -100,7 +100,7 @@ impl Received {
         Ok(Some(part))
     }
 
-    /// The same for what ends a call, which is not counted.
+    /// The same for the message that ends a call, which is not counted.
     pub(crate) fn end(&mut self, number: u64, piece: &[u8]) -> Result<Vec<u8>, Misfit> {
         if number != self.next {
             return Err(Misfit::Gap);
@@ -113,7 +113,7 @@ impl Received {
         Ok(part)
     }
 
-    /// What to acknowledge now, if anything.
+    /// The number to acknowledge now, if any.
     pub(crate) fn due(&mut self) -> Option<u64> {
         let is_due = self.next - self.acknowledged >= ACKNOWLEDGED;
         if is_due {
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(most, ACKNOWLEDGED - 1);
         (0..WINDOW).for_each(|_| sent.add());
         assert!(!sent.has_space());
-        // Nobody takes what was not sent.
+        // Pieces that were not sent cannot be taken.
         sent.acknowledge(u64::MAX);
         assert!(sent.has_space());
         assert_eq!(sent.taken.get(), sent.count());

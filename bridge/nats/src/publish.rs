@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-/// What NATS counts towards its largest message besides the payload: the headers.
+/// NATS counts this towards its largest message besides the payload: the headers.
 const HEADERS: usize = 1024;
 /// Kilobytes that may wait to be acknowledged at the same time, besides one message.
 const BUDGET: u32 = 64 << 10;
@@ -36,10 +36,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Messages and bytes that are given to the connection before it has to have written them.
 const UNFLUSHED: (u32, usize) = (64, 256 << 10);
-/// What lies in a pipe at most when the bridge is told to stop.
+/// The most bytes that a pipe holds when the bridge is stopped.
 const LAST_LOOK: u64 = 1 << 20;
 
-/// What is published, and where.
+/// The pipe to publish from, and the subject.
 #[derive(Clone, Debug)]
 pub struct Publishing {
     /// The FIFO; without it, standard input.
@@ -64,8 +64,8 @@ pub struct Publishing {
     pub max_message: usize,
 }
 
-/// Publishes until the pipe ends or the bridge is told to stop, and then until all is acknowledged;
-/// says how many messages were lost before they came here.
+/// Publishes until the pipe ends or the bridge is stopped, and then until all is acknowledged;
+/// returns how many messages were lost before they came here.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ pub async fn publish(
     };
     let mut line = Line { inlet, publisher, torn: 0, said: None };
     let outcome = line.carry(settings.forever, &mut stop).await;
-    // What came before an error is good.
+    // The messages before an error are good.
     line.publisher.settle().await;
     line.keep_account()?;
     outcome.map(|()| line.torn)
@@ -114,7 +114,8 @@ impl Line {
                 biased;
                 () = stopped(stop) => return self.finish().await,
                 more = self.inlet.more() => more?,
-                // What was acknowledged meanwhile need not be read again by another start.
+                // Messages that were acknowledged meanwhile need not be read again by another
+                // start.
                 () = self.publisher.progress() => {
                     self.keep_account()?;
                     continue;
@@ -201,7 +202,7 @@ struct Publisher {
     acknowledged: tokio::sync::Notify,
 }
 
-/// What is published and not acknowledged, in the order of the pipe.
+/// The messages that are published and not acknowledged, in the order of the pipe.
 #[derive(Default)]
 struct Waiting {
     messages: VecDeque<Message>,
@@ -257,8 +258,8 @@ impl Publisher {
         }))
     }
 
-    /// Publishes a message, whose name is given with the place before it, as soon as there is space
-    /// for it.
+    /// Publishes a message, as soon as the window has space for it. `name` comes with the place
+    /// before it.
     async fn send(
         self: &Rc<Self>,
         place: Place,
@@ -325,7 +326,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits for an acknowledgement, and publishes again for as long as there is none.
+    /// Waits for an acknowledgement, and publishes again until it comes.
     async fn see_to(&self, sent: Sent, headers: HeaderMap, payload: Bytes) {
         let Some((jetstream, _)) = &self.jetstream else { return };
         let (mut sent, mut failures) = (sent, 0);
@@ -370,7 +371,7 @@ impl Publisher {
         self.acknowledged.notify_one();
     }
 
-    /// Without a stream: what was published is with the server as far as anybody can know.
+    /// Without a stream: published messages have reached the server as far as the bridge can know.
     async fn flush(&self) -> Result<(), Failure> {
         if self.jetstream.is_some() || self.waiting.borrow().messages.is_empty() {
             return Ok(());
@@ -385,7 +386,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// From where on the stream has what is not acknowledged, and up to which item all is.
+    /// From where on the stream has messages that are not acknowledged, and up to which item all
+    /// are.
     fn waiting(&self) -> (Option<u64>, Place) {
         let waiting = self.waiting.borrow();
         (waiting.messages.front().map(|message| message.from), waiting.acked)
@@ -431,14 +433,14 @@ fn pieces(
     })
 }
 
-/// Waits until there is a connection.
+/// Waits until the client is connected.
 pub(crate) async fn connected(nats: &Client) {
     while nats.connection_state() != State::Connected {
         sleep(FIRST_PAUSE).await;
     }
 }
 
-/// What is known of a stream; waits for the servers to agree on it, and fails if there is none.
+/// The facts about a stream; waits for the servers to agree on it, and fails if it does not exist.
 pub(crate) async fn stream(jetstream: &Context, name: &str) -> Result<stream::Info, Failure> {
     let mut pause = FIRST_PAUSE;
     loop {

@@ -1,4 +1,5 @@
-//! **wall**: waiting until a descriptor can be read or written. All that is unsafe in the bridge.
+//! **Boundary**: waiting until a descriptor can be read or written. All that is unsafe in the
+//! bridge.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,12 +29,12 @@ impl Ready {
         watched.map(Ready).map_err(io::Error::from)
     }
 
-    /// Waits for bytes. Who finds none says so to the guard.
+    /// Waits for bytes. If a caller finds none, it must say so to the guard.
     pub(crate) async fn readable(&self) -> io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
         self.0.readable().await
     }
 
-    /// Waits for space. Who finds none says so to the guard.
+    /// Waits for space. If a caller finds none, it must say so to the guard.
     pub(crate) async fn writable(&self) -> io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
         self.0.writable().await
     }

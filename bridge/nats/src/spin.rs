@@ -1,10 +1,10 @@
-//! How long to look for what is likely to come soon, before this thread sleeps.
+//! How long to poll for an event that is likely to come soon, before this thread sleeps.
 //!
-//! To be woken takes about as long as a quick call, and costs more CPU than looking does. So while
-//! one call is in progress, its bridge goes on looking: at the channel, and, as the runtime turns,
-//! at the connection. As in the core, a spin in vain puts the next one off, each further one by
-//! twice as many waits. Nothing spins while several calls are in progress, for then somebody else
-//! needs the CPU, nor where there is only one.
+//! Waking up takes about as long as a short call, and costs more CPU than polling does. So while
+//! one call is in progress, its bridge goes on polling: the channel, and, as the runtime turns, the
+//! connection. As in the core, a spin that finds nothing puts the next one off, each further one by
+//! twice as many waits. Nothing spins while several calls are in progress, because then other work
+//! needs the CPU, nor on a machine with a single CPU.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 /// How many waits go by without a spin, at most.
 const LONGEST_REST: u32 = 64;
 
-/// What one bridge remembers of its waits.
+/// The memory that one bridge has of its waits.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
-    /// How many waits the last spin in vain has put the next one off by.
+    /// By how many waits the last spin that found nothing has put the next one off.
     last: Cell<u32>,
     /// How many of them are still to come.
     rest: Cell<u32>,
@@ -30,7 +30,7 @@ impl Spin {
         Spin { limit, last: Cell::new(0), rest: Cell::new(0) }
     }
 
-    /// What `look` finds while it `may` spin; `None` if that is to be waited for.
+    /// The result of `look` while it `may` spin; `None` if the caller has to wait for it.
     pub(crate) async fn wait<T>(
         &self,
         may: impl Fn() -> bool,
@@ -54,7 +54,7 @@ impl Spin {
                 self.rest.set(next);
                 return None;
             }
-            // To whoever shares this CPU, and to what else this thread has to do.
+            // Lets other programs on this CPU run, and other tasks of this thread.
             std::thread::yield_now();
             tokio::task::yield_now().await;
             if let Some(found) = look() {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     fn spin(limit: Duration) -> Spin {
-        // Whatever machine this runs on.
+        // Independent of the machine that this runs on.
         Spin { limit, last: Cell::new(0), rest: Cell::new(0) }
     }
 

@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// How long the server waits for an acknowledgement, and how often it is told of what is in hand.
+/// How long the server waits for an acknowledgement, and how often the bridge extends that time.
 const ACK_WAIT: Duration = Duration::from_secs(10);
 const WORD: Duration = Duration::from_secs(3);
 /// Messages that are asked for at once.
@@ -37,16 +37,16 @@ const SILENCE: Duration = Duration::from_secs(300);
 const SHORT_SILENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the servers may say that there is no such stream or name: those that have just been
+/// How long the servers may say that the stream or name does not exist: servers that have just been
 /// started may not know yet.
 const GONE: Duration = Duration::from_secs(10);
 
-/// What is subscribed to, and where it goes.
+/// The subject, and the pipe to write to.
 #[derive(Clone, Debug)]
 pub struct Subscribing {
     /// The subject, perhaps with wildcards.
     pub subject: String,
-    /// The name under which the server keeps what was acknowledged; without it, nothing is.
+    /// The name under which the server keeps the acknowledgements; without it, it keeps none.
     pub durable: Option<String>,
     /// The stream, if it is not the one that takes the subject.
     pub stream: Option<String>,
@@ -62,8 +62,8 @@ pub struct Subscribing {
     pub max_message: usize,
 }
 
-/// Writes messages into the pipe until the bridge is told to stop, or the reader of standard output
-/// leaves; says how many were lost.
+/// Writes messages into the pipe until the bridge is stopped, or the reader of standard output
+/// leaves; returns how many were lost.
 ///
 /// # Errors
 ///
@@ -120,7 +120,7 @@ struct Line {
     last: Option<Acker>,
 }
 
-/// What is kept for a piece that a stream has.
+/// The value kept for a piece that a stream has.
 struct Delivered {
     /// Its number in the stream.
     number: u64,
@@ -132,7 +132,7 @@ struct Delivered {
 type Piece = Option<Delivered>;
 
 impl Line {
-    /// Without a stream: what comes, from now on.
+    /// Without a stream: the messages from now on.
     async fn listen(
         &mut self,
         settings: &Subscribing,
@@ -153,7 +153,7 @@ impl Line {
                 _ = silences.tick() => self.give_up(SHORT_SILENCE).await,
             }
         }
-        // What was on its way when it was told to stop.
+        // The messages that were on their way when it was stopped.
         if subscriber.drain().await.is_ok() {
             while let Some(message) = subscriber.next().await {
                 self.take(message, None).await?;
@@ -162,7 +162,7 @@ impl Line {
         Ok(())
     }
 
-    /// What a consumer delivers.
+    /// Takes the messages that a consumer delivers.
     async fn consume(&mut self, found: &Found, stop: &mut Stop) -> Result<(), Failure> {
         let mut words = interval(WORD);
         words.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -221,7 +221,7 @@ impl Line {
         let (message, acker) = message.split();
         let piece = Some(Delivered { number, time: u64::try_from(time).unwrap_or(0), acker });
         if self.written.has(number) {
-            // Or is it the number of another message, in a stream that was made anew?
+            // Or is it the number of another message, in a stream that was deleted and made again?
             if deliveries <= 1 {
                 found.is_there(&mut None).await?;
             }
@@ -275,7 +275,7 @@ impl Line {
         self.write(whole, name).await
     }
 
-    /// Writes a message, whose name is given with the time at which the stream took it.
+    /// Writes a message. `name` comes with the time at which the stream took it.
     async fn write(&mut self, whole: Whole<Piece>, name: Option<(Name, u64)>) -> Result<(), Failure> {
         let begin = Instant::now();
         let counted = Rc::clone(&self.figures);
@@ -302,7 +302,7 @@ impl Line {
             }
         };
         if !is_written {
-            // Without a stream nobody has it any more.
+            // Without a stream the message is not stored anywhere else.
             if numbers.is_empty() {
                 self.refuse("not_taken", "nobody reads the pipe", None).await;
             }
@@ -321,7 +321,7 @@ impl Line {
 
     async fn acknowledge(&mut self, piece: Piece) {
         let Some(Delivered { acker, .. }) = piece else { return };
-        // What is not acknowledged comes again, and is known.
+        // A message that is not acknowledged comes again, and is recognized.
         let _ = acker.ack().await;
         self.last = Some(acker);
     }
@@ -368,7 +368,7 @@ struct Found {
     consumer: PullConsumer,
     /// The stream's name.
     name: String,
-    /// What tells this stream and this consumer from all others.
+    /// Values that tell this stream and this consumer from all others.
     stream: String,
     /// For how long the stream knows a name, in nanoseconds.
     window: u64,
@@ -379,9 +379,10 @@ struct Found {
 }
 
 impl Found {
-    /// Fails when the servers have said for a while that the stream or the durable name is not
-    /// there, which `gone` remembers from call to call, and at once when another one has its place:
-    /// its messages have the numbers of others. Where nobody can tell, they are there.
+    /// Fails when the servers have said for a while that the stream or the durable name does not
+    /// exist, which `gone` remembers from call to call, and at once when another one has its place:
+    /// its messages have the numbers of others. If the servers cannot be asked, both count as
+    /// existing.
     async fn is_there(&self, gone: &mut Option<Instant>) -> Result<(), Failure> {
         let what = match self.asked.consumer_info(&self.durable).await.map_err(|error| error.kind()) {
             Err(ConsumerInfoErrorKind::StreamNotFound) => format!("stream {}", self.name),
@@ -401,7 +402,7 @@ impl Found {
     }
 }
 
-/// The consumer of the durable name, which is made if there is none.
+/// The consumer of the durable name, which is made if it does not exist.
 async fn consumer(settings: &Subscribing, durable: &str, nats: &Client) -> Result<Found, Failure> {
     let jetstream: Context = ContextBuilder::new().timeout(PATIENCE).build(nats.clone());
     connected(nats).await;
@@ -421,7 +422,7 @@ async fn consumer(settings: &Subscribing, durable: &str, nats: &Client) -> Resul
         },
     };
     let info = stream(&jetstream, &name).await?;
-    // Before the name is made: whoever has it takes one that is made anew for another.
+    // Before the consumer is made: the owner of the name would take a new one for another.
     let alone = alone(nats, &name, durable).await?;
     let config = Config {
         durable_name: Some(durable.to_owned()),

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 const MAGIC: &str = "pipework-nats written 2";
 const WORDS: usize = 5;
 const RECORD: usize = 8 * (1 + WORDS);
-/// Records in the file that are not needed any more, from which on it is written anew.
+/// When this many records are not needed any more, the file is written again without them.
 const STALE: usize = 1 << 16;
-/// Ranges that are remembered. What is beyond them was acknowledged long ago.
+/// Ranges that are remembered. Ranges before them were acknowledged long ago.
 const RANGES: usize = 1 << 17;
 
 /// Sets of numbers, as ranges.
@@ -50,7 +50,7 @@ impl Ranges {
     }
 }
 
-/// What the file says, one after the other.
+/// The records of the file, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     /// The message of this number is about to be written.
@@ -85,7 +85,7 @@ impl Record {
         bytes
     }
 
-    /// `None` if nobody has written this.
+    /// `None` if this program did not write these bytes.
     fn read(bytes: &[u8; RECORD]) -> Option<Record> {
         let word = |at: usize| u64::from_ne_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
         let place = |at| Place { end: word(at), nth: word(at + 1) };
@@ -117,7 +117,7 @@ struct Log {
 }
 
 impl Written {
-    /// What is forgotten with the program, for a stream with this duplicate window, in nanoseconds.
+    /// Kept in memory only, for a stream with this duplicate window, in nanoseconds.
     pub(crate) fn unkept(window: u64) -> Written {
         Written { ranges: Ranges::default(), names: Names::new(window), file: None }
     }
@@ -224,7 +224,7 @@ impl Written {
 }
 
 impl Log {
-    /// Writes a file that holds only what is known now, and puts it in the place of this one.
+    /// Writes a file that holds only the current state, and replaces this file with it.
     fn begin_anew(&mut self, ranges: &Ranges, names: &Names) -> io::Result<()> {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
@@ -305,7 +305,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
-    /// Whatever is overwritten or cut off: nothing is known that was not written.
+    /// Overwrite or cut any part: nothing is known that was not written.
     #[test]
     fn a_damaged_file_says_nothing_that_nobody_wrote() {
         let path = std::env::temp_dir().join(format!("pipework-damaged-{}", std::process::id()));
@@ -328,7 +328,7 @@ mod tests {
         let title = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for at in 0..whole.len() {
             std::fs::write(&path, &whole[..at]).unwrap();
-            // Cut in its first line it begins anew.
+            // If its first line is cut, it starts again from nothing.
             is_right(at.saturating_sub(title) / (3 * RECORD));
             if at >= title {
                 let mut damaged = whole.clone();

@@ -1,5 +1,5 @@
 //! Two machines with callers and workers each, and three servers in between, while workers, bridges
-//! and servers are killed: every call is answered or told, and none is carried out twice.
+//! and servers are killed: every call gets a reply or an error, and none is carried out twice.
 //!
 //! PIPEWORK_NATS_CALLS says how many calls; PIPEWORK_PYTHON is a Python that has pipework, which
 //! then calls and works, too.
@@ -146,7 +146,7 @@ impl Cluster {
     }
 }
 
-/// What has become of calls.
+/// The results of calls.
 #[derive(Default)]
 struct Tally {
     answered: Mutex<Vec<u64>>,
@@ -176,7 +176,7 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-/// A number that nobody has chosen.
+/// A random number.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_secs(120);
 
-/// Puts a server with an empty store in the place of the one that there is.
+/// Replaces the server by one with an empty store.
 fn forget_everything(pipes: &mut Pipes) {
     let port = pipes.nats.port;
     pipes.nats.process.kill();
@@ -55,10 +55,10 @@ fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
     wait_until("publish knows that it is stored", || figures(&metrics).contains(known));
     writer.send("meanwhile", SOON).unwrap();
     forget_everything(&mut pipes);
-    // It ends rather than wait for ever for what will not come.
+    // It ends instead of waiting for ever.
     assert_eq!(ends(&mut subscribe), Some(1), "{}", said(&pipes, "subscribe"));
     assert!(said(&pipes, "subscribe").contains("stream MESSAGES is not there any more"));
-    // This one has what nobody else has, and goes on.
+    // This one has messages that exist nowhere else, and goes on.
     assert!(said(&pipes, "publish").contains("published again until it is"), "{}", said(&pipes, "publish"));
     pipes.ask(async |jetstream| jetstream.create_stream(config(WINDOW)).await.map(drop).unwrap());
     wait_until("it is stored", || pipes.stored() == 1);
@@ -73,8 +73,8 @@ fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
     assert!(subscribe.stop().success());
 }
 
-/// A stream that was made anew counts from the beginning: its messages have numbers that are known
-/// already, and must not be acknowledged as if they were written.
+/// A stream that was deleted and made again counts from the beginning: its messages have numbers
+/// that are known already, and must not be acknowledged as if they were written.
 #[test]
 fn a_stream_that_was_made_anew_is_not_taken_for_the_old_one() {
     if !has_nats() {
@@ -110,8 +110,8 @@ fn a_stream_that_was_made_anew_is_not_taken_for_the_old_one() {
 }
 
 /// Runs a bridge twice in mounts of its own: with a full disk under its journal, and when there is
-/// space again, for as long as the test. `None` if mounting is not permitted here. What it says the
-/// first time, and how that ends, is in files.
+/// space again, for as long as the test. `None` if mounting is not permitted here. Files hold its
+/// first output, and how it ended.
 fn on_a_full_disk(pipes: &Pipes, command: &str, options: &[&str]) -> Option<Process> {
     let may_mount = Command::new("unshare").args(["--mount", "true"]).status();
     if !may_mount.is_ok_and(|status| status.success()) {

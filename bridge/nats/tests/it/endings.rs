@@ -1,4 +1,4 @@
-//! What becomes of calls when somebody gives up, dies or is told to stop.
+//! How calls end when a caller gives up, or a process dies or is stopped.
 
 use crate::harness::{SOON, Scene, bridge, echo, has_nats, long_way, wait_until, work};
 use pipework::reqrep::{ClientOptions, Options};
@@ -137,7 +137,8 @@ fn a_bridge_that_gets_one_signal_twice_at_once_finishes_its_calls() {
     }
 }
 
-/// What NATS has sent to a machine whose last worker has just left is answered, and sent again.
+/// A request that NATS sent to a machine whose last worker has just left is answered, and sent
+/// again.
 #[test]
 fn no_call_is_lost_with_the_last_worker_of_a_machine() {
     if !has_nats() {
@@ -216,7 +217,7 @@ fn a_server_that_comes_back_finds_its_bridges() {
     scene.nats.process.kill();
     let needy = scene.here.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     let during = needy.call("during", SOON).map_err(|error| error.kind());
-    // Told that nobody is there, or, if it was on its way, that it is lost.
+    // The caller gets `NoServer`, or, if the request was on its way, that it is lost.
     assert!(matches!(during, Err(ErrorKind::NoServer | ErrorKind::PeerDied)), "{during:?}");
     scene.nats = crate::harness::Nats::start_at(scene.nats.port, &[]);
     assert_eq!(&*client.call("after", SOON).unwrap(), b"after");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Longer than anything here takes.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Whether there is a server to test with.
+/// Whether a nats-server is installed to test with.
 pub(crate) fn has_nats() -> bool {
     let is_there =
         Command::new("nats-server").arg("--version").output().is_ok_and(|run| run.status.success());
@@ -84,7 +84,7 @@ impl Drop for Folder {
     }
 }
 
-/// A port that nobody listens to at the moment.
+/// A port that no process listens to at the moment.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port()
 }
@@ -98,7 +98,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What a bridge says of itself at this address; nothing as long as it is not there.
+/// The metrics of the bridge at this address; nothing until it is there.
 pub(crate) fn figures(metrics: &str) -> String {
     let mut page = String::new();
     if let Ok(mut stream) = TcpStream::connect(metrics) {
@@ -236,7 +236,7 @@ pub(crate) fn work(server: Server, answer: impl Fn(Request<'_>) + Send + 'static
     })
 }
 
-/// Answers with what was asked, flags and all.
+/// Answers with the request itself, flags and all.
 pub(crate) fn echo(request: Request<'_>) {
     let (payload, flags) = (request.to_vec(), request.flags());
     // The caller may have gone.

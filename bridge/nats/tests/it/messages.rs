@@ -1,4 +1,4 @@
-//! Messages from pipe to pipe over one server, and what becomes of them when somebody dies.
+//! Messages from pipe to pipe over one server, and the effects of kills.
 
 use crate::harness::{Folder, Nats, Process, SOON, figures, free_port, has_nats, wait_until};
 use async_nats::HeaderMap;

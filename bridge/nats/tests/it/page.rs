@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the page has people type, and what it shows as printed. How the programs are installed is
-/// left out.
+/// The commands that the page has people type, and the output that it shows. The installation of
+/// the programs is left out.
 fn page(folder: &Path, port: u16) -> (String, String) {
     let page = include_str!("../../../../docs/nats.md");
     let blocks = page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next());

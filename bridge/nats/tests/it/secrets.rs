@@ -1,4 +1,4 @@
-//! Who a bridge is: credentials and NKeys, which no log, error or command line shows.
+//! The identity of a bridge: credentials and NKeys, which no log, error or command line shows.
 
 use crate::harness::{Folder, Nats, Process, SOON, has_nats, wait_until};
 use nkeys::KeyPair;
@@ -95,7 +95,7 @@ fn bridges_prove_who_they_are_and_show_no_secret() {
         let subscribe = start("subscribe", &["--to", "outbox"]);
         let publish = start("publish", &["inbox", "--forever"]);
         let mut writer = pipework::atomic::Options::new().write_fifo(folder.0.join("inbox"), SOON).unwrap();
-        // Until the subscription stands, messages go to nobody.
+        // Until the subscription exists, messages are lost.
         wait_until("a message arrives", || {
             writer.send("hello", SOON).unwrap();
             reader.recv(Duration::from_millis(100)).is_ok_and(|message| *message == *b"hello")
@@ -108,7 +108,7 @@ fn bridges_prove_who_they_are_and_show_no_secret() {
         assert!(publish.stop().success());
         assert!(subscribe.stop().success());
 
-        // Who is not known, and files that hold a secret and are not what they should be.
+        // Unknown users, and files that hold a secret and are not what they should be.
         let stranger = KeyPair::new_user().seed().unwrap();
         let garbled = format!("-----BEGIN USER NKEY SEED-----\n{stranger}\nand more\n");
         fs::write(folder.0.join("stranger"), &stranger).unwrap();
@@ -119,7 +119,7 @@ fn bridges_prove_who_they_are_and_show_no_secret() {
             let mut program = bridge(&nats, &folder.0, "publish", secret);
             program.arg("inbox").stderr(said.try_clone().unwrap());
             let mut refused = Process::start(&mut program);
-            // One that a server refuses tries again and again, and its figures tell.
+            // A bridge that a server refuses tries again and again, and its metrics show it.
             std::thread::sleep(Duration::from_millis(500));
             if secret == ["--creds", "none"] {
                 assert_eq!(refused.0.wait().unwrap().code(), Some(1));

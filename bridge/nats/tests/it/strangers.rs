@@ -15,7 +15,7 @@ fn stranger<T>(scene: &Scene, task: impl AsyncFnOnce(Client) -> T) -> T {
     })
 }
 
-/// One request, and its one answer; asked again while nobody is there yet.
+/// One request, and its one answer; asked again until a bridge answers.
 async fn ask(client: &Client, headers: &[(&str, &str)], payload: Vec<u8>) -> Message {
     let mut map = HeaderMap::new();
     headers.iter().for_each(|(name, value)| map.insert(*name, *value));
@@ -96,11 +96,11 @@ fn malformed_and_hostile_messages_end_themselves_only() {
         let answer = ask(&client, &[("Pipework-Timeout", "18446744073709551615")], b"x".to_vec()).await;
         assert_eq!(&*answer.payload, b"x");
         assert_eq!(code(&ask(&client, &[("Pipework-Timeout", "0")], b"x".to_vec()).await), Some("408"));
-        // Replies to nobody, to everybody, and to the subject itself.
+        // Replies without a receiver, to all receivers, and to the subject itself.
         client.publish(SUBJECT, "x".into()).await.unwrap();
         client.publish_with_reply(SUBJECT, SUBJECT, "x".into()).await.unwrap();
 
-        // Whoever begins a long request and goes on with nonsense.
+        // A client that begins a long request and goes on with nonsense.
         let steps = [("Pipework-Call", "1"), ("Pipework-More", "1")];
         for nonsense in [
             vec![("Pipework-Step", "part"), ("Pipework-Part", "7")],

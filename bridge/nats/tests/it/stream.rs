@@ -142,7 +142,7 @@ fn a_stream_whose_servers_and_bridges_are_killed_loses_and_repeats_nothing() {
                     }
                 }
             }
-            // What comes twice comes soon.
+            // Second copies come soon.
             while let Ok(Item::Message(message)) = reader.next_item(Duration::from_secs(3)) {
                 times[u64::from_le_bytes(message[..8].try_into().unwrap()) as usize] += 1;
             }
@@ -181,7 +181,7 @@ fn a_stream_whose_servers_and_bridges_are_killed_loses_and_repeats_nothing() {
     let (lost, twice) = (lost.count(), twice.count());
     let said = fs::read_to_string(cluster.path("said")).unwrap();
     let doubts = said.lines().filter(|line| line.contains("may be in the pipe twice")).count();
-    // Who was started a moment ago is not told to stop before it can hear it.
+    // A bridge that was started a moment ago could not handle the signal yet.
     thread::sleep(Duration::from_secs(2));
     let memory = [publish.memory(), subscribe.memory()];
     eprintln!(

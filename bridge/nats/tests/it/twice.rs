@@ -95,7 +95,7 @@ fn a_second_copy_is_not_written_even_by_another_start() {
     subscribe.kill();
     send(&mut writer, 20..30);
     wait_until("all is stored", || pipes.stored() == pieces(0..30));
-    // Of what is in the pipe, and of what is not yet.
+    // Of the items in the pipe, and of those not in it yet.
     pipes.copy_all();
     assert_eq!(pipes.stored(), 2 * pieces(0..30));
     let subscribe = pipes.run("subscribe", &SUBSCRIBE);
@@ -108,7 +108,7 @@ fn a_second_copy_is_not_written_even_by_another_start() {
     assert!(subscribe.stop().success());
 }
 
-/// As a bridge that comes back when the stream has forgotten the names of what it has.
+/// As a bridge that comes back when the stream has forgotten the names of the messages that it has.
 #[test]
 fn a_journal_that_knows_too_little_repeats_nothing() {
     if !has_nats() {
