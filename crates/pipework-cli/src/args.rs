@@ -1,9 +1,10 @@
-//! Options that subcommands share, and what they understand. What is one's own stands beside it.
+//! Options that subcommands share, and the parsers of their values. Each subcommand has its own
+//! beside it.
 //!
 //! `--help`, the shell completions and the man pages are all made from these definitions, so they
-//! cannot disagree. What is written here is what users read: plain sentences, and an example for
-//! each thing that one would want to do. Lines of help are at most 79 characters long and examples
-//! are indented, for `man.rs` keeps both as they are: "Words:" alone on a line becomes a section.
+//! cannot disagree. Users read this text: plain sentences, and an example for each thing that they
+//! may want to do. Lines of help are at most 79 characters long and examples are indented, for
+//! `man.rs` keeps both as they are: "Words:" alone on a line becomes a section.
 
 use clap::{Args, ValueHint};
 use std::fmt::Display;
@@ -53,10 +54,10 @@ pub(crate) struct FormArgs {
     pub(crate) json: bool,
 }
 
-/// What `bytes` takes.
+/// The values that `bytes` takes.
 const BYTES: &str = "a number of bytes from 1, as in 4096, 64K, 10M or 1G";
 
-/// What `seconds` takes.
+/// The values that `seconds` takes.
 const SECONDS: &str = "a number of seconds that is not negative, as in 5 or 0.25";
 
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {

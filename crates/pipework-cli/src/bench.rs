@@ -1,6 +1,6 @@
-//! `pipework bench`: the rooms beside what the kernel has, on the machine at hand.
+//! `pipework bench`: the modules beside the kernel's own means, on the machine at hand.
 //!
-//! The two lanes of each case run in turns, and a table shows the results. Figures that a page
+//! The two contenders of each case run in turns, and a table shows the results. Numbers that a page
 //! quotes come from `bench/` of the project, which keeps records of them.
 
 mod args;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub(crate) use args::{BENCH_PEER, BenchArgs, BenchPeerArgs, HELP};
 
-/// An odd number, so that there is a median.
+/// An odd number, so that the results have a median.
 const ROUNDS: usize = 9;
 const TIME: Duration = Duration::from_millis(200);
 const QUICK_TIME: Duration = Duration::from_millis(20);
@@ -64,7 +64,7 @@ pub(crate) fn peer(args: &BenchPeerArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Runs both lanes of a case, in turns.
+/// Runs both contenders of a case, in turns.
 fn measure(case: &Case, quick: bool) -> Result<Vec<Figures>, Failure> {
     let (rounds, time) = if quick { (1, QUICK_TIME) } else { (ROUNDS, TIME) };
     let mut samples: Vec<Vec<Sample>> = case.lanes.iter().map(|_| vec![]).collect();

@@ -1,4 +1,4 @@
-//! `pipework call`: requests to whoever serves a channel, and their replies.
+//! `pipework call`: requests to the servers of a channel, and their replies.
 //!
 //! A call waits where it is made: with several in flight each has a thread. Another thread reads
 //! requests, and this one prints. No more requests are read than may be in flight, so a slow
@@ -60,7 +60,7 @@ fn one_by_one(
     Ok(())
 }
 
-/// What the thread that prints hears of.
+/// The events that the printing thread receives.
 enum Event {
     /// A request has been read.
     Begun,
@@ -134,7 +134,7 @@ fn print_all(
         let event = match heard.try_recv() {
             Ok(event) => Ok(event),
             Err(_) => {
-                // What has been appended is printed before the next wait.
+                // Appended replies are printed before the next wait.
                 printer.flush()?;
                 heard.recv()
             }
@@ -165,7 +165,7 @@ fn print_all(
             printer.done(&done, false);
             next += 1;
             if let Some(permits) = &permits {
-                // At the end of the input nobody takes it.
+                // At the end of the input no thread takes it.
                 let _ = permits.send(());
             }
         }

@@ -1,4 +1,4 @@
-//! A channel: the segment of room `reqrep` that a path leads to; opened, or made by whoever serves.
+//! A channel: the segment of module `reqrep` at a path, opened, or made by the first server.
 //!
 //! Why one is refused is said here, in words for a user, whichever subcommand has asked.
 
@@ -10,8 +10,8 @@ use pipework::reqrep::{Call, Member, Options, Segment, Stage};
 use std::io;
 use std::path::Path;
 
-/// The flags of a request that is a job: nobody waits for a reply, and one that fails is given to a
-/// server again.
+/// The flags of a request that is a job: its sender does not wait for a reply, and one that fails
+/// is given to a server again.
 pub(crate) const JOB: u32 = u32::from_be_bytes(*b"job\0");
 
 /// Opens the channel at `path`; `any_owner` also where it belongs to another user.
@@ -19,7 +19,7 @@ pub(crate) fn open(path: &Path, any_owner: bool) -> Result<Segment, Failure> {
     Options::new().any_owner(any_owner).open(path).map_err(|error| refused(path, error))
 }
 
-/// Why a channel cannot be opened, made or joined, and what to do about it.
+/// Why a channel cannot be opened, made or joined, and how to fix it.
 pub(crate) fn refused(path: &Path, error: pipework::Error) -> Failure {
     Failure::new(format!("{}: {}", table::path(path), why(path, error)))
 }
@@ -27,7 +27,7 @@ pub(crate) fn refused(path: &Path, error: pipework::Error) -> Failure {
 /// The same without the channel's name in front.
 pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
     let path = table::path(path);
-    // What stands behind the operation's name says which of several causes it is.
+    // The text behind the operation's name says which of several causes it is.
     let detail = error.op().split_once(": ").map(|(_, detail)| detail);
     match (error.kind(), detail, error.errno()) {
         (_, None, Some(libc::ENOENT)) if error.op() == "reqrep open" => {
@@ -81,7 +81,7 @@ pub(crate) fn waiting(segment: &Segment, members: &[Member]) -> usize {
     segment.calls().filter(waits).count()
 }
 
-/// What became of the removal of a channel that nobody uses.
+/// The result of removing an unused channel.
 pub(crate) enum Removal {
     Done,
     /// A process has it open.
@@ -90,16 +90,16 @@ pub(crate) enum Removal {
     Changed,
     /// So many requests wait in it.
     Waiting(usize),
-    /// The file system does not tell whether anybody has it open.
+    /// The file system does not say whether another process has it open.
     Unknown(io::Error),
 }
 
-/// Removes the file of a channel if nobody has it open: no process on this machine, in a container
-/// or not.
+/// Removes the file of a channel if no other process has it open: no process on this machine, in a
+/// container or not.
 ///
-/// The kernel leases a file for writing only while nobody else has it open or mapped; while it is
-/// leased, nobody else's open succeeds. So from the proof on until the name is gone nobody joins.
-/// This process must not have it open itself.
+/// The kernel leases a file for writing only while no other process has it open or mapped; while it
+/// is leased, no other open succeeds. So no process can join from the proof on until the name is
+/// gone. This process must not have it open itself.
 ///
 /// Somebody may have left a job in it a moment ago, so what waits is counted then. More requests than
 /// `may_lose` keep the channel.
@@ -115,7 +115,7 @@ pub(crate) fn remove_unused(path: &Path, id: FileId, may_lose: usize) -> io::Res
     match sys::lease(&file) {
         Ok(()) => {
             let segment = Options::new().any_owner(true).dup_fd(&file);
-            // Nobody can take anything out of one that cannot be opened.
+            // A channel that cannot be opened has nothing that could be taken out.
             let waiting = segment.and_then(|segment| Ok(waiting(&segment, &segment.members()?))).unwrap_or(0);
             Ok(match waiting > may_lose {
                 true => Removal::Waiting(waiting),

@@ -1,4 +1,4 @@
-//! `pipework completions`: what a shell proposes, made from the definitions of the options.
+//! `pipework completions`: the proposals of a shell, made from the definitions of the options.
 
 use crate::failure::Failure;
 use crate::streams;
@@ -11,7 +11,7 @@ pub(crate) struct CompletionsArgs {
     shell: clap_complete::Shell,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Examples:
   For bash:

@@ -1,4 +1,4 @@
-//! `pipework demo`: every room at work on real text, checked and measured.
+//! `pipework demo`: every module at work on real text, checked and measured.
 //!
 //! This file reads the text, has each section shown, and says at the end whether all of them kept
 //! their promise. A section is a file in `demo/`; it prints its own table and returns its verdict.

@@ -1,7 +1,7 @@
-//! `pipework doctor`: what is wrong with segments, FIFOs and the system, and what can be mended.
+//! `pipework doctor`: faults of segments, FIFOs and the system, and fixes for them.
 //!
-//! Examining changes nothing. What is mended is asked for first, one by one, and what is removed
-//! has been proved to be nobody's after the question was answered.
+//! Examining changes nothing. Each fix is confirmed by the user first, one by one, and before a
+//! file is removed, the kernel has proved after the answer that it is unused.
 
 mod args;
 mod removal;
@@ -41,14 +41,14 @@ pub(crate) fn doctor(args: &DoctorArgs, quiet: bool) -> Result<u8, Failure> {
     Ok(if report.is_sick { DAMAGE } else { 0 })
 }
 
-/// Who is asked.
+/// Who confirms a fix.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
-    /// Nobody; it is as if they had said yes.
+    /// No question: every fix is confirmed.
     Yes,
     /// The person at the terminal.
     Ask,
-    /// Nobody: it only reports.
+    /// No question: it only reports.
     No,
 }
 
@@ -63,7 +63,7 @@ impl Answer {
     }
 }
 
-/// What can be done about a finding.
+/// The possible fix of a finding.
 #[derive(Clone, Copy, PartialEq)]
 enum Remedy {
     Recover,
@@ -72,7 +72,7 @@ enum Remedy {
     RemoveIfAsked,
 }
 
-/// What is wrong, in words.
+/// A fault, in words.
 struct Finding {
     text: String,
     remedy: Option<Remedy>,
@@ -81,7 +81,7 @@ struct Finding {
 struct Report {
     answer: Answer,
     json: bool,
-    /// Something is wrong, and was not mended.
+    /// It has a fault that was not fixed.
     is_sick: bool,
 }
 
@@ -119,8 +119,8 @@ impl Report {
         Ok(())
     }
 
-    /// Says what was found, and does something about it if that is wanted: what was done, or why it
-    /// was not.
+    /// Reports a finding, and fixes it if that is wanted. The report says what it did, or why it
+    /// did not.
     fn mend(
         &self,
         find: &Find,
@@ -163,7 +163,7 @@ fn print(text: &str) -> Result<(), Failure> {
     streams::print(format!("{}\n", table::plain_lines(text)).as_bytes())
 }
 
-/// What is wrong with it.
+/// The faults of a segment or FIFO.
 fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
     let removable = |text: String| Finding { text, remedy: Some(Remedy::Remove) };
     let noted = |text: String| Finding { text, remedy: None };
@@ -210,7 +210,7 @@ fn is_elsewhere(error: &pipework::Error) -> bool {
     error.kind() == ErrorKind::Incompatible && error.op() == "reqrep open" && error.explanation().is_some()
 }
 
-/// What an audit says.
+/// The faults that an audit shows.
 fn inside(find: &Find) -> Vec<Finding> {
     let audited = channel::open(&find.path, true).and_then(|segment| {
         let audit = segment.audit().map_err(during(find.path.display()))?;

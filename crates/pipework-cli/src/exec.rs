@@ -1,7 +1,8 @@
 //! A command run for one message.
 //!
 //! The message is on the command's standard input as an unnamed file in memory, not as a pipe: so
-//! nobody has to feed it, a command that reads only a part of it fails nobody, and it may seek.
+//! no process has to feed it, a command that reads only a part of it causes no failure, and it may
+//! seek.
 
 use crate::failure::Failure;
 use crate::form::Parts;

@@ -1,8 +1,8 @@
 //! Why the command failed, in words for its user, and the exit status that says the same to a
 //! script.
 //!
-//! An error of the library or of the system becomes a `Failure` only together with what was being
-//! done, or with advice; a bare error number never reaches the user.
+//! An error of the library or of the system becomes a `Failure` only together with the operation
+//! that failed, or with advice; a bare error number never reaches the user.
 
 use pipework::ErrorKind;
 use std::fmt::{self, Display};
@@ -14,13 +14,13 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const DAMAGE: u8 = 3;
 /// The worker that had a request has died.
 pub(crate) const DIED: u8 = 4;
-/// Nobody serves the channel.
+/// The channel has no server.
 pub(crate) const NO_WORKER: u8 = 5;
 /// Fewer messages came than `--count` asks for.
 pub(crate) const FEWER: u8 = 6;
 /// The time given by `--timeout` is over (the status of timeout(1)).
 pub(crate) const TIMEOUT: u8 = 124;
-/// Whoever read our standard output has left (the status of a command that SIGPIPE ended).
+/// The reader of our standard output has left (the status of a command that SIGPIPE ended).
 pub(crate) const CLOSED: u8 = 141;
 
 /// How the command ends when it has not failed.
@@ -84,12 +84,12 @@ impl Failure {
         Self { status, text: String::new() }
     }
 
-    /// There is nothing to say.
+    /// It has no text.
     pub(crate) fn is_silent(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// The exit status that stands for it.
+    /// The exit status for it.
     pub(crate) fn status(&self) -> u8 {
         self.status
     }

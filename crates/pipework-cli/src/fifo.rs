@@ -1,11 +1,12 @@
-//! A FIFO among receivers that come and go: one reads at a time, and what none has taken is kept.
+//! A FIFO among receivers that come and go: one reads at a time, and bytes that none has taken are
+//! kept.
 //!
 //! Two receivers at once would tear each other's messages, so each takes turns under a lock of the
-//! kernel (flock), which ends with its holder. And a FIFO holds its bytes only while somebody has
-//! it open: when the senders are gone, whoever stops in the middle would drop the rest. So a
+//! kernel (flock), which ends with its holder. And a FIFO holds its bytes only while a process has
+//! it open: if the senders are gone, a receiver that stops in the middle would drop the rest. So a
 //! receiver that is the last to leave starts a keeper: a process that holds the writing end, as if
-//! the senders were still there, until somebody reads again, or the FIFO is removed. No job of a
-//! loop around `pipework recv --count 1` is lost.
+//! the senders were still there, until another process reads again, or the FIFO is removed. No job
+//! of a loop around `pipework recv --count 1` is lost.
 
 use crate::failure::{Failure, at, words};
 use crate::streams;
@@ -45,8 +46,8 @@ impl Turn {
         Some(Self { fifo, path: path.to_path_buf(), is_held: Cell::new(false) })
     }
 
-    /// Refuses the FIFO of another user, who may have made it where ours is expected, and can send
-    /// what they like.
+    /// Refuses the FIFO of another user. That user may have made it where ours is expected, and
+    /// could send any data.
     pub(crate) fn refuse_other_owner(&self) -> Result<(), Failure> {
         let path = self.path.display();
         match sys::owner(&self.fifo).map_err(at(&path))? == sys::user() {
@@ -58,27 +59,28 @@ impl Turn {
         }
     }
 
-    /// Whether the path still leads to this FIFO.
+    /// Whether the path still refers to this FIFO.
     pub(crate) fn is_at_its_path(&self) -> bool {
         sys::is_file_at(&self.fifo, &self.path)
     }
 
-    /// Lets a reader that was just opened end with the senders of what lies in the FIFO. Those who
-    /// had left before were never there to the reader, so it would wait for a first one.
+    /// Lets a reader that was just opened end with the senders of the bytes in the FIFO. The reader
+    /// never saw senders that had left before, so it would wait for a first one.
     pub(crate) fn count_earlier_senders(&self) {
         if sys::unread(&self.fifo) > 0 {
-            // This end stands for theirs. If it cannot be opened, nothing can be done.
+            // This end replaces theirs. If it cannot be opened, nothing can be done.
             drop(self.writing_end());
         }
     }
 
-    /// Takes the turn if nobody else reads; whether it did. Sends a keeper away, whose end would
-    /// otherwise look like that of the last sender.
+    /// Takes the turn if no other process reads; returns whether it did. Sends a keeper away, whose
+    /// end would otherwise look like that of the last sender.
     pub(crate) fn try_take(&self) -> Result<bool, Failure> {
         self.taken(sys::try_lock(&self.fifo))
     }
 
-    /// The same, as soon as nobody else reads, unless `gives_up`, which is asked again and again.
+    /// The same, as soon as no other process reads, unless `gives_up`, which is called again and
+    /// again.
     pub(crate) fn take_unless(&self, gives_up: impl FnMut() -> bool) -> Result<bool, Failure> {
         self.taken(sys::lock_unless(&self.fifo, gives_up))
     }
@@ -102,7 +104,8 @@ impl Turn {
         Failure::timeout(format!("{path}: another receiver reads from it, and did not leave in time"))
     }
 
-    /// Lets others read; to be called when nothing is held that belongs to what they will read.
+    /// Lets others read; to be called when this process holds nothing that belongs to what they
+    /// will read.
     pub(crate) fn give(&self) -> Result<(), Failure> {
         self.is_held.set(false);
         sys::unlock(&self.fifo).map_err(at(self.path.display()))
@@ -128,7 +131,7 @@ impl Turn {
             }
         };
         let rest = Rest { fifo, path: self.path };
-        // Before the turn ends: whoever has the next one sees that this end is no sender's. The
+        // Before the turn ends: the holder of the next one sees that this end is no sender's. The
         // keeper inherits the mark.
         sys::try_to_keep(&rest.fifo);
         drop((reader, self.fifo));
@@ -140,7 +143,7 @@ impl Turn {
     fn writing_end(&self) -> io::Result<OwnedFd> {
         let link = format!("/proc/self/fd/{}", self.fifo.as_raw_fd());
         match sys::open_again(Path::new(&link), sys::FifoEnd::Writing) {
-            // There is no /proc.
+            // The system has no /proc.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_at_its_path() => {
                 sys::open_fifo(&self.path, sys::FifoEnd::Writing)
             }
@@ -149,7 +152,7 @@ impl Turn {
     }
 }
 
-/// What lies in a FIFO that nobody reads any more.
+/// The bytes in a FIFO that no process reads any more.
 pub(crate) struct Rest {
     /// The writing end.
     fifo: OwnedFd,
@@ -157,7 +160,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// Whether there is something, nobody reads it, and somebody may come to.
+    /// Whether the FIFO has bytes and no reader, and one may still come.
     fn is_abandoned(&self) -> bool {
         sys::unread(&self.fifo) > 0 && !sys::has_reader(&self.fifo) && !sys::is_unlinked(&self.fifo)
     }
@@ -167,7 +170,7 @@ impl Rest {
         let Self { fifo, path } = self;
         let bytes = sys::unread(&fifo);
         let mut command = Command::new("/proc/self/exe");
-        // Whoever finds it among the processes is to know what it is, and which FIFO it keeps.
+        // The name in the list of processes says what it is, and which FIFO it keeps.
         command.arg0("pipework").arg(FIFO_KEEPER).arg(std::path::absolute(&path).unwrap_or(path.clone()));
         command.current_dir("/").process_group(0);
         command.stdin(fifo).stdout(Stdio::null()).stderr(Stdio::null());
@@ -182,7 +185,7 @@ fn lost(path: &Path, bytes: u64, are_lost: &str, error: io::Error) -> Failure {
 
 /// Is a keeper: standard input is the writing end of a FIFO.
 pub(crate) fn keep() -> Result<u8, Failure> {
-    // Whoever waits for the end of another pipe must not wait for this process.
+    // A process that waits for the end of another pipe must not wait for this one.
     sys::close_all_but_standard();
     sys::name_thread(c"pipework");
     let fifo = streams::stdin()?.as_fd().try_clone_to_owned().map_err(at(FIFO_KEEPER))?;

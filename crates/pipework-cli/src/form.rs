@@ -15,7 +15,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What stands between one message and the next.
+/// The separator between one message and the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     /// Nothing.
@@ -38,13 +38,13 @@ impl Form {
         }
     }
 
-    /// What ends an entry of a file.
+    /// The byte that ends an entry of a file.
     pub(crate) fn end(self) -> u8 {
         if self == Form::Nul { 0 } else { b'\n' }
     }
 
-    /// Appends `item` to `out`; `command` names the sender where there are several, and `line` is
-    /// of the text that the item comes from. Whether a line is cut by it.
+    /// Appends `item` to `out`; `command` names the sender if there are several, and `line` is of
+    /// the text that the item comes from. Returns whether the item cuts a line.
     pub(crate) fn append(
         self,
         out: &mut Vec<u8>,
@@ -77,7 +77,7 @@ impl Form {
     }
 }
 
-/// What is said of a lost message to somebody who may have left out an option.
+/// The text about a lost message, for a user who may have left out an option.
 pub(crate) fn loss(torn: &Torn, zstd: bool, mixed: bool) -> String {
     match torn.kind {
         ErrorKind::Corrupt if zstd => {
@@ -88,18 +88,18 @@ pub(crate) fn loss(torn: &Torn, zstd: bool, mixed: bool) -> String {
     }
 }
 
-/// What is said of a stream that is something else.
+/// The text about a stream that is something else.
 pub(crate) const NO_MESSAGE: &str =
     "what comes is no message; if text shares the pipe, both ends need --mixed";
 
-/// What is said of a line that is cut.
+/// The text about a line that is cut.
 pub(crate) const CUT: &str = "a line longer than --max-message was cut";
 
-/// What has become of the latest line of some text, as it was written out. One that is longer than
+/// The state of the latest line of some text, as it was written out. One that is longer than
 /// `--max-message` comes in pieces, of which the last has the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum OpenLine {
-    /// It has its end, or there was none.
+    /// It has its end, or no line has begun.
     #[default]
     None,
     /// It has no end yet.
@@ -109,7 +109,7 @@ pub(crate) enum OpenLine {
 }
 
 impl OpenLine {
-    /// What a line, or a piece of one, leaves.
+    /// The state after a line, or a piece of one.
     pub(crate) fn after(line: &Line<'_>) -> Self {
         match line.data.last() {
             Some(b'\n' | b'\r') => Self::None,
@@ -160,7 +160,7 @@ impl<'a> Parts<'a> {
         Some(Self { kind, whole, content, origin })
     }
 
-    /// `goes_on`: what comes is more of the line before.
+    /// `goes_on`: the item continues the line before.
     fn append_json(&self, out: &mut Vec<u8>, command: Option<&[u8]>, goes_on: bool) {
         open_json(out, self.kind, command, self.origin.map(|(writer, _)| writer));
         if let Some((_, parts)) = self.origin {
@@ -197,7 +197,7 @@ fn open_json(out: &mut Vec<u8>, kind: &str, command: Option<&[u8]>, writer: Opti
     }
 }
 
-/// The report of a lost message as an object: what had come of it, and why it is lost.
+/// The report of a lost message as an object: the bytes that had come, and why it is lost.
 fn append_torn(out: &mut Vec<u8>, torn: &Torn, command: Option<&[u8]>) {
     open_json(out, "torn", command, torn.writer);
     write!(out, ",\"parts\":{},\"bytes\":{},\"reason\":", torn.parts, torn.bytes).expect(IN_MEMORY);

@@ -1,4 +1,4 @@
-//! A process that was started, together with what that process starts.
+//! A process that was started, together with its descendants.
 //!
 //! Apart, it has a process group of its own, and signals go to the group, so a shell's children end
 //! with their shell. Otherwise it stays in the group of `pipework`: Ctrl-C and Ctrl-Z of a terminal
@@ -34,7 +34,7 @@ impl Start<'_> {
     }
 }
 
-/// A process and what it starts.
+/// A process and its descendants.
 pub(crate) struct Group {
     child: Child,
     apart: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// Sends a signal to all of it. The process may have ended, but not been waited for: until then
-    /// nobody else can bear its number.
+    /// no other process can get its number.
     pub(crate) fn signal(&self, number: i32) {
         let id = self.child.id() as i32;
         if self.apart {
@@ -50,7 +50,7 @@ impl Group {
             // One that is stopped takes no notice before it goes on.
             sys::signal_group(id, libc::SIGCONT);
         } else {
-            // Listed before the first is gone, for then its children would be nobody's.
+            // List the descendants before the parent exits and they are re-parented.
             let descendants = sys::descendants_in_our_group(id);
             descendants.into_iter().chain([id]).for_each(|id| sys::signal(id, number));
         }
@@ -61,7 +61,7 @@ impl Group {
         sys::ended(self.child.id() as i32)
     }
 
-    /// What becomes readable when its process ends.
+    /// A descriptor that becomes readable when its process ends.
     pub(crate) fn end(&self) -> io::Result<OwnedFd> {
         sys::end_of(self.child.id() as i32)
     }

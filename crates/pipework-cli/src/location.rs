@@ -1,7 +1,7 @@
-//! What a path on the command line stands for: a descriptor that is open already, or a file.
+//! The meaning of a path on the command line: a descriptor that is open already, or a file.
 //!
-//! /dev/stdin, /dev/fd/3 and what a shell puts for <(command) and >(command) name descriptors.
-//! Opening them anew would make another open file, empty a log that was opened for appending, or
+//! /dev/stdin, /dev/fd/3 and a shell's names for <(command) and >(command) name descriptors.
+//! Opening them again would make another open file, empty a log that was opened for appending, or
 //! fail; so the descriptor itself is used.
 //!
 //! Any other path is opened as it was given. The kernel follows its links, and refuses those that a
@@ -29,7 +29,7 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    /// What `path` stands for; `-` is the descriptor `standard`.
+    /// The file or descriptor that `path` names; `-` is the descriptor `standard`.
     pub(crate) fn of(path: &Path, standard: i32) -> Self {
         if path == Path::new("-") {
             return Self::Descriptor(standard);
@@ -60,7 +60,7 @@ pub(crate) fn led_to(path: &Path) -> Result<PathBuf, Failure> {
         _ => at(&name)(error),
     })?;
     let place = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).unwrap_or_default();
-    // What has no path, like the pipe of another process, is opened through the link alone.
+    // A file without a path, like the pipe of another process, is opened through the link alone.
     Ok(if sys::is_file_at(&found, &place) { place } else { path.to_path_buf() })
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn no_fifo(path: &Path) -> String {
     format!("it is not a FIFO but {kind}; `mkfifo` makes one, and so does `pipework recv --create`")
 }
 
-/// A duplicate of a descriptor that whoever started the command left open; see `sys::inherited`.
+/// A duplicate of a descriptor that the parent process left open; see `sys::inherited`.
 pub(crate) fn inherited(number: i32) -> Result<OwnedFd, Failure> {
     if sys::was_closed(number) {
         return Err(Failure::new(format!("descriptor {number} is closed")));
@@ -134,7 +134,7 @@ mod tests {
         }
         let of = |link: &str| Location::of(&folder.join(link), 0);
         assert_eq!(of("five"), Location::Descriptor(5));
-        // What opens it asks the kernel to follow it.
+        // Opening it asks the kernel to follow the link.
         for link in ["two", "dangling", "loop"] {
             assert_eq!(of(link), Location::Path(folder.join(link)));
         }

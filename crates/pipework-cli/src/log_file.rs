@@ -1,8 +1,8 @@
 //! A file to which messages are written, one behind the other.
 //!
-//! It is opened without a wait for anybody: a FIFO that nobody reads from is tried again by whoever
-//! has something else to do meanwhile. No entry runs into what stands before it, and of an entry
-//! that a full disk has cut nothing stays behind, as far as nobody else writes to the file.
+//! It is opened without blocking: a FIFO without a reader is tried again by a caller that has other
+//! work meanwhile. No entry runs into the bytes before it, and of an entry that a full disk has cut
+//! nothing stays behind, unless another process writes to the file.
 
 use crate::failure::{Failure, at};
 use crate::location::{self, Location};
@@ -33,14 +33,14 @@ pub(crate) struct LogFile {
 
 enum Way {
     Open(File),
-    /// A FIFO from which nobody reads yet. The descriptor shows others that it is waited for.
+    /// A FIFO without a reader so far. The descriptor shows others that it is waited for.
     Unread(PathBuf, #[expect(dead_code, reason = "it is held, not used")] OwnedFd),
 }
 
 impl LogFile {
-    /// What `path` names, which is emptied unless `append`; `None` if that is `stdout`, which is
-    /// not touched. `end` is what ends an entry. To be called before a descriptor of our own could
-    /// have the number of the user's.
+    /// The file at `path`, which is emptied unless `append`; `None` if that is `stdout`, which is
+    /// not touched. `end` is the byte that ends an entry. To be called before a descriptor of our
+    /// own could have the number of the user's.
     pub(crate) fn open(path: &Path, append: bool, end: u8, stdout: Stream) -> Result<Option<Self>, Failure> {
         let name = path.display().to_string();
         let path = match Location::of(path, 1) {
@@ -87,7 +87,7 @@ impl LogFile {
         Ok(Some(Self { name, way: Way::Open(file), ends_inside }))
     }
 
-    /// What is open anyway.
+    /// A file that is open already.
     pub(crate) fn of(file: File, name: String) -> Self {
         Self { name, way: Way::Open(file), ends_inside: false }
     }
@@ -102,7 +102,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// The file, where there is nothing to do before it can take something.
+    /// The file, if it can take data without further steps.
     pub(crate) fn into_file(mut self) -> Result<File, Failure> {
         let mut looks = 0;
         while let Err(error) = self.try_open() {
@@ -121,7 +121,7 @@ impl LogFile {
         }
     }
 
-    /// Takes back the end of what was written; see [`take_back`].
+    /// Takes back the end of the bytes written; see [`take_back`].
     pub(crate) fn take_back(&mut self, bytes: usize) -> bool {
         match &mut self.way {
             Way::Open(file) => take_back(file, bytes),
@@ -143,8 +143,8 @@ impl Write for LogFile {
     }
 }
 
-/// Takes so many bytes back that were written last; false if it cannot, or somebody else has
-/// written behind them.
+/// Takes back the last `bytes` bytes written; false if it cannot, or another process has written
+/// behind them.
 pub(crate) fn take_back(file: &mut File, bytes: usize) -> bool {
     let ours = file.stream_position().ok().and_then(|end| Some((end, end.checked_sub(bytes as u64)?)));
     let Some((end, begin)) = ours else { return false };
@@ -152,7 +152,7 @@ pub(crate) fn take_back(file: &mut File, bytes: usize) -> bool {
     is_last && file.set_len(begin).is_ok() && file.seek(SeekFrom::Start(begin)).is_ok()
 }
 
-/// Nobody reads from the FIFO.
+/// The FIFO has no reader.
 pub(crate) fn is_unread(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NXIO)
 }

@@ -1,9 +1,9 @@
-//! What lies at a path: a segment or a FIFO, and whether anybody uses it.
+//! The file at a path: a segment or a FIFO, and whether any process uses it.
 //!
 //! Looking changes nothing: a segment is opened and no member joins it, a FIFO is not opened at
-//! all. That a member lives is proved by its lock. That a process has a file open without being a
-//! member is what /proc says, which does not show everybody; so whoever wants to remove something
-//! needs a better proof than this.
+//! all. That a member lives is proved by its lock. /proc shows that a process has a file open
+//! without being a member, but it does not show every process; removing a file needs a better proof
+//! than this.
 
 use crate::channel;
 use crate::pipes::{self, Fill};
@@ -27,7 +27,7 @@ pub(crate) struct Find {
     /// How long it is.
     pub(crate) bytes: u64,
     pub(crate) what: What,
-    /// Who has it open.
+    /// The processes that have it open.
     pub(crate) uses: Vec<Use>,
 }
 
@@ -36,11 +36,12 @@ pub(crate) enum What {
     Fifo(Option<Fill>),
 }
 
-/// What a segment says of itself.
+/// The members and calls of a segment.
 pub(crate) struct Attached {
     pub(crate) geometry: Geometry,
     pub(crate) members: Vec<Member>,
-    /// Requests that wait for a server; without those of dead clients, which nobody wants.
+    /// Requests that wait for a server; without those of dead clients, whose replies no one waits
+    /// for.
     pub(crate) waiting: usize,
 }
 
@@ -63,9 +64,9 @@ pub(crate) enum State {
     InUse,
     /// A process has it open, and that is all.
     Open,
-    /// A FIFO that nobody is seen to have open: it may wait for its next user.
+    /// A FIFO that no visible process has open: it may wait for its next user.
     Unused,
-    /// A segment that nobody is seen to use.
+    /// A segment that no visible process uses.
     Left,
     /// A segment that cannot be used by anybody any more, or not by this version or from here.
     Broken,
@@ -113,7 +114,7 @@ impl Find {
         self.uses.iter().filter(|found| counts(found)).map(|found| found.id).collect::<HashSet<_>>().len()
     }
 
-    /// Who uses it, in words.
+    /// The users, in words.
     pub(crate) fn users(&self) -> String {
         match &self.what {
             What::Fifo(_) => {
@@ -138,7 +139,7 @@ pub(crate) fn usual_places() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("/dev/shm")];
     places.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
     places.push(std::env::temp_dir());
-    // Whoever became another user may have the folders of the first still named.
+    // After a change of user, the environment may still name the folders of the first.
     let is_barred = |error: &io::Error| {
         use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
         matches!(error.kind(), NotADirectory | NotFound | PermissionDenied)
@@ -148,8 +149,8 @@ pub(crate) fn usual_places() -> Vec<PathBuf> {
     places
 }
 
-/// What lies at these paths: a folder is searched for what is `owner`'s, without the folders in it.
-/// What cannot be read is an error with its path.
+/// The segments and FIFOs at these paths: a folder is searched for files of `owner`, without the
+/// folders in it. A path that cannot be read is an error with that path.
 pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBuf, io::Error)> {
     let mut finds = vec![];
     for path in paths {
@@ -168,7 +169,7 @@ pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBu
             }
         } else {
             let nothing = || failed(io::Error::other("it is neither a channel nor a FIFO"));
-            // What is said of a link is meant for what it leads to, the more so if that is removed.
+            // A finding about a link is about its target, the more so if that is removed.
             let target = match path.is_symlink() {
                 true => &path.canonicalize().map_err(failed)?,
                 false => path,
@@ -187,8 +188,8 @@ pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBu
     Ok(finds)
 }
 
-/// The segment or FIFO at a path, if it is one; fails where this process lacks what it needs to
-/// look. Who uses it is not asked yet.
+/// The segment or FIFO at a path, if it is one; fails if this process lacks a permission to look.
+/// Its users are not looked up yet.
 fn of(path: &Path, facts: &Metadata) -> io::Result<Option<Find>> {
     let what = match facts.file_type() {
         kind if kind.is_fifo() => What::Fifo(None),
@@ -214,10 +215,10 @@ fn of(path: &Path, facts: &Metadata) -> io::Result<Option<Find>> {
     }))
 }
 
-/// What the file says of itself; `None` if it is no segment.
+/// The contents of the segment; `None` if it is no segment.
 fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
     let attached = || {
-        // Reads the beginning of the file, and so tells what it is before more is done with it.
+        // Reads the beginning of the file first, and so finds out whether it is a segment.
         Geometry::of(path)?;
         let segment = Options::new().any_owner(true).open(path)?;
         let members = segment.members()?;
@@ -227,7 +228,7 @@ fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
     Some(attached()).filter(|attached| attached.as_ref().err().is_none_or(|error| !is_something_else(error)))
 }
 
-/// Whether it is said of a file that is no segment, or is gone.
+/// Whether the error means that the file is no segment, or is gone.
 pub(crate) fn is_something_else(error: &pipework::Error) -> bool {
     let ends = [": not a segment", ": too short for a segment", ": not a regular file", ": symbolic link"];
     ends.iter().any(|end| error.op().ends_with(end)) || error.errno() == Some(libc::ENOENT)

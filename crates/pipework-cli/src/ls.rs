@@ -1,4 +1,4 @@
-//! `pipework ls`: the segments and FIFOs of this user, and who uses them.
+//! `pipework ls`: the segments and FIFOs of this user, and the processes that use them.
 
 mod args;
 

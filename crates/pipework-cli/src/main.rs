@@ -1,10 +1,10 @@
 //! The command `pipework`: whole messages through pipes and FIFOs, and calls, from the shell.
 //!
 //! This file names the subcommands, hands over to the file of one and turns its outcome into an
-//! exit status and at most one line on standard error. What a message is and how it travels is
-//! decided in the library; nothing here knows the wire.
+//! exit status and at most one line on standard error. The library decides what a message is and
+//! how it travels; nothing here knows the wire.
 
-// In reading order: what the subcommands share, then the subcommands.
+// In reading order: the part that subcommands share, then the subcommands.
 mod args;
 mod failure;
 mod sys;
@@ -75,7 +75,7 @@ use std::process::ExitCode;
     after_long_help = TOP
 )]
 struct Cli {
-    /// What to do.
+    /// The subcommand to run.
     #[command(subcommand)]
     command: Command,
 
@@ -131,7 +131,7 @@ enum Command {
     Man(ManArgs),
 }
 
-/// What `--help` says beside the subcommands.
+/// The text of `--help` beside the subcommands.
 const TOP: &str = "\
 Examples:
   Two programs write whole messages into one pipe:
@@ -219,7 +219,7 @@ fn definition() -> clap::Command {
     Cli::command().mut_subcommands(signed)
 }
 
-/// What the command line says.
+/// Parses the command line.
 fn understand() -> Result<Cli, Failure> {
     let matches = definition().try_get_matches();
     matches

@@ -1,8 +1,8 @@
 //! `pipework man`: the man pages, made from the definitions of the options.
 //!
-//! Of what follows the options in `--help`, the first paragraphs are the description. Examples,
-//! forms and exit status become sections of their own, and what is indented there keeps its lines:
-//! an example that is refilled is no example.
+//! In the text that follows the options in `--help`, the first paragraphs are the description.
+//! Examples, forms and exit status become sections of their own, and indented text there keeps its
+//! lines: an example that is refilled is no example.
 
 use crate::failure::{Failure, at};
 use crate::streams;
@@ -20,7 +20,7 @@ pub(crate) struct ManArgs {
     dir: Option<PathBuf>,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Examples:
   Where man(1) finds them:
@@ -56,7 +56,7 @@ fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
     let about = [&about, description].map(str::trim_end).join("\n\n");
     let mut plain = command.clone().after_long_help(None);
-    // What has neither is described by what stands behind its name.
+    // A page with neither is described by the text behind its name.
     if !about.trim().is_empty() {
         plain = plain.long_about(about.trim().to_string());
     }
@@ -70,7 +70,7 @@ fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     Ok((man.get_filename(), page))
 }
 
-/// What stands before the first section, and the rest.
+/// The text before the first section, and the rest.
 fn split(text: &str) -> (&str, &str) {
     let mut at = 0;
     for (line, next) in text.split_inclusive('\n').zip(text.lines().skip(1)) {
@@ -82,7 +82,7 @@ fn split(text: &str) -> (&str, &str) {
     (text, "")
 }
 
-/// What a section is called that begins with this line: "Words:" alone, above an indented line.
+/// The name of the section that begins with this line: "Words:" alone, above an indented line.
 fn title<'a>(line: &'a str, next: &str) -> Option<&'a str> {
     line.strip_suffix(':').filter(|_| !line.starts_with(' ') && next.starts_with(' '))
 }

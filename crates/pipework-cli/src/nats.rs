@@ -1,5 +1,5 @@
 //! `pipework nats`: hands over to the program `pipework-nats`, which is built by itself, so that
-//! nobody who needs no network builds a client of one.
+//! users who need no network build no client of one.
 
 use crate::exec::{self, CANNOT_EXECUTE};
 use crate::failure::{Failure, words};
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What `pipework nats` hands on.
+/// The arguments that `pipework nats` passes on.
 #[derive(Args)]
 pub(crate) struct NatsArgs {
     /// A subcommand of pipework-nats (expose, attach, join, publish, subscribe) and its options
@@ -17,13 +17,13 @@ pub(crate) struct NatsArgs {
     arguments: Vec<OsString>,
 }
 
-/// What `--help` says first.
+/// The beginning of `--help`.
 pub(crate) const ABOUT: &str = "\
 Runs pipework-nats, a separate program, which pipework's packages do not hold:
 it is built from bridge/nats in the repository. It carries channels from
 machine to machine over NATS.";
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Examples:
   Workers on one machine, callers on another:

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// More than this waiting, and no more is taken in.
 const FULL: usize = 256 << 10;
 /// A pipe that polls as writable has space for a page, so that a write of this size does not block
-/// as long as nobody else writes; and it is written as a whole or not at all.
+/// as long as no other process writes; and it is written as a whole or not at all.
 const SPACE: usize = 4096;
 /// Pieces that are written before others have their turn.
 const TURN: usize = 64;
@@ -44,7 +44,7 @@ pub(crate) struct Outlet {
     whole: u64,
     /// When it took something the last time, or had nothing to take.
     moved: Instant,
-    /// It is of no use any more: what is appended is forgotten.
+    /// It is of no use any more: appended data is dropped.
     is_gone: bool,
 }
 
@@ -86,7 +86,7 @@ impl Outlet {
         self.unwritten() >= FULL
     }
 
-    /// There is something to write.
+    /// It has data to write.
     pub(crate) fn is_pending(&self) -> bool {
         !self.is_gone && self.unwritten() > 0
     }
@@ -109,7 +109,7 @@ impl Outlet {
         }
     }
 
-    /// What to wait for before `write_some`.
+    /// The descriptor to wait for before `write_some`.
     pub(crate) fn poll(&self) -> PollFd<'_> {
         PollFd::new(&self.file, PollFlags::OUT)
     }
@@ -145,7 +145,7 @@ impl Outlet {
                 Err(error) if sys::is_temporary(&error) => break,
                 Err(error) => return Err(error),
             }
-            // Where a write may wait, it is asked before each whether there is space.
+            // If a write may block, it polls for space before each one.
             if !self.is_pending() || !(self.never_waits || self.takes_all) {
                 break;
             }
@@ -174,8 +174,8 @@ impl Outlet {
         self.ends.clear();
     }
 
-    /// Takes back what a file has taken of an entry that it cannot take whole; false if that must
-    /// stay there. Only of an outlet all of whose entries were noted.
+    /// Takes back the part that a file has taken of an entry that it cannot take whole; false if
+    /// that must stay there. Only of an outlet all of whose entries were noted.
     pub(crate) fn take_back_entry(&mut self) -> bool {
         let cut = self.passed - self.whole;
         if cut > 0 && !log_file::take_back(&mut self.file, cut as usize) {
@@ -185,7 +185,7 @@ impl Outlet {
         true
     }
 
-    /// What to poll to learn that nobody reads any more, while there is nothing to write.
+    /// The descriptor to poll for the reader's end, while no data is to be written.
     pub(crate) fn poll_for_end(&self) -> PollFd<'_> {
         PollFd::new(&self.file, PollFlags::empty())
     }
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn pieces_are_short_and_end_with_a_line() {
-        // A read of such a pipe gives what one write has put in.
+        // A read of such a pipe returns the bytes of one write.
         let (reader, writer) = pipe_with(PipeFlags::DIRECT).unwrap();
         let mut outlet = Outlet::new(writer);
         let line = [vec![b'x'; 999], vec![b'\n']].concat();

@@ -1,5 +1,5 @@
 //! Processes of this program that take part in a demonstration or a measurement, the segment that
-//! they meet in, and what a run takes.
+//! they meet in, and the cost of a run.
 
 use crate::failure::{Failure, at};
 use crate::sys;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// This program again, as what its first argument says; it does not outlive this process.
+/// This program again, in the role that its first argument names; it does not outlive this process.
 pub(crate) fn start(part: &str) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     sys::end_with_parent(&mut command);
@@ -39,7 +39,7 @@ impl Drop for Name {
 pub(crate) struct Children(pub(crate) Vec<Child>);
 
 impl Children {
-    /// Waits for all, who must end well.
+    /// Waits for all of them, which must succeed.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         for mut child in self.0.drain(..) {
             let status = child.wait().map_err(at("waiting for a process that takes part"))?;
@@ -61,7 +61,7 @@ impl Drop for Children {
     }
 }
 
-/// What a run took.
+/// The cost of a run.
 pub(crate) struct Cost {
     pub(crate) elapsed: Duration,
     /// CPU time of this process.

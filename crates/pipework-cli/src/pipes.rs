@@ -1,24 +1,24 @@
 //! How full a pipe is, asked without joining in.
 //!
-//! Who opens a FIFO to look at it is a reader or a writer to everybody else: a program that waits
-//! for one would go on. So a descriptor that a process has is duplicated. Where that is refused,
-//! the pipe is opened anew, but only for an end of which there is one already, so that nobody's
-//! wait is over. What cannot be asked in either way is not known.
+//! A process that opens a FIFO to look at it counts as a reader or a writer to all others: a
+//! program that waits for one would go on. So a descriptor that a process has is duplicated. If
+//! that is refused, the pipe is opened again, but only for an end that some process has open
+//! already, so that this ends no other process's wait. If neither way works, the facts are unknown.
 
 use crate::processes::{FileId, Use};
 use crate::sys;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What a pipe holds.
+/// The contents of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fill {
-    /// Bytes that nobody has read yet.
+    /// Bytes that are not read yet.
     pub(crate) unread: u64,
     /// Bytes of full pages that it can hold.
     pub(crate) capacity: u64,
 }
 
-/// What the pipe `file` holds, which these have open.
+/// The contents of the pipe `file`, which these processes have open.
 pub(crate) fn fill(file: FileId, uses: &[Use]) -> Option<Fill> {
     let uses: Vec<Use> = uses.iter().copied().filter(|found| found.reads || found.writes).collect();
     let uses = &uses;

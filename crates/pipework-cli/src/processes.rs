@@ -1,8 +1,8 @@
-//! What /proc says of processes: what they are called, and which files they have open.
+//! The processes in /proc: their names, and the files that they have open.
 //!
-//! The files themselves are not touched: what a descriptor leads to is read from the process, and
-//! only where the number of the inode fits is the file asked which one it is. Processes of other
-//! users show nothing to an ordinary one, and those of another pid namespace are not there.
+//! The files themselves are not touched: the target of a descriptor is read from the process, and
+//! only if the number of the inode fits is the file asked which one it is. An ordinary user cannot
+//! see the files of other users' processes, nor processes of another pid namespace.
 
 use crate::sys::is_shortage;
 use std::collections::{HashMap, HashSet};
@@ -24,8 +24,8 @@ pub(crate) struct Use {
     pub(crate) id: i32,
     /// The descriptor's number there.
     pub(crate) number: i32,
-    /// Neither this nor the next: it holds the file without having opened it for data, as those do
-    /// who wait for the other end of a FIFO.
+    /// Neither this nor the next: it holds the file without having opened it for data, as processes
+    /// do that wait for the other end of a FIFO.
     pub(crate) reads: bool,
     pub(crate) writes: bool,
 }
@@ -37,7 +37,7 @@ impl Use {
     }
 }
 
-/// Who has files open, but for this process.
+/// The processes that have files open, except this one.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     found: HashMap<FileId, Vec<Use>>,
@@ -46,7 +46,8 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Asks all processes about `files`; fails where /proc cannot be read, for then nobody is seen.
+    /// Asks all processes about `files`; fails if /proc cannot be read, for then no process is
+    /// seen.
     pub(crate) fn of(files: &HashSet<FileId>) -> io::Result<Self> {
         let mut uses = Self::default();
         if files.is_empty() {
@@ -67,7 +68,7 @@ impl Uses {
         Ok(uses)
     }
 
-    /// Who has this one open.
+    /// The processes that have this one open.
     pub(crate) fn at(&self, file: FileId) -> &[Use] {
         self.found.get(&file).map_or(&[], Vec::as_slice)
     }
@@ -88,7 +89,7 @@ impl Uses {
     }
 }
 
-/// What the kernel says of an open file without asking the file.
+/// An open file, as the kernel describes it without a look at the file.
 struct Open {
     /// Kernels before 5.14 do not say.
     inode: Option<u64>,
@@ -191,7 +192,7 @@ fn hides_processes() -> bool {
 
 /// The same, as mountinfo says it; proc_pid_mountinfo(5).
 fn hides(mounts: &str) -> bool {
-    // The last one mounted there is seen.
+    // The last one mounted there is visible.
     let proc = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc"));
     let options = proc.and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
     let hidepid = options.split(',').find_map(|option| option.strip_prefix("hidepid="));

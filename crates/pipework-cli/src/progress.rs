@@ -1,5 +1,5 @@
-//! What a person at a terminal sees besides the data: a counter while it runs, a summary at its
-//! end.
+//! The output for a person at a terminal besides the data: a counter while it runs, a summary at
+//! its end.
 //!
 //! All of it goes to standard error and only if that is a terminal, so a pipe or a log gets
 //! nothing. The counter is left out when standard output is a terminal too, where it would run into
@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counts messages and bytes, and shows them to a terminal.
 pub(crate) struct Progress {
-    /// What is being done to the messages: "sent", "received".
+    /// The verb for the messages: "sent", "received".
     verb: &'static str,
     summary: bool,
     counter: bool,
@@ -77,7 +77,7 @@ impl Progress {
         }
     }
 
-    /// What removes the counter from the terminal.
+    /// The text that removes the counter from the terminal.
     fn clear(&self) -> &'static str {
         if self.drawn.is_some() { "\r\x1b[K" } else { "" }
     }

@@ -6,14 +6,14 @@ use std::ops::Range;
 /// Bytes that are read at once.
 const BLOCK: usize = 64 << 10;
 
-/// What has been read and not taken.
+/// The bytes that are read and not taken.
 pub(crate) struct Records {
     /// The byte that ends a record.
     end: u8,
     bytes: Vec<u8>,
     /// Where the first record begins.
     begin: usize,
-    /// Up to here there is no end of the first record.
+    /// The first record has no end up to here.
     searched: usize,
 }
 

@@ -1,8 +1,8 @@
 //! `pipework recv`: messages from a FIFO or standard input, written out or given to commands.
 //!
-//! What has been received is written before the next wait, so nothing lies in a buffer while the
-//! pipe is silent. Of a FIFO, which others may read as well, nothing is read that cannot be
-//! delivered: no more than is asked for, and no more than standard output is sure to take.
+//! Received messages are written before the next wait, so nothing lies in a buffer while the pipe
+//! is silent. From a FIFO, which others may read as well, it reads only as much as it can deliver:
+//! no more than is asked for, and no more than standard output is sure to take.
 
 mod args;
 mod commands;
@@ -88,8 +88,8 @@ impl Source {
         Ok(source)
     }
 
-    /// Takes messages until there are no more, or `left` has come down to 0, and sees to it that
-    /// all that were taken are dealt with.
+    /// Takes messages until the pipe ends, or `left` has come down to 0, and sees to it that all
+    /// that were taken are dealt with.
     fn receive(&mut self, args: &RecvArgs, left: &mut Option<u64>, sink: &mut Sink) -> Result<(), Failure> {
         let outcome = self.take_all(args, left, sink).and_then(|in_time| {
             if sink.is_stopped() {
@@ -154,7 +154,7 @@ impl Source {
         let most = left.unwrap_or(u64::MAX);
         let items = match &self.turn {
             Some(_) => sink.wait_for_space()?.min(most),
-            // What is left in a pipe without a name is rarely there for somebody else.
+            // Bytes left in a pipe without a name rarely have another reader.
             None if !sink.executes() => most,
             None => 1,
         };
@@ -164,8 +164,8 @@ impl Source {
         Ok(items)
     }
 
-    /// After a signal to stop: takes what was read, and the rest of what has begun to come, for
-    /// neither can be put back.
+    /// After a signal to stop: takes the messages that were read, and the rest of one that has
+    /// begun to come, for neither can be put back.
     fn take_begun(&mut self, left: &mut Option<u64>, sink: &mut Sink) -> Result<(), Failure> {
         self.reader.set_exact(1);
         let last = Deadline::after(LONGEST);
@@ -179,7 +179,7 @@ impl Source {
                         until = Deadline::after(PAUSE);
                     }
                 }
-                // It is told of when the rest is given out, if it matters then.
+                // The error comes again when the rest is given out, if it matters then.
                 Err(error) if error.kind() != ErrorKind::Interrupted => break,
                 Err(_) => {}
             }
@@ -187,7 +187,7 @@ impl Source {
         Ok(())
     }
 
-    /// What has begun and was not finished is reported, too.
+    /// An unfinished message is reported, too.
     fn give_out_rest(&mut self, sink: &mut Sink) -> Result<(), Failure> {
         self.reader.finish().map_err(during("receiving"))?;
         while let Ok(Some(item)) = self.reader.try_next_item() {
@@ -196,8 +196,8 @@ impl Source {
         sink.flush()
     }
 
-    /// Waits for the commands that run; other receivers may have their turn from now on. It is not
-    /// taken again, for whoever has it may keep it for long.
+    /// Waits for the commands that run; other receivers may have their turn from now on. It does
+    /// not take the turn again, for another receiver may keep it for long.
     fn finish_commands(&self, sink: &mut Sink) -> Result<(), Failure> {
         if !sink.is_busy() {
             return Ok(());
@@ -217,7 +217,7 @@ impl Source {
         }
     }
 
-    /// The turn, if others may have it: what has begun here must go on here.
+    /// The turn, if others may have it: a message that has begun here must go on here.
     fn turn_to_give(&self) -> Option<&Turn> {
         self.turn.as_ref().filter(|_| self.reader.is_empty())
     }
@@ -236,7 +236,7 @@ fn take(item: &Item<'_>, left: &mut Option<u64>, sink: &mut Sink) -> Result<(), 
 }
 
 /// Takes a turn at reading, and looks after commands meanwhile; false if a signal to stop came
-/// first. `meanwhile` is called once if there is something to wait for.
+/// first. `meanwhile` is called once if it has to wait.
 fn take_turn(
     turn: &Turn,
     timeout: Option<Duration>,
@@ -272,7 +272,7 @@ fn failure(error: pipework::Error) -> Failure {
     }
 }
 
-/// What a receiver is to accept.
+/// The options of a receiver.
 pub(crate) fn options(limits: &ReadingArgs) -> Result<Options, Failure> {
     let mut options = Options::new();
     if let Some(path) = &limits.dictionary {
@@ -338,7 +338,7 @@ fn open(
         let opened = match taken {
             Ok(true) if args.forever => options.listen_fifo(&path).map_err(|error| refused(&path, error)),
             Ok(true) => options.read_fifo(&path).map_err(|error| refused(&path, error)),
-            // What lies in the FIFO stays there for others.
+            // Bytes in the FIFO stay there for others.
             outcome => {
                 leave(turn, None)?;
                 return outcome.map(|_| None);
@@ -384,7 +384,7 @@ fn refused(path: &Path, error: pipework::Error) -> Failure {
     }
 }
 
-/// Makes the FIFO unless it is there. What else may stand at the path is found out when opening it.
+/// Makes the FIFO unless it exists. Opening it finds out if the path has another kind of file.
 fn create(path: &Path) -> Result<(), Failure> {
     match create_fifo(path) {
         Err(error) if error.errno() == Some(libc::EEXIST) => Ok(()),

@@ -79,13 +79,13 @@ fn limit(args: &RunArgs) -> usize {
     }
 }
 
-/// What the loop waits for.
+/// The events that the loop waits for.
 #[derive(Clone, Copy)]
 enum Source {
     Signals,
     Arguments,
     Out(Out),
-    /// Standard output has nobody who reads it.
+    /// Standard output has no reader.
     Deserted,
     Job(usize),
     Stderr(usize),
@@ -101,9 +101,9 @@ struct Run<'a> {
     /// Those that are not over.
     jobs: Vec<Job>,
     stop: Stop,
-    /// There is no terminal, so commands get process groups of their own.
+    /// The commands have no terminal, so they get process groups of their own.
     apart: bool,
-    /// There is more than one command.
+    /// It runs more than one command.
     many: bool,
     outputs: Outputs,
     /// When what has not ended then is ended by force.
@@ -271,7 +271,7 @@ impl Run<'_> {
         self.jobs.iter_mut().for_each(|job| job.stop(signal, last));
     }
 
-    /// When an outlet has stood still for too long.
+    /// The time at which an outlet has stood still for too long.
     fn still(&self, outlet: &Outlet) -> Deadline {
         self.stop.since().map_or(Deadline::NEVER, |stopped| outlet.still(stopped))
     }
@@ -297,7 +297,7 @@ impl Run<'_> {
     }
 
     /// Writes to an output. If it is gone, the commands' pipes are closed, so that they get SIGPIPE
-    /// at their next print. What waits for the other outputs is still written.
+    /// at their next print. Data that waits for the other outputs is still written.
     fn write(&mut self, out: Out) {
         if !self.outputs.write(out) {
             self.leave(out);
@@ -341,8 +341,8 @@ impl Run<'_> {
                     self.outputs.pass_on_begun(job, &mut reader);
                     job.ready = false;
                     if job.is_cut_off() {
-                        // What has been read of an item is given out, and its end comes as that of
-                        // any pipe.
+                        // The part of an item that was read is given out, and its end comes as that
+                        // of any pipe.
                         job.ready = reader.finish().is_ok();
                     }
                 }

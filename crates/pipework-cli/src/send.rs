@@ -97,7 +97,7 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
     })
 }
 
-/// All of a file, or so much of it that it is too long; `-` is standard input.
+/// All of a file, or enough of it to exceed `longest`; `-` is standard input.
 fn content(path: &Path, longest: usize) -> Result<Vec<u8>, Failure> {
     let most = (longest as u64).saturating_add(1);
     let mut content = Vec::new();
@@ -209,7 +209,7 @@ impl Outgoing {
         }
     }
 
-    /// Reports how far it got. Pending bytes are dropped, since nobody would take them.
+    /// Reports how far it got. Pending bytes are dropped, since the reader is gone or stands still.
     fn failure(&mut self, error: pipework::Error) -> Failure {
         self.writer.discard();
         let sent = self.sent();

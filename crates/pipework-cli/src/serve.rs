@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Runs `pipework serve`.
 pub(crate) fn serve(args: &ServeArgs, quiet: bool) -> Result<u8, Failure> {
     exec::find(&args.command[0], "no request was taken")?;
-    // Before there is any other thread.
+    // Before any other thread starts.
     let stop = Stop::take(&[])?;
     let (segment, is_ours) = open(args)?;
     let outcome = run(args, quiet, &segment, stop);
@@ -56,7 +56,7 @@ fn open(args: &ServeArgs) -> Result<(Segment, bool), Failure> {
         match Options::new().any_owner(args.making.any_owner).open(&args.channel) {
             Ok(segment) => return as_asked(args, segment).map(|segment| (segment, false)),
             Err(error) if error.errno() == Some(libc::ENOENT) => {}
-            // Its owner is checking that nobody uses it, and is about to remove it.
+            // Its owner is checking that it is unused, and is about to remove it.
             Err(error) if error.errno() == Some(libc::EAGAIN) => {
                 thread::sleep(LOOK);
                 continue;
@@ -119,8 +119,8 @@ fn options(args: &ServeArgs) -> Options {
     })
 }
 
-/// Removes a channel that was made here, if nobody else uses it. Whoever opens it at the last
-/// moment keeps it, or gets a new one: nobody serves a file that is gone.
+/// Removes a channel that was made here, if no other process uses it. A process that opens it at
+/// the last moment keeps it, or gets a new one: no server stays at a file that is gone.
 fn remove(segment: Segment) -> Result<(), Failure> {
     /// How often to look again while somebody looks at it.
     const LOOKS: u32 = 20;
@@ -142,7 +142,7 @@ fn remove(segment: Segment) -> Result<(), Failure> {
                 say(format!("{}: it stays: {jobs} in it", path.display()));
                 break;
             }
-            // There are no leases there, and nobody had joined a moment ago.
+            // That file system has no leases, and no process had joined a moment ago.
             Ok(Removal::Unknown(_)) => {
                 return sys::unlink_file(&path, file).map(drop).map_err(at(path.display()));
             }

@@ -34,7 +34,7 @@ impl Stderr {
         ))
     }
 
-    /// What to wait for before `take`.
+    /// The descriptor to wait for before `take`.
     pub(crate) fn poll(&self) -> PollFd<'_> {
         PollFd::new(&self.pipe, PollFlags::IN)
     }
@@ -49,7 +49,7 @@ impl Stderr {
         sys::has_writer(&self.pipe)
     }
 
-    /// Reads once, and appends what lines there are, each behind `tag`; false at the end of the
+    /// Reads once, and appends the lines that it got, each behind `tag`; false at the end of the
     /// pipe.
     pub(crate) fn take(&mut self, tag: &[u8], out: &mut Vec<u8>) -> io::Result<bool> {
         match self.records.read(&mut self.pipe) {

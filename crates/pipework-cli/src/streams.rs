@@ -1,9 +1,9 @@
 //! Standard input, output and error as they are: perhaps closed, full, or shared with strangers.
 //!
-//! What the standard library does well for most programs loses data here: it puts /dev/null where a
-//! descriptor is closed, takes EBADF for success, and hands EAGAIN to callers who have nothing else
-//! to do. So every read and write of the command on a standard stream goes through this file, each
-//! one system call, nothing buffered.
+//! Behaviour of the standard library that suits most programs loses data here: it puts /dev/null
+//! where a descriptor is closed, takes EBADF for success, and hands EAGAIN to callers who have
+//! nothing else to do. So every read and write of the command on a standard stream goes through
+//! this file, each one system call, nothing buffered.
 
 use crate::failure::{Failure, STDERR, STDOUT, at};
 use crate::sys;
@@ -18,12 +18,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 #[derive(Clone, Copy)]
 pub(crate) struct Stream(BorrowedFd<'static>);
 
-/// Standard input; a failure if whoever started the command had closed it.
+/// Standard input; a failure if the parent process had closed it.
 pub(crate) fn stdin() -> Result<Stream, Failure> {
     open(rustix::stdio::stdin(), "standard input")
 }
 
-/// Standard output; a failure if whoever started the command had closed it.
+/// Standard output; a failure if the parent process had closed it.
 pub(crate) fn stdout() -> Result<Stream, Failure> {
     open(rustix::stdio::stdout(), STDOUT)
 }
@@ -33,8 +33,7 @@ pub(crate) fn stderr() -> Stream {
     Stream(rustix::stdio::stderr())
 }
 
-/// Standard error for what must not get lost; a failure if whoever started the command had closed
-/// it.
+/// Standard error for text that must not get lost; a failure if the parent process had closed it.
 pub(crate) fn open_stderr() -> Result<Stream, Failure> {
     open(rustix::stdio::stderr(), STDERR)
 }
@@ -44,8 +43,8 @@ pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
     stdout()?.write_all(text).map_err(Failure::stdout)
 }
 
-/// Leaves standard output to whoever else has it, so that its reader sees the end; from then on it
-/// leads nowhere.
+/// Leaves standard output to the other processes that have it, so that its reader sees the end;
+/// from then on its number is /dev/null.
 pub(crate) fn leave_stdout() -> Result<(), Failure> {
     let nowhere = File::open("/dev/null").map_err(at("/dev/null"))?;
     rustix::stdio::dup2_stdout(nowhere).map_err(|error| at(STDOUT)(error.into()))

@@ -1,4 +1,4 @@
-//! The command's wall to the kernel: what neither the library nor the standard library offers.
+//! The command's boundary to the kernel: calls that neither the library nor the standard library offers.
 //!
 //! Everything goes through `rustix`; `libc` serves for signals, for adopting a descriptor by its
 //! number and for `getrusage`, which rustix lacks. No other file of the command has unsafe code.
@@ -27,7 +27,7 @@ pub(crate) fn wait_for(fds: &mut [PollFd<'_>], deadline: Deadline) -> io::Result
     match poll(fds, time.as_ref()) {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => {
-            // What poll left in the results is from before the call.
+            // The results that poll left there are from before the call.
             fds.iter_mut().for_each(PollFd::clear_revents);
             Ok(())
         }
@@ -62,7 +62,7 @@ pub(crate) fn was_closed(number: i32) -> bool {
     word.is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (number % 64) != 0)
 }
 
-/// An unnamed file in memory that holds `content` and stands at its start.
+/// An unnamed file in memory that holds `content` and is at its start.
 pub(crate) fn file_in_memory(content: &[u8]) -> io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("pipework", MemfdFlags::CLOEXEC)?);
     file.write_all(content)?;
@@ -75,7 +75,7 @@ pub(crate) fn resize(pipe: impl AsFd, bytes: usize) {
     let _ = rustix::pipe::fcntl_setpipe_size(pipe, bytes);
 }
 
-/// A duplicate of a descriptor that whoever started the command left open.
+/// A duplicate of a descriptor that the parent process left open.
 ///
 /// The original is closed on exec from now on, so that children do not hold it open too. To be
 /// called before anything else is opened: a number of our own would be taken for the user's.
@@ -135,8 +135,8 @@ pub(crate) fn unlink_file(path: &Path, id: (u64, u64)) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Leases a file for writing, until it is closed; EAGAIN if anybody else has it open, in any
-/// process on this machine. Who opens it meanwhile waits, or gets EAGAIN, and this process SIGIO.
+/// Leases a file for writing, until it is closed; EAGAIN if another process on this machine has it
+/// open. A process that opens it meanwhile waits, or gets EAGAIN, and this process gets SIGIO.
 pub(crate) fn lease(file: &OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor is open; the argument is a number.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } {
@@ -186,8 +186,8 @@ pub(crate) fn is_unlinked(file: impl AsFd) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
 }
 
-/// Locks an open file (flock) as soon as nobody else has it locked, unless `gives_up`, which is
-/// asked every few milliseconds; whether it did.
+/// Locks an open file (flock) as soon as no other process has it locked, unless `gives_up`, which
+/// is called every few milliseconds; returns whether it did.
 pub(crate) fn lock_unless(file: impl AsFd, mut gives_up: impl FnMut() -> bool) -> io::Result<bool> {
     let _alarm = Alarm::every(20_000);
     loop {
@@ -243,7 +243,7 @@ fn set_alarm(microseconds: i64) {
     unsafe { libc::setitimer(libc::ITIMER_REAL, &times, std::ptr::null_mut()) };
 }
 
-/// Locks an open file if nobody has it; whether it did.
+/// Locks an open file if no other process has it locked; returns whether it did.
 pub(crate) fn try_lock(file: impl AsFd) -> io::Result<bool> {
     taken(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive))
 }
@@ -294,7 +294,7 @@ fn taken(outcome: rustix::io::Result<()>) -> io::Result<bool> {
 
 /// Gives this thread a name, which for the first one is that of the process in ps(1).
 pub(crate) fn name_thread(name: &CStr) {
-    // Without one it is named after the file that was executed.
+    // Without a name it is called after the file that was executed.
     let _ = rustix::thread::set_name(name);
 }
 
@@ -316,7 +316,7 @@ impl Stir {
             inotify::add_watch(&events, format!("/proc/self/fd/{}", file.as_raw_fd()), what)?;
             Ok(events)
         };
-        // There are so many for each user; without one there is the clock.
+        // Each user has a limited number; without one the clock is used.
         Self(watched().ok())
     }
 
@@ -328,12 +328,12 @@ impl Stir {
         if wait_for(&mut fds, Deadline::NEVER).is_err() {
             std::thread::sleep(LOOK);
         }
-        // What the events say does not matter; as many as there are go with one read or the next.
+        // The content of the events does not matter; all of them go with one read or the next.
         let _ = rustix::io::read(events, &mut [0u8; 4096]);
     }
 }
 
-/// What a file system has.
+/// The size and the free space of a file system.
 pub(crate) struct Space {
     pub(crate) total: u64,
     /// For users without privileges.
@@ -342,7 +342,7 @@ pub(crate) struct Space {
     pub(crate) is_read_only: bool,
 }
 
-/// What the file system at a path has.
+/// The space of the file system at a path.
 pub(crate) fn space(path: &Path) -> io::Result<Space> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58F6;
@@ -361,24 +361,24 @@ pub(crate) fn descriptor_limits() -> (Option<u64>, Option<u64>) {
     (limits.current, limits.maximum)
 }
 
-/// Whether two descriptors lead to the same file, pipe or device.
+/// Whether two descriptors refer to the same file, pipe or device.
 pub(crate) fn same_file(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
     Ok(identity(&rustix::fs::fstat(one)?) == identity(&rustix::fs::fstat(other)?))
 }
 
-/// Whether the path leads to what the descriptor leads to.
+/// Whether the path leads to the file of the descriptor.
 pub(crate) fn is_file_at(fd: impl AsFd, path: &Path) -> bool {
     let open = rustix::fs::fstat(fd).map(|stat| identity(&stat));
     let named = rustix::fs::stat(path).map(|stat| identity(&stat));
     open.is_ok() && open == named
 }
 
-/// The user whose file a descriptor leads to.
+/// The owner of a descriptor's file.
 pub(crate) fn owner(fd: impl AsFd) -> io::Result<u32> {
     Ok(rustix::fs::fstat(fd)?.st_uid)
 }
 
-/// Which file a descriptor leads to: device and inode.
+/// The file of a descriptor: device and inode.
 pub(crate) fn file_id(fd: impl AsFd) -> io::Result<(u64, u64)> {
     Ok(identity(&rustix::fs::fstat(fd)?))
 }
@@ -418,7 +418,7 @@ pub(crate) fn ignore_broken_leases() {
 /// script with Ctrl-C. Returns the exit status that says the same where the signal does not end
 /// it: it is ignored or blocked from the start, or this is the first process of a container.
 pub(crate) fn end_by(number: i32) -> u8 {
-    // There is nothing to examine in a core.
+    // A core dump would be useless.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     give_signals_back();
     signal(rustix::process::getpid().as_raw_pid(), number);
@@ -472,7 +472,7 @@ pub(crate) fn ended(id: i32) -> io::Result<Option<ExitStatus>> {
     }))
 }
 
-/// What becomes readable when a child ends.
+/// A descriptor that becomes readable when a child ends.
 pub(crate) fn end_of(id: i32) -> io::Result<OwnedFd> {
     let id = Pid::from_raw(id).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::pidfd_open(id, PidfdFlags::empty())?)
@@ -484,7 +484,7 @@ pub(crate) fn write_now(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     // Offset -1 is the descriptor's own position, the only one that a pipe has.
     let bytes = [io::IoSlice::new(bytes)];
     match rustix::io::pwritev2(fd, &bytes, u64::MAX, ReadWriteFlags::NOWAIT) {
-        // What older kernels and sandboxes say of a flag that they do not know.
+        // The error of older kernels and sandboxes for a flag that they do not know.
         Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::OPNOTSUPP.into()),
         outcome => Ok(outcome?),
     }
@@ -506,7 +506,7 @@ pub(crate) fn is_startable_later(error: &io::Error) -> bool {
     is_shortage(error) || Errno::from_io_error(error) == Some(Errno::AGAIN)
 }
 
-/// Has reads and writes on an end of a pipe fail instead of wait; for an end that nobody shares.
+/// Makes reads and writes on an end of a pipe fail instead of wait; for an end that is not shared.
 pub(crate) fn never_wait(pipe: impl AsFd) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(pipe, true)?)
 }
@@ -527,7 +527,7 @@ pub(crate) fn terminal() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/tty", flags, Mode::empty())?)
 }
 
-/// Has a child get SIGTERM when this process is killed, who can then hand nothing on.
+/// Makes a child get SIGTERM when this process is killed, because it can then hand nothing on.
 pub(crate) fn end_with_parent(command: &mut Command) {
     end_with(rustix::process::getpid(), command);
 }
@@ -535,8 +535,8 @@ pub(crate) fn end_with_parent(command: &mut Command) {
 fn end_with(parent: Pid, command: &mut Command) {
     let ask = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-        // The kernel tells only of a death that comes after this. Of one before it the new parent
-        // tells.
+        // The kernel reports only a death that comes after this. The new parent shows an earlier
+        // one.
         match rustix::process::getppid() == Some(parent) {
             true => Ok(()),
             false => Err(Errno::SRCH.into()),
@@ -567,7 +567,7 @@ fn usage(who: libc::c_int) -> Duration {
 static SIGNALS_HELD: AtomicBool = AtomicBool::new(false);
 /// A signal to stop has been given out.
 static STOP_HEARD: AtomicBool = AtomicBool::new(false);
-/// What was blocked when the command was started.
+/// The signals that were blocked when the command was started.
 static BLOCKED_AT_START: OnceLock<libc::sigset_t> = OnceLock::new();
 
 /// Whether signals that would end the process wait instead.
@@ -596,7 +596,7 @@ pub(crate) const STOPS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, l
 /// Signals that arrive as data on a descriptor instead of interrupting.
 pub(crate) struct Signals {
     fd: OwnedFd,
-    /// What was blocked when the command was started.
+    /// The signals that were blocked when the command was started.
     before: libc::sigset_t,
 }
 
@@ -613,8 +613,8 @@ impl Signals {
     /// They are blocked in this thread, so no other thread may exist yet; and they would be in the
     /// children, so `give_back` is due for each of them.
     pub(crate) fn take(numbers: &[i32]) -> io::Result<Self> {
-        // SAFETY: the sets are initialised by sigemptyset before use, and every pointer refers to
-        // a local that outlives its call. The descriptor returned belongs to nobody else.
+        // SAFETY: the sets are initialised by sigemptyset before use, and every pointer refers to a
+        // local that outlives its call. The descriptor returned has no other owner.
         unsafe {
             let mut set = MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigemptyset(set.as_mut_ptr());
@@ -660,7 +660,7 @@ impl Signals {
     }
 
     /// Stops the process group as a terminal does for Ctrl-Z, unless it is an orphaned one, which
-    /// nobody would have go on; returns when it goes on.
+    /// no process could continue; returns when it goes on.
     pub(crate) fn stop_group(&self) -> io::Result<()> {
         // SAFETY: the set is initialised by sigemptyset before use, and outlives the calls.
         unsafe {
@@ -706,7 +706,7 @@ mod tests {
     #[test]
     fn no_command_starts_when_its_parent_has_died_before() {
         let ours = rustix::process::getpid();
-        // Whoever has died meanwhile is not the parent any more; here it never was.
+        // A process that has died meanwhile is not the parent any more; here it never was.
         let gone = Pid::from_raw(ours.as_raw_pid() + 1).expect("a number");
         let start = |parent| {
             let mut command = Command::new("true");

@@ -1,7 +1,7 @@
 //! Text in columns for people, and numbers and names in words that fit there.
 //!
-//! Names of files and of processes come from strangers: what would move a terminal's cursor is
-//! shown as what it is.
+//! Names of files and of processes come from strangers: characters that would move a terminal's
+//! cursor are shown escaped.
 
 use std::fmt::Write;
 use std::path::Path;

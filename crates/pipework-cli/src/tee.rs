@@ -1,10 +1,10 @@
 //! `pipework tee`: a stream passed on as it is, while its messages are written to a file or
 //! counted.
 //!
-//! One loop reads, writes and decodes, in this order. What a receiver would get is decided by the
-//! library, which reads pipes; so a copy of the stream goes through a pipe of our own to a reader,
-//! which empties it each time. The file is written by a thread (see `log.rs`), so that nothing here
-//! waits but for the stream itself.
+//! One loop reads, writes and decodes, in this order. The library, which reads pipes, decides what
+//! a receiver would get; so a copy of the stream goes through a pipe of our own to a reader, which
+//! empties it each time. The file is written by a thread (see `log.rs`), so that nothing here waits
+//! but for the stream itself.
 
 mod args;
 mod log;
@@ -44,7 +44,7 @@ pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<Ending, Failure> {
     let name = file.name.clone();
     let end = [Form::of(&args.form, Form::Lines).end()];
     let front = if file.ends_inside { &end[..] } else { &[] };
-    // Before there is any other thread.
+    // Before any other thread starts.
     let stop = Stop::take(&[])?;
     let (read, copy) = io::pipe().map_err(at("pipe"))?;
     sys::never_wait(&copy).map_err(at("pipe"))?;
@@ -62,12 +62,12 @@ pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<Ending, Failure> {
     };
     let outcome = tee.pass_all();
     let unwritten = tee.out.unwritten() + tee.left.unwrap_or(0) as usize;
-    // Whoever comes behind has all, and need not wait for a disk.
+    // The program behind this one has all, and need not wait for a disk.
     drop(tee.out);
     streams::leave_stdout()?;
     drop(tee.copy);
     if outcome.is_err() {
-        // What has come of a message is not damage: nobody waits for its rest.
+        // The beginning of a message is not damage: no reader waits for its rest.
         tee.reader = None;
     }
     tee.account.take_from(&mut tee.reader, &tee.log);
@@ -139,7 +139,7 @@ impl Tee {
             let before = self.stop.first();
             while ready[0] && self.stop.next()?.is_some() {}
             if before.is_none() && self.stop.first().is_some() {
-                // What lies in the pipe by now is all that is still read.
+                // The bytes in the pipe by now are the last that are read.
                 let is_pipe = sys::capacity(self.input).is_some();
                 self.left = Some(if is_pipe { sys::unread(self.input) } else { 0 });
             }

@@ -1,7 +1,7 @@
 //! `pipework top`: segments and pipes at work.
 //!
-//! It attaches as nobody: it maps segments and reads them, and asks /proc about pipes. What it
-//! shows of times is what looking often can know, and the help says which figure is what.
+//! It never becomes a member: it maps segments and reads them, and asks /proc about pipes. The
+//! times that it shows are what frequent looks can find out, and the help explains each figure.
 
 mod pipe;
 mod segment;
@@ -52,7 +52,8 @@ fn print(mut watch: Watch, args: &TopArgs, signals: &Signals) -> Result<Ending, 
             let deadline = Deadline::after(watch.due().saturating_duration_since(Instant::now()));
             sys::wait_for(&mut [PollFd::new(signals, PollFlags::IN)], deadline).map_err(at("signals"))?;
             if let Some(signal) = signals.next().map_err(at("signals"))? {
-                // Whoever wants the figures once must not take nothing for them.
+                // With `--once`, a user who wants the figures must not take an empty output for
+                // them.
                 return Ok(if args.once { Ending::Signal(signal.number) } else { Ending::Status(0) });
             }
         }

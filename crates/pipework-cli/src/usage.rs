@@ -1,4 +1,4 @@
-//! A command line that was not understood, in words for whoever has typed it.
+//! A command line that was not understood, in words for the user who typed it.
 //!
 //! The parser knows what is wrong; here it is said as every other failure is: a line that names the
 //! option and says what it takes, and one that shows the way to more.
@@ -10,8 +10,8 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use std::error::Error as _;
 use std::io::Write;
 
-/// What came of a command line that names nothing to do: help that was asked for is printed here,
-/// and the failure says nothing; any other is a usage error.
+/// Handles a command line that names nothing to do: help that was asked for is printed here, and
+/// the failure says nothing; any other is a usage error.
 pub(crate) fn misread(error: &Error, mut top: Command) -> Failure {
     let help = error.render();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -27,7 +27,7 @@ pub(crate) fn misread(error: &Error, mut top: Command) -> Failure {
     }
     let Some(what) = what_is_wrong(error) else {
         let mut stderr = streams::stderr();
-        // Where it cannot be written nobody could be told so.
+        // If it cannot be written, no other place is left to report it.
         let _ = stderr.write_all(words(stderr.is_terminal()).as_bytes());
         return Failure::silent(USAGE);
     };
@@ -36,7 +36,7 @@ pub(crate) fn misread(error: &Error, mut top: Command) -> Failure {
     let command = name.and_then(|name| top.find_subcommand(name).cloned()).unwrap_or(top);
     let mut usage = command.clone();
     let (usage, name) = (usage.render_usage().to_string(), command.get_bin_name().unwrap_or("pipework"));
-    // What is one too many before it is the command, most likely.
+    // A word that is one too many before it is the command, most likely.
     let dashes =
         if what.ends_with(TOO_MANY) && usage.contains(" -- ") { "; the command follows --" } else { "" };
     Failure::new(format!("{what}{dashes}\n{usage}\n`{name} --help` says more")).with_status(USAGE)
@@ -44,7 +44,7 @@ pub(crate) fn misread(error: &Error, mut top: Command) -> Failure {
 
 const TOO_MANY: &str = "is one argument too many";
 
-/// What the parser complains of; `None` where its own text is as good.
+/// The parser's complaint; `None` if its own text is as good.
 fn what_is_wrong(error: &Error) -> Option<String> {
     let argument = || Some(plain(&one(error, ContextKind::InvalidArg)?));
     match error.kind() {

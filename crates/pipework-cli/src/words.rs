@@ -1,4 +1,4 @@
-//! Standard error, written so that nobody who has to hear signals waits for it.
+//! Standard error, written so that no thread that handles signals waits for it.
 //!
 //! While signals are held, a thread of its own writes. A standard error that stands still (a full
 //! pipe, a stopped terminal) stops that thread and nothing else. Lines that it does not take wait in
@@ -27,12 +27,12 @@ pub(crate) fn put(text: &str) {
     pass_on(text.as_bytes());
 }
 
-/// The same with what a command has said.
+/// The same with the output of a command.
 pub(crate) fn pass_on(text: &[u8]) {
     if sys::are_signals_held() || !WORDS.lock().is_empty() {
         WORDS.put(text, stderr, PATIENCE);
     } else {
-        // Where it cannot be written nobody could be told so.
+        // If it cannot be written, no other place is left to report it.
         let _ = streams::stderr().write_all(text);
     }
 }
@@ -63,7 +63,7 @@ fn stderr(bytes: &[u8]) -> io::Result<()> {
 
 struct Words {
     queue: Mutex<Queue>,
-    /// There is something to write.
+    /// Signalled when it has text to write.
     news: Condvar,
     /// The thread has taken what waited, or has written it.
     space: Condvar,
@@ -76,7 +76,7 @@ struct Queue {
     has_thread: bool,
     /// Lines that were left out and that nothing has been said of.
     lost: u64,
-    /// Somebody has waited for space in vain. Nobody waits until there is some.
+    /// A thread has waited for space without success. No thread waits until it has some.
     stands_still: bool,
 }
 
@@ -89,7 +89,7 @@ impl Queue {
         self.waiting.is_empty() || self.waiting.len() + len <= MOST
     }
 
-    /// Appends what there is to say of lines that were left out.
+    /// Appends the text about lines that were left out.
     fn say_loss(&mut self) {
         let words = match mem::take(&mut self.lost) {
             0 => return,
@@ -146,7 +146,7 @@ impl Words {
         self.news.notify_one();
     }
 
-    /// What the thread does, until the process ends.
+    /// The work of the thread, until the process ends.
     fn write_all(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) {
         let mut queue = self.lock();
         loop {
@@ -161,7 +161,7 @@ impl Words {
             let mut rest = &bytes[..];
             while !rest.is_empty() {
                 let (piece, more) = rest.split_at(piece(rest));
-                // Where it cannot be written nobody could be told so.
+                // If it cannot be written, no other place is left to report it.
                 let _ = write(piece);
                 rest = more;
             }

@@ -58,7 +58,7 @@ pub(crate) enum Role {
     Write,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Each room beside what the kernel has for the same purpose, on this machine, in
 less than a minute: calls of 12 bytes between two processes, messages of 5000

@@ -1,5 +1,5 @@
-//! The measurements: a case for each module, with our lane first and then the kernel's. A lane runs
-//! for a time, and returns how often it did its work.
+//! The measurements: a case for each module, with our contender first and then the kernel's. A
+//! contender runs for a time, and returns how often it did its work.
 
 use super::args::{BENCH_PEER, BenchPeerArgs, Role, Room};
 use crate::failure::{Failure, STDOUT, at, during, uninterrupted};
@@ -34,11 +34,11 @@ pub(super) struct Case {
     pub(super) title: &'static str,
     /// Bytes of one call, message, block or piece.
     pub(super) bytes: usize,
-    /// The room's own way first.
+    /// The module's own way first.
     pub(super) lanes: [Lane; 2],
 }
 
-/// A name, and what runs it for a time.
+/// A name, and the function that runs it for a time.
 pub(super) type Lane = (&'static str, fn(Duration) -> Result<Sample, Failure>);
 
 /// The result of one run.
@@ -116,7 +116,7 @@ fn call(time: Duration) -> Result<Sample, Failure> {
             }
             thread::sleep(Duration::from_micros(200));
         }
-        // Nobody else has to find it, and whatever ends this leaves nothing behind.
+        // No other process has to find it, and so nothing is left behind, however this ends.
         drop(name);
         let client = segment.client().map_err(during("attaching"))?;
         let mut reply = Vec::new();
@@ -191,7 +191,7 @@ fn bytes(time: Duration) -> Result<Sample, Failure> {
     })
 }
 
-/// Reads to the end; how many bytes, and in what time since the first.
+/// Reads to the end; returns how many bytes, and in what time since the first.
 fn drain(mut source: impl Read, at_once: usize) -> io::Result<(u64, Duration)> {
     let mut block = vec![0; at_once];
     let (mut total, mut begin) = (0, None);

@@ -1,9 +1,9 @@
-//! The results of a lane, and how they are written.
+//! The results of a contender, and their format.
 
 use super::cases::Sample;
 use std::time::Duration;
 
-/// The results of a lane, for one call, message or block.
+/// The results of a contender, for one call, message or block.
 pub(super) struct Figures {
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,

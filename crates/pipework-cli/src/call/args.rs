@@ -73,7 +73,7 @@ pub(crate) struct CallArgs {
     pub(crate) any_owner: bool,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Examples:
   One call, its request an argument or standard input:

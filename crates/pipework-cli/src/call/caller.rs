@@ -10,12 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How soon it is noticed that somebody serves the channel.
+/// How soon a new server of the channel is noticed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How a call has ended.
 pub(super) enum Outcome {
-    /// With this reply; where parts were asked for, with what is left of it: nothing.
+    /// With this reply; if parts were asked for, empty, because they were given out already.
     Answered(Vec<u8>),
     /// It is a job, and lies in the channel.
     Queued,
@@ -41,7 +41,7 @@ impl Outcome {
         }
     }
 
-    /// The exit status that stands for it.
+    /// The exit status for it.
     pub(super) fn status(&self) -> u8 {
         match self {
             Self::Answered(_) | Self::Queued => 0,
@@ -52,7 +52,7 @@ impl Outcome {
         }
     }
 
-    /// Why there is no reply; nothing for one that is there.
+    /// Why the call has no reply; empty if it has one.
     pub(super) fn reason(&self) -> &[u8] {
         match self {
             Self::Answered(_) | Self::Queued => b"",
@@ -70,11 +70,11 @@ pub(super) type Parts<'a> = &'a mut dyn FnMut(Vec<u8>) -> Result<(), Failure>;
 
 pub(super) struct Caller {
     terms: Terms,
-    /// `None` while there is no channel, or no place in it.
+    /// `None` while the channel does not exist, or has no free place.
     client: Mutex<Option<Client>>,
 }
 
-/// What all calls have in common.
+/// The settings that all calls share.
 struct Terms {
     path: PathBuf,
     options: Options,
@@ -112,7 +112,8 @@ impl Caller {
     /// Makes a call; with `parts`, its reply goes there.
     ///
     /// # Errors
-    /// What concerns other calls as well.
+    ///
+    /// Only errors that concern other calls as well.
     pub(super) fn call(&self, request: &[u8], mut parts: Option<Parts<'_>>) -> Result<Outcome, Failure> {
         if self.is_too_long(request) {
             return Ok(Outcome::Refused("the request is longer than --max-message".into()));
@@ -132,7 +133,7 @@ impl Caller {
             if deadline.has_passed() {
                 return Ok(Outcome::TimedOut);
             }
-            // Nobody has taken it. The channel may have been removed and made anew.
+            // No server has taken it. The channel may have been removed and made again.
             *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
             thread::sleep(deadline.capped(LOOK).remaining().unwrap_or(LOOK));
         }
@@ -209,7 +210,7 @@ impl Caller {
         }
     }
 
-    /// Also of what fits into a slot, which the library holds against no limit.
+    /// It also counts replies that fit into a slot, which the library never refuses.
     fn is_too_long(&self, bytes: &[u8]) -> bool {
         self.terms.max_message.is_some_and(|longest| bytes.len() > longest)
     }

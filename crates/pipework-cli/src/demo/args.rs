@@ -1,4 +1,4 @@
-//! The options and the help of `pipework demo`, and what its processes are told.
+//! The options and the help of `pipework demo`, and the arguments of its processes.
 
 use crate::args::number;
 use clap::{Args, Parser, ValueHint};
@@ -24,11 +24,11 @@ pub(crate) struct DemoArgs {
 ///
 /// It is no subcommand, so that it appears in no help, completion or page. And the processes of the
 /// demo are not those of `send`, `serve` and `call`: a writer prints between its own messages, a
-/// client works out each answer itself, and a worker dies at a call that was counted, with others
-/// in its hands. For the subcommands these would be options that nobody else needs.
+/// client works out each answer itself, and a worker dies at a call that was counted, while it has
+/// others. For the subcommands these would be options that no user needs.
 pub(crate) const DEMO_WRITER: &str = "demo-writer";
 
-/// What one writer process of the demo is told.
+/// The arguments of one writer process of the demo.
 #[derive(Parser)]
 pub(crate) struct DemoWriterArgs {
     /// Its number among the writers.
@@ -55,7 +55,7 @@ pub(crate) struct DemoWriterArgs {
 /// the same reason.
 pub(crate) const DEMO_PEER: &str = "demo-peer";
 
-/// What one client or worker process of the demo is told.
+/// The arguments of one client or worker process of the demo.
 #[derive(Parser)]
 pub(crate) struct DemoPeerArgs {
     /// The channel.
@@ -70,12 +70,12 @@ pub(crate) struct DemoPeerArgs {
     /// How often its calls go to another worker.
     #[arg(long, default_value_t = 0)]
     pub(crate) redeliveries: u8,
-    /// Makes a worker die when so many calls are answered.
+    /// Makes a worker die when this many calls are answered.
     #[arg(long)]
     pub(crate) dies_after: Option<u64>,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Each line of the file is a record. The writers are processes; each sends its
 share of the records as messages, and prints stray text into the same pipe

@@ -1,8 +1,9 @@
 //! Section `atomic`: many writer processes, one pipe, messages between stray text.
 //!
 //! Each writer sends a share of the records, each message an index and a record, and prints a line
-//! after every batch. So the reader knows exactly what must come next from whom: it accepts nothing
-//! else, compares every record with the text, and holds every stray line against its own count.
+//! after every batch. So the reader knows exactly which message or line must come next from each
+//! writer: it accepts nothing else, compares every record with the text, and compares every stray
+//! line with its own count.
 
 use super::args::{DEMO_WRITER, DemoWriterArgs};
 use super::corpus::{Corpus, Share, digest, records};
@@ -21,7 +22,7 @@ use std::os::unix::fs::FileExt;
 const BATCH: usize = 1000;
 /// Every pipe gets this capacity, the bare one too.
 const CAPACITY: usize = 1 << 20;
-/// The bare pipe: what is written at once, and read at once.
+/// The bare pipe: bytes of one write and of one read.
 const BARE_WRITE: usize = 4096;
 const BARE_READ: usize = 64 << 10;
 const LEVEL: i32 = 1;
@@ -153,7 +154,7 @@ fn options(zstd: Option<i32>) -> Options {
     }
 }
 
-/// The account of what has come from whom.
+/// For each writer, the messages and lines that have come.
 struct Ledger<'a> {
     text: &'a [u8],
     shares: &'a [Share],
@@ -213,7 +214,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// A stray line tells how many records its writer has sent before.
+    /// A stray line contains the number of records that its writer has sent before.
     fn line(&mut self, line: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(line);
         let told = || -> Option<(usize, u64)> {

@@ -45,14 +45,14 @@ pub(crate) struct Share {
 }
 
 impl Corpus {
-    /// Reads a file: all of it, or whole lines of at most `limit` bytes together. What is no file
-    /// may have no end, and is read up to `endless`.
+    /// Reads a file: all of it, or whole lines of at most `limit` bytes together. A path that is no
+    /// regular file may have no end, and is read up to `endless`.
     pub(crate) fn read(path: &Path, limit: Option<usize>, endless: usize) -> Result<Self, Failure> {
         let mut file = File::open(path).map_err(at(path.display()))?;
         let is_file = file.metadata().is_ok_and(|facts| facts.is_file());
         let limit = limit.or((!is_file).then_some(endless));
         let mut text = Vec::new();
-        // One byte more than is wanted tells whether it goes on.
+        // One byte more than the limit shows whether the file goes on.
         let most = limit.map_or(u64::MAX, |limit| limit as u64 + 1);
         file.by_ref().take(most).read_to_end(&mut text).map_err(at(path.display()))?;
         if text.is_empty() {
@@ -153,7 +153,8 @@ pub(crate) fn digest(index: u64, record: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Appends the text files below `folder`, in the order of their names, until there is enough.
+/// Appends the text files below `folder`, in the order of their names, until the text is long
+/// enough.
 fn gather(folder: &Path, depth: usize, wanted: usize, text: &mut Vec<u8>) -> usize {
     // A folder that cannot be read has nothing to give.
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
@@ -164,7 +165,7 @@ fn gather(folder: &Path, depth: usize, wanted: usize, text: &mut Vec<u8>) -> usi
         if text.len() >= wanted {
             break;
         }
-        // Links are left out: they lead to what is read anyway, or in circles.
+        // Links are left out: they lead to files that are read anyway, or in circles.
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() && depth > 0 => {
                 files += gather(&path, depth - 1, wanted, text);

@@ -3,7 +3,7 @@
 //!
 //! Each client asks about the records of its share, several calls at a time; a worker answers with
 //! the record's digest, which the client works out as well. Half-way a worker is killed. One client
-//! lets its calls go to another worker then, the others want to be told; so every call must be
+//! lets its calls go to another worker then, the others ask for an error; so every call must be
 //! answered rightly or end with `PeerDied`, and none may be lost.
 
 use super::args::{DEMO_PEER, DemoPeerArgs};
@@ -106,7 +106,7 @@ fn play(
         let dies = (number == 0).then(|| format!("--dies-after={}", calls / 2));
         workers.0.push(peer(dies.as_slice(), Stdio::null()).map_err(at("workers"))?);
     }
-    // All of them must be there, or there is nobody to kill in the middle of something.
+    // All of them must be attached; otherwise there may be no worker to kill while it works.
     let begin = Instant::now();
     while segment.members().map_err(during("asking for members"))?.len() < WORKERS {
         pause(begin, "the workers did not come")?;
@@ -166,8 +166,8 @@ pub(crate) fn peer(args: &DemoPeerArgs) -> Result<(), Failure> {
     }
 }
 
-/// Answers until it is sent home, or until so many calls are answered by all together; then it
-/// takes some more, and dies with them.
+/// Answers until it is sent home, or until all workers together have answered the given number of
+/// calls; then it takes some more, and dies with them.
 fn worker(segment: &Segment, dies_after: u64) -> Result<(), Failure> {
     let server = segment.server().map_err(during("attaching a server"))?;
     loop {

@@ -28,7 +28,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Says in words what is wrong with channels and with the system, and mends what
 can be mended: takes back what dead members held, and removes channels that

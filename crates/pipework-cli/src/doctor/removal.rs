@@ -1,7 +1,7 @@
-//! Removes a segment or a FIFO that is nobody's.
+//! Removes a segment or a FIFO that is unused.
 //!
-//! What was seen when it was listed may be over by now, and /proc does not show everybody. So the
-//! proof is asked for here, of the kernel, right before the name goes.
+//! The state at the time of listing may be over by now, and /proc does not show every process. So
+//! the kernel is asked for the proof here, right before the name goes.
 
 use crate::channel::{self, Removal};
 use crate::failure::words;
@@ -22,7 +22,7 @@ pub(super) fn remove(find: &Find) -> Result<(), String> {
 }
 
 fn remove_file(find: &Find) -> Result<(), String> {
-    // What was seen to wait may be lost: a person was told of it, or nothing waited.
+    // Requests that were seen to wait may be lost: a person was asked, or none waited.
     let may_lose = match &find.what {
         What::Segment(Ok(found)) => found.waiting,
         _ => usize::MAX,
@@ -41,8 +41,9 @@ fn remove_file(find: &Find) -> Result<(), String> {
     }
 }
 
-/// A FIFO has no lease. Who has it open, and who waits for its other end, is in /proc; and that
-/// nobody reads from it, wherever that may be, shows in that it cannot be opened for writing.
+/// A FIFO has no lease. /proc shows the processes that have it open, and those that wait for its
+/// other end. That no process reads from it, anywhere, shows in that it cannot be opened for
+/// writing.
 fn remove_fifo(find: &Find) -> Result<(), String> {
     let uses = Uses::of(&HashSet::from([find.file])).map_err(words)?;
     if let [first, ..] = uses.at(find.file) {

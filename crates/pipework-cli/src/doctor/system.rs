@@ -1,4 +1,4 @@
-//! What of the system matters to pipes and segments, each with what it means for its user.
+//! Settings of the system that matter to pipes and segments, each with its meaning for the user.
 
 use crate::failure::words;
 use crate::progress::{grouped, size};
@@ -29,7 +29,7 @@ impl Level {
     }
 }
 
-/// What was found.
+/// A finding.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) name: &'static str,
@@ -163,7 +163,7 @@ fn new_pipe() -> Check {
     let capacity = std::io::pipe().map(|(reader, _)| sys::capacity(&reader).unwrap_or(0));
     match capacity {
         Err(error) => check("pipe", Level::Problem, words(error), "no pipe can be made"),
-        // Sixteen pages, unless there are too many.
+        // Sixteen pages, unless the user has too many already.
         Ok(capacity) if capacity < 16 * rustix::param::page_size() as u64 => {
             let meaning = "the pipes of this user hold too many pages together, so a new one is small, and writers wait more often";
             check("pipe", Level::Problem, format!("a new one holds {}", size(capacity)), meaning)

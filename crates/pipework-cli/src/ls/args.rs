@@ -23,7 +23,7 @@ pub(crate) struct LsArgs {
     pub(crate) json: bool,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Lists channels and FIFOs, and says who uses them. Looking disturbs nobody:
 nothing is written, no channel is joined and no FIFO is opened.

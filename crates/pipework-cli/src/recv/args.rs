@@ -61,7 +61,7 @@ pub(crate) struct RecvArgs {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Examples:
   Every message on a line of its own:

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::io;
 use std::process::{Child, Command};
 
-/// Commands that run, and what has become of the others.
+/// Commands that run, and the results of the others.
 pub(super) struct Commands {
     words: Vec<OsString>,
     /// How many run at a time.

@@ -1,8 +1,8 @@
 //! Where received items go: standard output, or commands. And whatever ends a wait: a signal to
 //! stop among others.
 //!
-//! Signals are held from the beginning. A receiver that a signal ended by itself would take with it
-//! what lies in the FIFO, of which it may be the last to hold an end.
+//! Signals are held from the beginning. If a signal ended a receiver directly, it would take the
+//! bytes in the FIFO with it, because the receiver may be the last to hold an end.
 
 use super::RecvArgs;
 use super::commands::Commands;
@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 
 /// Bytes of output that are gathered before they are written.
 const BLOCK: usize = 64 << 10;
-/// What a pipe or a terminal takes at once if it takes anything.
+/// The least number of bytes that a pipe or a terminal takes if it takes any.
 const PAGE: usize = 4096;
 /// The length of an item whose length is not known.
 const SHORT: usize = 16;
@@ -72,7 +72,7 @@ impl Sink {
         self.stop.first().is_some()
     }
 
-    /// Nor is what is in hand to be finished.
+    /// Messages in hand are not finished either.
     pub(super) fn is_hurried(&self) -> bool {
         self.stop.has_insisted()
     }
@@ -92,9 +92,9 @@ impl Sink {
         self.commands.as_ref().is_some_and(|commands| commands.running() > 0)
     }
 
-    /// Waits until standard output takes something, or a signal to stop has come. Returns how many
-    /// items it is sure to take: what is not taken out of the pipe before that is not lost if the
-    /// one who reads standard output stands still.
+    /// Waits until standard output takes data, or a signal to stop has come. Returns how many items
+    /// it is sure to take: items that stay in the pipe until then are not lost if the reader of
+    /// standard output stands still.
     pub(super) fn wait_for_space(&mut self) -> Result<u64, Failure> {
         if self.commands.is_some() {
             return Ok(1);
@@ -154,7 +154,7 @@ impl Sink {
 
     /// Starts the command of `--exec`.
     fn execute(&mut self, item: &Item<'_>) -> Result<(), Failure> {
-        // Lines that came before the message are to be seen before what the command prints.
+        // Lines that came before the message must be visible before the output of the command.
         self.flush()?;
         while let Some(commands) = &mut self.commands
             && !commands.start(item, &self.stop.signals)?
@@ -246,8 +246,8 @@ impl Sink {
         let failed = self.commands.as_ref().map_or(0, Commands::failed);
         match self.stop.first() {
             _ if failed > 0 => Err(Failure::new(format!("{failed} of the commands failed"))),
-            // One that came after all had been done changes nothing: a script that is told that
-            // its job is there must not take it for a failure.
+            // A signal that came after all was done changes nothing: a script that has got its job
+            // must not see a failure.
             Some(signal) if left != Some(0) => Ok(Ending::Signal(signal)),
             _ if self.torn > 0 || self.cut => Ok(Ending::Status(DAMAGE)),
             _ => match left {

@@ -81,7 +81,7 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// What becomes of standard error.
+/// The use of standard error.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub(crate) enum StderrTo {
     /// Whole lines there, behind the name of their command
@@ -115,7 +115,7 @@ fn destination(text: &str) -> Result<Destination, String> {
     }
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Each command has a pipe of its own as standard output. A single command keeps
 standard input, many get an empty one. Lines are printed whole, never mixed

@@ -3,7 +3,8 @@
 //!
 //! A job is over when its process has ended and its pipes are at their ends. These come in any
 //! order: a process may leave others behind that still hold the pipes, and may close its output
-//! early. One that is being stopped is over with its process, whoever else holds the pipes.
+//! early. A job that is being stopped is over with its process, even if another process holds the
+//! pipes.
 
 use super::args::StderrTo;
 use super::plan::{self, Plan};
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 /// A command that runs, or has run.
 pub(super) struct Job {
-    /// What objects call it.
+    /// Its name in objects.
     pub(super) name: OsString,
     /// The same for a person.
     pub(super) label: String,
@@ -32,9 +33,9 @@ pub(super) struct Job {
     pub(super) tag: Vec<u8>,
     /// None at the end of the pipe.
     pub(super) reader: Option<Reader>,
-    /// The reader may hold items already read, which no poll would tell of.
+    /// The reader may hold items already read, which no poll would show.
     pub(super) ready: bool,
-    /// None at its end, or if it is nobody's business.
+    /// None at its end, or if it is not read.
     pub(super) stderr: Option<Stderr>,
     /// The line of text that has begun and not ended.
     pub(super) line: OpenLine,
@@ -47,13 +48,13 @@ pub(super) struct Job {
     end: Option<End>,
     /// By when it has to be over.
     until: Deadline,
-    /// When it is killed if it does not heed that.
+    /// When it is killed if it ignores that signal.
     last: Deadline,
     /// It was not.
     is_late: bool,
     /// It could not be started, or was late, or has failed before it was stopped.
     has_failed: bool,
-    /// Nobody takes what it prints any more.
+    /// Its output has no reader any more.
     is_deserted: bool,
     stopping: Stopping,
 }
@@ -166,7 +167,7 @@ impl Job {
         }
     }
 
-    /// When there is something to do although nothing has come.
+    /// When to look at it although nothing has come.
     pub(super) fn due(&self) -> Deadline {
         match self.stopping {
             Stopping::No => self.until,
@@ -188,7 +189,7 @@ impl Job {
         }
         self.look_after()?;
         match self.stopping {
-            // It was in time: what still lies in the pipes waits for us.
+            // It was in time: the bytes still in the pipes wait for us.
             Stopping::No if self.has_ended() && !self.is_held() => {
                 (self.until, self.last) = (Deadline::NEVER, Deadline::NEVER);
             }
@@ -211,8 +212,8 @@ impl Job {
         stdout || self.stderr.as_ref().is_some_and(Stderr::is_held)
     }
 
-    /// From now on its end is waited for and nobody else's; sends a signal, unless it has had one
-    /// already. SIGKILL follows at the deadline, or earlier if it was due earlier.
+    /// From now on waits only for its end; sends a signal, unless it has had one already. SIGKILL
+    /// follows at the deadline, or earlier if it was due earlier.
     pub(super) fn stop(&mut self, signal: Option<i32>, until: Deadline) {
         if let Some(number) = signal {
             self.signal(number);
@@ -236,7 +237,7 @@ impl Job {
         self.is_deserted |= self.stderr.take().is_some();
     }
 
-    /// Hands a signal on to the process and to what it has started, as long as any of them may be
+    /// Hands a signal on to the process and to its descendants, as long as any of them may be
     /// there.
     pub(super) fn signal(&self, number: i32) {
         if let Some(group) = self.group.as_ref().filter(|_| !self.is_over()) {
@@ -254,7 +255,8 @@ impl Job {
         !matches!(self.stopping, Stopping::No)
     }
 
-    /// It has ended while it was being stopped: whoever else holds its pipes is not waited for.
+    /// It has ended while it was being stopped: other processes that hold its pipes are not waited
+    /// for.
     pub(super) fn is_cut_off(&self) -> bool {
         self.is_stopping() && self.has_ended()
     }
@@ -270,7 +272,7 @@ impl Job {
             // It took too long, whatever it says of it.
             Some(_) if self.is_late => TIMEOUT,
             None => 0,
-            // It is not to blame; nor is a shell that says so of what it has run.
+            // It is not to blame; nor is a shell that reports this of the command that it has run.
             Some(End::By(status)) if self.is_deserted && shell_status(*status) == CLOSED => 0,
             Some(End::By(status)) => shell_status(*status),
             Some(End::NotStarted(io::ErrorKind::NotFound)) => NOT_FOUND,
@@ -288,7 +290,7 @@ impl Job {
         self.is_late
     }
 
-    /// How its process has ended, in words; None if there was no process.
+    /// How its process has ended, in words; None if it had no process.
     pub(super) fn how(&self) -> Option<String> {
         match &self.end {
             Some(End::By(_)) if self.is_late => Some("it took too long, and was stopped".into()),
@@ -297,9 +299,9 @@ impl Job {
         }
     }
 
-    /// Forgets the process, which has ended; to be called when nobody signals it any more.
+    /// Forgets the process, which has ended; to be called when no signals are sent to it any more.
     pub(super) fn close(mut self) {
-        // So there is no wait, and nothing that could fail.
+        // So this does not block, and cannot fail.
         let _ = self.group.as_mut().map(Group::wait);
     }
 }

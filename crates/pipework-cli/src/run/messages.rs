@@ -19,8 +19,8 @@ pub(super) enum Messages {
 }
 
 impl Messages {
-    /// Before a descriptor of our own could have the number of the user's. `end` is what ends a
-    /// message.
+    /// To be called before a descriptor of our own could have the number of the user's. `end` is
+    /// the byte that ends a message.
     pub(super) fn open(
         destination: Option<&Destination>,
         append: bool,
@@ -64,7 +64,7 @@ impl Messages {
         }
     }
 
-    /// What is to be written to, if anything is.
+    /// The outlet to write to, if it has data.
     pub(super) fn outlet(&self) -> Option<&Outlet> {
         match self {
             Self::Outlet(outlet) => Some(outlet),

@@ -30,7 +30,7 @@ pub(super) enum Out {
     Messages,
 }
 
-/// What has become of what was received.
+/// The outputs for received items, and their state.
 pub(super) struct Outputs {
     /// Standard output.
     text: Outlet,
@@ -41,14 +41,14 @@ pub(super) struct Outputs {
     tag: bool,
     /// Messages are compressed.
     zstd: bool,
-    /// There is more than one command.
+    /// It runs more than one command.
     many: bool,
     /// Text is passed on as it comes: it may be a question whose line does not end, or a line
     /// without end.
     passes_through: bool,
     /// Something could not be delivered.
     failed: bool,
-    /// Whoever read standard output has left.
+    /// The reader of standard output has left.
     closed: bool,
     torn: bool,
     progress: Progress,
@@ -146,7 +146,7 @@ impl Outputs {
         false
     }
 
-    /// Gives up an outlet that takes nothing, and says what is left out.
+    /// Gives up an outlet that takes nothing, and reports what is left out.
     pub(super) fn give_up(&mut self, out: Out) {
         let left_out = match (out, &mut self.messages) {
             (Out::Text, _) => give_up(&mut self.text, STDOUT),
@@ -167,15 +167,15 @@ impl Outputs {
         }
     }
 
-    /// What tells that nobody reads standard output any more, while there is nothing to write
-    /// there and all goes there.
+    /// The descriptor to poll for the end of standard output's reader, while no data is to be
+    /// written there and all goes there.
     pub(super) fn idle(&self) -> Option<PollFd<'_>> {
         let all_goes_there = matches!(self.messages, Messages::WithText);
         let is_idle = all_goes_there && !self.closed && !self.text.is_pending();
         is_idle.then(|| self.text.poll_for_end())
     }
 
-    /// Nobody reads standard output any more.
+    /// Standard output has no reader any more.
     pub(super) fn close(&mut self) {
         self.closed = true;
     }
@@ -199,7 +199,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Passes on what has come of a line that has not ended.
+    /// Passes on the beginning of a line that has not ended.
     pub(super) fn pass_on_begun(&mut self, job: &mut Job, reader: &mut Reader) {
         if self.passes_through
             && let Some(text) = reader.take_peeked()

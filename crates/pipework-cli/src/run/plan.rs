@@ -1,4 +1,4 @@
-//! What is to be run, and what it is called.
+//! The commands to run, and their names.
 
 use crate::failure::words;
 use std::ffi::{OsStr, OsString};
@@ -6,16 +6,16 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// What stands for an argument, as for xargs -I{} and GNU parallel.
+/// The placeholder for an argument, as for xargs -I{} and GNU parallel.
 const PLACE: &[u8] = b"{}";
 
 /// A command, not started yet.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) words: Vec<OsString>,
-    /// What its output is marked with.
+    /// The name that marks its output.
     pub(crate) name: OsString,
-    /// What tells it from others of that name.
+    /// The name that distinguishes it from others of that name.
     full_name: OsString,
     kind: Kind,
     /// Where its argument stands.
@@ -75,12 +75,12 @@ impl Plan {
         plan
     }
 
-    /// The same, whose argument comes from there.
+    /// The same, with an argument from `origin`.
     pub(super) fn from(self, origin: String) -> Self {
         Self { origin: Some(origin), ..self }
     }
 
-    /// Why it cannot be started, in words that tell which of many it is.
+    /// Why it cannot be started, in words that name the command.
     pub(super) fn refused(&self, error: &io::Error) -> String {
         let why = match error.kind() {
             io::ErrorKind::InvalidInput => "it holds a NUL byte, which no argument can".to_string(),
@@ -104,7 +104,7 @@ fn join(one: &OsStr, other: &OsStr) -> OsString {
 /// Whether the place of an argument stands between quotes in a line for the shell: there the
 /// argument would not be one word, or not be put in at all.
 pub(super) fn quotes_its_place(line: &OsStr) -> bool {
-    // What has been opened and not closed: quotes, or a command within them.
+    // The brackets that are opened and not closed: quotes, or a command within them.
     let mut open = Vec::new();
     let mut bytes = line.as_bytes();
     while let Some((&byte, rest)) = bytes.split_first() {
@@ -136,7 +136,7 @@ pub(super) fn quotes_its_place(line: &OsStr) -> bool {
     false
 }
 
-/// Puts `bytes` wherever their place is; whether there was one.
+/// Replaces the placeholder by `bytes`; returns whether the word has one.
 fn replace(word: &mut OsString, bytes: &[u8]) -> bool {
     let mut rest = word.as_bytes();
     let mut whole = Vec::new();

@@ -1,4 +1,4 @@
-//! What is still to be started: the commands of the command line, each once, or each once for every
+//! The commands still to be started: those of the command line, each once, or each once for every
 //! argument that is read.
 //!
 //! Arguments are read when a command can be started with them, and not before: they may come from a
@@ -29,7 +29,7 @@ pub(super) struct Queue {
 
 struct Arguments {
     name: String,
-    /// What each of them is: a line, or an argument that ends with a NUL byte.
+    /// The kind of each: a line, or an argument that ends with a NUL byte.
     noun: &'static str,
     file: File,
     records: Records,
@@ -45,8 +45,8 @@ impl Arguments {
 }
 
 impl Queue {
-    /// What the command line asks for, in its order; that of `--shell` first. Before a descriptor
-    /// of our own could have the number of the user's.
+    /// The commands of the command line, in their order; that of `--shell` first. To be called
+    /// before a descriptor of our own could have the number of the user's.
     pub(super) fn open(args: &RunArgs) -> Result<Self, Failure> {
         let mut plans: Vec<Plan> = args.shell.iter().map(Plan::shell).collect();
         if !args.command.is_empty() {
@@ -118,12 +118,12 @@ impl Queue {
         self.waiting.push_front(plan);
     }
 
-    /// What to wait for before `read`; None if there is nothing to be read.
+    /// The descriptor to wait for before `read`; None if nothing is to be read.
     pub(super) fn poll(&self) -> Option<PollFd<'_>> {
         self.arguments.as_ref().map(|arguments| PollFd::new(&arguments.file, PollFlags::IN))
     }
 
-    /// Reads arguments once; to be called when there are some, or their end.
+    /// Reads arguments once; to be called when it has some, or is at its end.
     pub(super) fn read(&mut self) -> Result<(), Failure> {
         let Some(arguments) = &mut self.arguments else { return Ok(()) };
         let records = &mut arguments.records;

@@ -64,7 +64,7 @@ pub(crate) struct SendArgs {
     pub(crate) dictionary: Option<PathBuf>,
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Messages are sent whole whatever their size, also when other processes send
 into the same pipe at the same time. Many short ones share a write, and only

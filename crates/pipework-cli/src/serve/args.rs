@@ -70,7 +70,7 @@ pub(crate) struct ServeArgs {
     pub(crate) making: MakingArgs,
 }
 
-/// How a channel is made. One that is there must be as what is given here.
+/// How a channel is made. A channel that exists must have the options given here.
 #[derive(Args)]
 #[command(next_help_heading = "Options for the channel")]
 pub(crate) struct MakingArgs {
@@ -110,7 +110,7 @@ fn mode(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Without --lines, --nul or --messages, each request is given to a process of
 its own: the request is its standard input, what it prints is the reply. Exit

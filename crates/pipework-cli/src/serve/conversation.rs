@@ -1,7 +1,7 @@
 //! Records to a command that stays, and records from it: lines, NUL-terminated ones, or messages.
 //!
-//! Nothing here waits. What the pipe has no space for is pending, and what has come is taken as far
-//! as it is whole.
+//! Nothing here waits. Bytes that the pipe has no space for are pending, and records that have come
+//! are taken as far as they are whole.
 
 use super::args::ServeArgs;
 use super::service::Service;
@@ -13,7 +13,7 @@ use pipework::{Deadline, ErrorKind};
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What is wrong with messages that were not sent between text.
+/// The error for messages that were not sent between text.
 const NOT_MIXED: &str = "its messages are to be sent with --mixed, as `pipework send --mixed` does";
 
 /// The byte that ends a record; `None` where records are messages.
@@ -25,7 +25,7 @@ fn end(args: &ServeArgs) -> Option<u8> {
     }
 }
 
-/// What the command reads.
+/// The input of the command.
 pub(super) enum Input {
     Bytes(Bytes),
     Messages(Box<Writer>),
@@ -35,10 +35,11 @@ pub(super) enum Input {
 
 /// A pipe for records that end with a byte.
 ///
-/// The end of a record is held back until the command has read all that stands before it. A command
-/// reads on when it has printed all that it had to, and cannot answer a record that has not ended.
-/// So whatever it has printed by then is no answer to this record, and what it prints after that is.
-/// The pipe has space for one page: it polls as writable only when the command has read everything.
+/// The end of a record is held back until the command has read all bytes before it. A command reads
+/// on when it has printed all that it had to, and cannot answer a record that has not ended. So
+/// everything that it has printed by then is no answer to this record, and everything after that
+/// is. The pipe has space for one page: it polls as writable only when the command has read
+/// everything.
 pub(super) struct Bytes {
     pipe: PipeWriter,
     end: u8,
@@ -61,7 +62,7 @@ impl Input {
         })
     }
 
-    /// Puts a record behind what is pending; if it cannot be one, says why.
+    /// Puts a record behind the pending bytes; if it cannot be a record, returns why.
     pub(super) fn put(&mut self, record: &[u8]) -> Result<(), String> {
         match self {
             Self::Bytes(bytes) => bytes.put(record),
@@ -70,7 +71,7 @@ impl Input {
         }
     }
 
-    /// What to wait for while something is pending.
+    /// The descriptor to wait for while bytes are pending.
     pub(super) fn pending(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Bytes(bytes) => {
@@ -82,8 +83,8 @@ impl Input {
         }
     }
 
-    /// Writes what there is space for. A command that reads no more is no failure: it may answer
-    /// all the same.
+    /// Writes as many bytes as fit. It is no failure if a command reads no more: it may answer all
+    /// the same.
     pub(super) fn write(&mut self) {
         let is_open = match self {
             Self::Bytes(bytes) => bytes.write(),
@@ -91,7 +92,7 @@ impl Input {
             Self::Closed => true,
         };
         if !is_open {
-            // Also what is pending. Bytes stay, so that it can be told what was read of them.
+            // This includes the pending bytes. They stay, to show how many of them were read.
             match self {
                 Self::Bytes(bytes) => bytes.pending.truncate(bytes.written),
                 Self::Messages(_) | Self::Closed => *self = Self::Closed,
@@ -124,7 +125,7 @@ impl Input {
         self.write();
     }
 
-    /// Nobody reads any more.
+    /// The command does not read any more.
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
             Self::Bytes(bytes) => !sys::has_reader(&bytes.pipe),
@@ -136,7 +137,7 @@ impl Input {
     /// Ends the command's input.
     pub(super) fn close(&mut self) {
         if let Self::Messages(writer) = self {
-            // Its drop would wait for what is pending.
+            // Dropping it would wait for the pending bytes.
             writer.discard();
         }
         *self = Self::Closed;
@@ -162,7 +163,7 @@ impl Bytes {
         self.written == self.pending.len() && sys::unread(&self.pipe) == 0
     }
 
-    /// False if nobody reads.
+    /// False if the command does not read any more.
     fn write(&mut self) -> bool {
         while self.written < self.pending.len() {
             match self.pipe.write(&self.pending[self.written..]) {
@@ -177,7 +178,7 @@ impl Bytes {
     }
 }
 
-/// What the command prints.
+/// The output of the command.
 pub(super) enum Output {
     Bytes { pipe: PipeReader, records: Records, has_ended: bool },
     Messages { reader: Reader, has_ended: bool },
@@ -201,7 +202,7 @@ impl Output {
         })
     }
 
-    /// What to wait for; `None` at its end.
+    /// The descriptor to wait for; `None` at its end.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Bytes { pipe, has_ended: false, .. } => Some(pipe.as_fd()),
@@ -229,7 +230,8 @@ impl Output {
     /// The next record, if it has come. Text between messages is passed on.
     ///
     /// # Errors
-    /// What comes is none of the records that are asked for.
+    ///
+    /// The output is none of the records that are asked for.
     pub(super) fn next(&mut self, service: &Service<'_>) -> Result<Option<Record>, String> {
         match self {
             Self::Bytes { pipe, records, has_ended } => loop {

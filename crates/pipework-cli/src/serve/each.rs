@@ -1,9 +1,9 @@
 //! A process for each request.
 //!
-//! The request is the process's standard input as an unnamed file in memory, not a pipe: so nobody
-//! has to feed it, and a command that reads only a part of it fails nobody. The request is over
-//! when the process has ended and nobody holds its standard output any more, as with `$(...)` in a
-//! shell.
+//! The request is the process's standard input as an unnamed file in memory, not a pipe: so no
+//! process has to feed it, and a command that reads only a part of it causes no failure. The
+//! request is over when the process has ended and no process holds its standard output any more, as
+//! with `$(...)` in a shell.
 
 use super::jobs::is_job;
 use super::process::Process;
@@ -134,7 +134,7 @@ impl Work<'_> {
             }
             Ok(true) => {}
             Ok(false) => self.stdout = None,
-            // There is nothing now.
+            // The pipe is empty now.
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Jobs: requests that nobody waits for. One that fails comes back, and is set aside in the end.
+//! Jobs: requests whose sender does not wait. One that fails comes back, and is set aside in the end.
 //!
 //! A job is a request that its client has forgotten, so its slot is the queue's entry. It is freed
 //! by the server that has carried it out; when that server dies, another one gives the request back

@@ -52,7 +52,7 @@ pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
             Err(error) => {
                 let why = format!("cannot run {}: {}", service.name(), words(&error));
                 say(format!("{why}; it is tried again"));
-                // Nobody is to wait for what cannot be run at all.
+                // No caller must wait for a command that cannot be run at all.
                 if !sys::is_startable_later(&error) {
                     let waiting = iter::from_fn(|| service.take().transpose());
                     for request in unread.take().map(Ok).into_iter().chain(waiting) {
@@ -69,7 +69,7 @@ pub(super) fn work(service: &Service<'_>) -> Result<(), Failure> {
             }
             false => Some(request),
         });
-        // What is in hand is finished all the same.
+        // Requests in hand are finished all the same.
         if service.is_stopping_within(delay)? && unread.is_none() {
             return Ok(());
         }
@@ -90,7 +90,7 @@ struct Worker<'a> {
 /// A process that has ended, or is of no use any more.
 struct Gone<'a> {
     why: String,
-    /// A request that it has read nothing of, and what its call would fail with.
+    /// A request that it has read nothing of, and the reason with which its call would fail.
     unread: Option<(Request<'a>, Vec<u8>)>,
 }
 
@@ -164,8 +164,8 @@ impl<'a> Worker<'a> {
         format!("{}: no request has asked for {shown:?}", self.service.name())
     }
 
-    /// What a call fails with whose request the process has not got, being of no use for this
-    /// reason.
+    /// The reason with which a call fails if the process did not get its request, because it was of
+    /// no use (`why`).
     fn reason_for(&mut self, why: &str) -> Vec<u8> {
         match self.process.status() {
             Some(_) => self.process.reason(),
@@ -191,14 +191,14 @@ impl<'a> Worker<'a> {
             self.service.fail(request, why.as_bytes());
             return Ok(None);
         }
-        // Nobody waits for the answer, but it has to come before the next one.
+        // The caller no longer waits for the answer, but it has to come before the next one.
         let mut is_unwanted = false;
         let mut slow: Option<Instant> = None;
         // The part that the caller has no space for yet.
         let mut part: Option<Record> = None;
         loop {
             self.input.write();
-            // Asked before the output is: what was printed before that is there by then.
+            // Ask before looking at the output: bytes printed before that are there by then.
             let (is_read, wants_end) = (self.input.is_read(), self.input.wants_end());
             let next = match part.take() {
                 Some(record) => Ok(Some(record)),

@@ -46,14 +46,15 @@ impl<'a> Process<'a> {
         sys::never_wait(&stdout)?;
         let (name, arguments) = service.args.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(name);
-        // Apart also on a terminal: Ctrl-C there is for the service, which lets them finish.
+        // In a group of its own on a terminal, too: Ctrl-C there is for the service, which lets
+        // them finish.
         let start = Start { signals: &service.signals, apart: true };
         start.prepare(&mut command);
         command.args(arguments).stdin(stdin).stdout(printing).stderr(complaining);
         let mut group = start.group(command.spawn()?);
         let end = group.end().inspect_err(|_| {
             group.signal(libc::SIGKILL);
-            // Nobody else waits for it.
+            // No other code waits for it.
             let _ = group.wait();
         })?;
         let (stderr, last_line) = (Some(stderr), Vec::new());

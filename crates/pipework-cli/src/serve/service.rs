@@ -1,5 +1,5 @@
-//! What the workers of one `pipework serve` share: where requests come from, how long they may
-//! take, when to stop, and the standard error to which commands' words are passed on.
+//! Shared by the workers of one `pipework serve`: the source of requests, how long they may take,
+//! when to stop, and the standard error to which commands' words are passed on.
 
 use super::args::ServeArgs;
 use super::jobs::{self, is_job};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How soon it is noticed that a caller has given up, or that work has to stop.
+/// How soon the service notices that a caller has given up, or that work has to stop.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 pub(super) struct Service<'a> {
@@ -39,7 +39,7 @@ pub(super) struct Service<'a> {
 
 /// Why work on a request does not go on.
 pub(super) enum Stop {
-    /// Nobody waits for its reply any more.
+    /// The caller no longer waits for its reply.
     Unwanted,
     /// It took longer than `--timeout`.
     TimedOut,
@@ -118,7 +118,7 @@ impl<'a> Service<'a> {
         (!request.is_wanted()).then_some(Stop::Unwanted)
     }
 
-    /// No more requests are taken; what is in hand is finished.
+    /// No more requests are taken; those in hand are finished.
     pub(super) fn stop(&self) {
         self.server.stop();
         *self.taking.lock().unwrap_or_else(PoisonError::into_inner) = None;

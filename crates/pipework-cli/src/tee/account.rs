@@ -1,4 +1,4 @@
-//! What `pipework tee` makes of the messages that it sees: entries of its log, or counts.
+//! The log entries, or counts, that `pipework tee` makes of the messages that it sees.
 
 use super::args::TeeArgs;
 use super::log::{Entries, Log};
@@ -10,12 +10,12 @@ use pipework::{Deadline, ErrorKind};
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// What has been seen.
+/// The messages seen so far.
 pub(super) struct Account {
     form: Form,
     /// Lines of text are entries, too.
     text: bool,
-    /// There are counts and nothing else.
+    /// It only counts, and writes no log.
     counts: bool,
     interval: Option<Duration>,
     /// When the counts are due.
@@ -30,7 +30,7 @@ pub(super) struct Account {
     line: OpenLine,
     /// A line was cut.
     pub(super) cut: bool,
-    /// What could not be understood at all.
+    /// The stream could not be decoded at all.
     pub(super) failed: bool,
     entries: Entries,
 }

@@ -52,7 +52,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Examples:
   What one program sends another, written to a file as well:

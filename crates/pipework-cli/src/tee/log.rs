@@ -1,9 +1,9 @@
 //! The file that `pipework tee` writes, by a thread of its own: a disk may be slow, full, or gone,
-//! and nobody who hands something over waits for it.
+//! and the caller that hands an entry over does not wait for it.
 //!
-//! What cannot be written stays in memory and is tried again; beyond a limit, entries are left out
-//! and counted. An entry is written whole, or it is the last one and the file could take no more:
-//! then what it took is taken back.
+//! Data that cannot be written stays in memory and is tried again; beyond a limit, entries are left
+//! out and counted. An entry is written whole, or it is the last one and the file could take no
+//! more: then the part that the file took is taken back.
 
 use crate::failure::{Failure, at, words};
 use crate::log_file::{self, LogFile};
@@ -16,15 +16,16 @@ use std::time::Duration;
 
 /// How soon a file that has failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Bytes of one write. What a write that stands still has taken is not known.
+/// Bytes of one write. While a write stands still, the number of bytes that it has taken is
+/// unknown.
 const PIECE: usize = 64 << 10;
 
-/// What the thread writes to.
+/// The file that the thread writes to.
 pub(super) trait Target: Write + Send + 'static {
     /// Opens a FIFO if somebody reads from it, and else fails with ENXIO.
     fn try_open(&mut self) -> io::Result<()>;
 
-    /// Takes back so many bytes that were written last; whether it could.
+    /// Takes back the last `bytes` bytes written; returns whether it could.
     fn take_back(&mut self, bytes: usize) -> bool;
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Adds an entry, which `append` writes to the end of what is given to it.
+    /// Adds an entry, which `append` writes to the end of its argument.
     pub(super) fn add(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         append(&mut self.bytes);
         self.ends.push(self.bytes.len());
@@ -71,23 +72,23 @@ impl Entries {
         self.ends.is_empty()
     }
 
-    /// How many there are beyond the first so many bytes.
+    /// How many end beyond the first `written` bytes.
     fn beyond(&self, written: usize) -> u64 {
         (self.ends.len() - self.whole(written)) as u64
     }
 
-    /// How many of the first so many bytes belong to an entry that goes on behind them.
+    /// How many of the first `written` bytes belong to an entry that goes on behind them.
     fn cut(&self, written: usize) -> usize {
         written - self.whole(written).checked_sub(1).map_or(0, |last| self.ends[last])
     }
 
-    /// How many end within the first so many bytes.
+    /// How many end within the first `written` bytes.
     fn whole(&self, written: usize) -> usize {
         self.ends.partition_point(|end| *end <= written)
     }
 }
 
-/// What is handed over.
+/// The entries that are handed over.
 struct Queue {
     waiting: Entries,
     /// Bytes that the thread is about to write.
@@ -107,7 +108,7 @@ struct Queue {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// There is something new in it.
+    /// Signalled when it has something new.
     news: Condvar,
 }
 
@@ -185,12 +186,12 @@ impl Log {
         self.shared.news.notify_one();
     }
 
-    /// A signal to stop has come: a FIFO that nobody reads is given up.
+    /// A signal to stop has come: a FIFO without a reader is given up.
     pub(super) fn hurry(&self) {
         self.shared.lock().hurried = true;
     }
 
-    /// What becomes readable when all is written, or given up.
+    /// A pipe that becomes readable when all is written, or given up.
     pub(super) fn ended(&self) -> &PipeReader {
         &self.ended
     }
@@ -215,7 +216,7 @@ impl Log {
 /// Waits until somebody reads from a FIFO, or that is given up.
 fn wait_for_reader(file: &mut impl Target, name: &str, shared: &Shared) {
     let mut looks = 0;
-    // What else is wrong with it will be told by the first write.
+    // The first write reports any other error of the file.
     while file.try_open().is_err_and(|error| log_file::is_unread(&error)) && !shared.lock().hurried {
         if log_file::LOOK * looks == log_file::PATIENCE {
             say(format!("{name}: nobody reads from it yet; the stream goes on"));
@@ -309,7 +310,7 @@ fn write_some(
 mod tests {
     use super::*;
 
-    /// Takes `space` bytes, a few at a time, then nothing until there is more space.
+    /// Takes `space` bytes, a few at a time, then nothing until it gets more space.
     struct Disk {
         holds: Arc<Mutex<Vec<u8>>>,
         space: Arc<Mutex<usize>>,

@@ -44,7 +44,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     interval.filter(fits).ok_or_else(|| "a number of seconds from 0.1 to 3600".into())
 }
 
-/// What `--help` says beside the options.
+/// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Shows channels and pipes at work, on a terminal as a screen; elsewhere, and
 with --once or --json, as text. Looking disturbs nobody: no channel is joined,

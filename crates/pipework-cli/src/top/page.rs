@@ -1,9 +1,9 @@
 //! The page of metrics, served over HTTP.
 //!
 //! Of HTTP a page needs a few lines: a header and a body to any GET of one path. Nothing is kept
-//! between requests. Each connection has a second to ask and a second to take the page; those that
-//! do nothing keep nobody waiting, and the oldest goes when there are too many.
-//! It listens on the loopback interface only, so only users of this machine can read the page.
+//! between requests. Each connection has a second to ask and a second to take the page; idle ones
+//! make no other wait, and the oldest goes when the limit is reached. It listens on the loopback
+//! interface only, so only users of this machine can read the page.
 
 use super::metrics;
 use super::watch::Watch;
@@ -100,7 +100,7 @@ impl Visit {
         PollFd::new(&self.stream, if self.reply.is_none() { PollFlags::IN } else { PollFlags::OUT })
     }
 
-    /// Reads or writes some; whether there is more to do.
+    /// Reads or writes some; returns whether it has more to do.
     fn go_on(&mut self, watch: &mut Watch) -> io::Result<bool> {
         let Some(reply) = &self.reply else {
             let mut block = [0; 1024];

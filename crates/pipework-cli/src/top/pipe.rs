@@ -1,4 +1,4 @@
-//! Pipes and FIFOs: how full they are, and who has them open.
+//! Pipes and FIFOs: how full they are, and which processes have them open.
 
 use crate::failure::words;
 use crate::pipes::{self, Fill};
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What is watched.
+/// The pipe to watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Fifo(PathBuf),
@@ -15,7 +15,7 @@ pub(super) enum Source {
     Process(i32),
 }
 
-/// What is shown of a pipe.
+/// The facts shown about a pipe.
 #[derive(Clone, Debug)]
 pub(super) struct Pipe {
     /// The path of a FIFO, or where a process has the pipe.
@@ -23,7 +23,7 @@ pub(super) struct Pipe {
     pub(super) path: Option<PathBuf>,
     /// The descriptor by which it was found.
     pub(super) found: Option<(i32, i32)>,
-    /// Why there is nothing else.
+    /// Why it has no other facts.
     pub(super) fault: Option<String>,
     /// Where it can be asked.
     pub(super) fill: Option<Fill>,
@@ -40,7 +40,7 @@ impl Pipe {
     }
 }
 
-/// What there is to show of these now. All of /proc is read for it, once.
+/// The facts about these now. All of /proc is read for it, once.
 pub(super) fn look(sources: &[Source]) -> Vec<Pipe> {
     let mut found: Vec<(Pipe, Option<FileId>)> = vec![];
     for source in sources {

@@ -1,4 +1,4 @@
-//! The screen: what is drawn, and what keys do.
+//! The screen: its contents, and its keys.
 
 use super::terminal::Screen;
 use super::text::{self, CHANNELS, MEMBERS, PIPES, Sort};
@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::time::Instant;
 
-/// What the person has chosen.
+/// The person's choices.
 struct View {
     sort: Sort,
     is_reversed: bool,
@@ -27,7 +27,7 @@ struct View {
     selected: usize,
 }
 
-/// What a key asks for.
+/// The command of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Quit,
@@ -41,7 +41,8 @@ enum Wish {
 /// Shows the figures until a key or a signal ends it, or the terminal has gone.
 pub(super) fn interact(watch: Watch, sort: Sort, signals: &Signals) -> Result<u8, Failure> {
     match show(watch, sort, signals) {
-        // What reading or writing says of a terminal that has gone. There is nobody to be told.
+        // The error of reading or writing if the terminal has gone. Then no user is there to read
+        // it.
         Err(error) if error.raw_os_error() != Some(libc::EIO) => Err(at("the terminal")(error)),
         _ => Ok(0),
     }
@@ -135,7 +136,7 @@ impl View {
 
     fn draw(&self, frame: &mut Frame, watch: &Watch) {
         let found = &watch.found;
-        // A table has a heading; where there are many rows, both tables together get half.
+        // A table has a heading; if there are many rows, both tables together get half.
         let rows = |len: usize| if len == 0 { 0 } else { len as u16 + 1 };
         let (channels, pipes) = (rows(found.channels.len()), rows(found.pipes.len()));
         let half = (frame.area().height / 2).max(4);
@@ -192,7 +193,7 @@ impl View {
         }
     }
 
-    /// Who uses what is selected.
+    /// The users of the selected row.
     fn draw_details(&self, frame: &mut Frame, area: Rect, found: &Found) {
         let [head, rest] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
         if let Some(figures) = found.channels.get(self.selected) {
@@ -229,8 +230,8 @@ impl View {
 /// Characters of the last column for which others are left out.
 const LEAST: u16 = 12;
 
-/// A table whose last column takes what is left. Where that would be too little, columns before it
-/// are left out, from the right.
+/// A table whose last column takes the rest of the width. If that would be too little, columns
+/// before it are left out, from the right.
 fn rows_in<const N: usize>(
     frame: &mut Frame,
     area: Rect,

@@ -1,8 +1,8 @@
 //! A segment over time: its counters between two looks, and for how long its calls have been seen.
 //!
 //! The segment counts calls and keeps no times. So times come from looking often: a call that two
-//! looks have found was there all the while, and its age is what has passed since the first of
-//! them, at least. What lasts less than from one look to the next has no age here.
+//! looks have found was there all the while, and its age is at least the time since the first of
+//! them. A call that ends between two looks has no age here.
 
 use crate::processes::{self, FileId};
 use crate::{channel, sys};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// A segment that is watched.
 pub(super) struct Channel {
     path: PathBuf,
-    /// Open while somebody is attached: what nobody uses is not kept from being removed.
+    /// Open while a member is attached: an unused segment can then be removed.
     segment: Option<Segment>,
     /// The file that was seen last.
     file: Option<FileId>,
@@ -27,24 +27,24 @@ pub(super) struct Channel {
     commands: HashMap<(u16, SystemTime), Option<String>>,
 }
 
-/// What is shown of a segment.
+/// The facts shown about a segment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
     pub(super) path: PathBuf,
-    /// Why there is nothing else.
+    /// Why it has no other facts.
     pub(super) fault: Option<String>,
     pub(super) slots: usize,
     /// Requests that wait for a server.
     pub(super) waiting: usize,
     /// Calls that servers have.
     pub(super) taken: usize,
-    /// Replies that nobody has fetched yet.
+    /// Replies that are not fetched yet.
     pub(super) done: usize,
     /// All calls in progress.
     pub(super) in_use: usize,
     pub(super) damaged: usize,
     pub(super) stats: Stats,
-    /// What was added to each counter within a second, from the last figures to these.
+    /// The increase of each counter per second, from the last figures to these.
     pub(super) rates: Option<Rates>,
     /// For how long a call kept its slot, on average.
     pub(super) mean: Option<Duration>,
@@ -59,8 +59,7 @@ pub(super) struct Rates {
     pub(super) cancelled: f64,
 }
 
-/// For how long the calls in progress have been seen, at least: the age that so many of a hundred
-/// do not exceed.
+/// For how long the calls in progress have been seen, at least: percentiles of their ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ages {
     pub(super) p50: Duration,
@@ -72,7 +71,7 @@ pub(super) struct Ages {
 #[derive(Clone, Debug)]
 pub(super) struct Attached {
     pub(super) member: Member,
-    /// What its process is called, if it is seen.
+    /// The name of its process, if it is visible.
     pub(super) command: Option<String>,
     /// Calls that it waits for, or has in hand.
     pub(super) calls: usize,
@@ -101,7 +100,7 @@ impl Channel {
         let mut count = 0;
         for call in segment.calls() {
             count += 1;
-            // A slot that there is, for the geometry does not change.
+            // The slot exists, for the geometry does not change.
             if let Some(seen) = self.seen.get_mut(call.ticket.idx() as usize)
                 && seen.0 != call.ticket.to_bits()
             {
@@ -111,7 +110,7 @@ impl Channel {
         self.in_progress = (self.in_progress.0 + count, self.in_progress.1 + 1);
     }
 
-    /// What there is to show now.
+    /// The current facts.
     pub(super) fn figures(&mut self, now: Instant) -> Figures {
         self.open_if_due(now).and_then(|()| self.look(now)).unwrap_or_else(|fault| {
             self.forget();
@@ -234,7 +233,7 @@ impl Ages {
     fn of(ages: &mut [Duration]) -> Option<Self> {
         ages.sort_unstable();
         let last = ages.len().checked_sub(1)?;
-        // The smallest that at least so many of a hundred do not exceed.
+        // The smallest age that at least `percent` of a hundred do not exceed.
         let at = |percent: usize| ages[(ages.len() * percent).div_ceil(100).saturating_sub(1).min(last)];
         Some(Self { p50: at(50), p90: at(90), p99: at(99), max: ages[last] })
     }
@@ -247,8 +246,8 @@ fn mean((added_up, looks): (usize, u32), per_second: f64) -> Option<Duration> {
     (per_second > 0.0 && added_up > 0).then(|| Duration::try_from_secs_f64(there / per_second).ok()).flatten()
 }
 
-/// What the member's process is called. Its number is one of its own pid namespace, and may be
-/// another process's by now: one that was started later, or does not have the segment open.
+/// The name of the member's process. Its number is one of its own pid namespace, and may be another
+/// process's by now: one that was started later, or does not have the segment open.
 fn command(member: &Member, file: FileId) -> Option<String> {
     let id = i32::try_from(member.pid).ok()?;
     let is_another = processes::has_open(id, file) == Some(false)

@@ -51,14 +51,14 @@ impl Screen {
         enable_raw_mode()?;
         let mut stdout = stdout()?;
         execute!(stdout, EnterAlternateScreen, Hide)?;
-        // Clears, and has all drawn anew. `clear` would ask the terminal where its cursor is, and
-        // wait for an answer.
+        // Clears, and draws everything again. `clear` would ask the terminal where its cursor is,
+        // and wait for an answer.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
 
-    /// Draws what differs from what is there; in another size, all of it. The caller has waited
-    /// until the terminal takes something.
+    /// Draws the differences to the screen's content; in another size, all of it. The caller has
+    /// waited until the terminal takes data.
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> io::Result<()> {
         self.terminal.draw(draw).map(drop)
     }
@@ -86,8 +86,8 @@ fn stdout() -> io::Result<Stream> {
     streams::stdout().map_err(|failure| io::Error::other(failure.to_string()))
 }
 
-/// Whatever fails here, nothing is left to do about it. A terminal that takes nothing is not waited
-/// for.
+/// If anything fails here, nothing can be done about it. It does not wait for a terminal that takes
+/// nothing.
 fn give_back() {
     let _ = disable_raw_mode();
     if let Ok(mut stdout) = stdout()
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((after.local_modes, after.output_modes), (modes.local_modes, modes.output_modes));
         drop((before, command));
         let (mut seen, mut master) = (vec![], File::from(master));
-        // An error at the end, where nobody has the other side open.
+        // An error at the end, when the other side has been closed.
         let _ = master.read_to_end(&mut seen);
         let seen = String::from_utf8_lossy(&seen);
         let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("no {text:?} in {seen:?}"));

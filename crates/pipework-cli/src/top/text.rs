@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 use std::time::{Duration, SystemTime};
 
-/// What comes first.
+/// The order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     /// By name

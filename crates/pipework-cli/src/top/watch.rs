@@ -1,6 +1,6 @@
 //! Everything that is watched, and when it is looked at.
 //!
-//! Looking costs, and it shall cost little: what takes long is done more rarely, so that no kind of
+//! Looking costs, and it shall cost little: slow looks are made more rarely, so that no kind of
 //! look takes more than one part in `SHARE` of the time, unless it takes very long.
 
 use super::pipe::{self, Pipe, Source};
@@ -15,18 +15,18 @@ use std::time::{Duration, Instant, SystemTime};
 const GLANCES: u32 = 10;
 /// The shortest time between them.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// One part in so many of the time may be taken by each kind of look.
+/// Each kind of look may take one part in this many of the time.
 const SHARE: u32 = 400;
 /// However long a look takes, the next one does not wait for longer, if it was not asked to.
 const LONGEST: Duration = Duration::from_secs(10);
-/// How often the usual places are searched for what is new.
+/// How often the usual places are searched for new ones.
 const SEARCH: Duration = Duration::from_secs(10);
 
-/// What is watched, and what was found at the last look.
+/// The segments and pipes to watch, and the findings of the last look.
 pub(super) struct Watch {
     channels: Vec<Channel>,
     sources: Vec<Source>,
-    /// Nothing was named: whatever there is in the usual places.
+    /// The user named none: watch all in the usual places.
     is_all: bool,
     interval: Duration,
     glances: Pace,
@@ -36,7 +36,7 @@ pub(super) struct Watch {
     pub(super) found: Found,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) at: SystemTime,
@@ -91,7 +91,7 @@ impl Watch {
         self.glances.due.min(self.figures.due)
     }
 
-    /// Looks at what is due; whether there are new figures.
+    /// Looks at everything that is due; returns whether it has new figures.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         if now < self.figures.due {
             if now >= self.glances.due {
@@ -112,7 +112,7 @@ impl Watch {
         });
         self.glances.due = now + self.glances.pause;
         if self.is_all {
-            // What has gone is not missed.
+            // Sources that have gone are left out.
             let is_gone = |fault: &Option<String>| fault.as_deref() == Some("gone");
             found.channels.retain(|figures| !is_gone(&figures.fault));
             found.pipes.retain(|pipe| !is_gone(&pipe.fault));
@@ -122,7 +122,7 @@ impl Watch {
         true
     }
 
-    /// Searches the usual places for what is new.
+    /// Searches the usual places for new ones.
     fn search(&mut self) -> Result<(), (PathBuf, std::io::Error)> {
         let begin = Instant::now();
         let finds = look::at_all(&look::usual_places(), sys::user());
@@ -147,7 +147,7 @@ impl Watch {
         self.interval
     }
 
-    /// From one look at the calls in progress to the next: what is shorter has no age.
+    /// The time from one look at the calls in progress to the next: a shorter call has no age.
     pub(super) fn resolution(&self) -> Duration {
         self.glances.pause
     }
