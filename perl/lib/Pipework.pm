@@ -85,8 +85,8 @@ C<< $cli->req_wait($data, 5) >>, C<< $cli->req_wait($data, timeout => 5) >>.
 B<Numbers> are converted as Perl converts them: text that is no number gives a warning, and an
 object with C<0+> is that number.
 
-B<Memory>: what was received and does not fit dies C<Out of memory for N bytes>, and is lost; the
-process goes on.
+B<Memory>: data that was received and does not fit dies C<Out of memory for N bytes>, and is lost;
+the process goes on.
 
 B<Signal handlers> run while a call waits. They may die, close the object, or call its methods;
 nothing is lost. A handler that returns does not end the wait. (System calls that Pipework::FD makes

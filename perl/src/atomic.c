@@ -44,7 +44,7 @@ static void release(pTHX_ void *state) {
     pwp_context *context = pwp_get_context(aTHX);
     if (misses(end)) pwk_atomic_writer_discard(end->writer);
     pwk_atomic_reader_free(end->reader);
-    /* A signal must not end the write of what is pending. */
+    /* A signal must not end the write of pending bytes. */
     context->is_freeing = true;
     pwk_atomic_writer_free(end->writer);
     context->is_freeing = false;
@@ -162,7 +162,7 @@ static void load_dictionary(pTHX_ SV *self) {
     LEAVE;
 }
 
-/* Croaks: there is no such end, or no longer. */
+/* Croaks: the object has no such end, or no longer. */
 static void no_end(pTHX_ bool is_cut, const char *words) {
     if (!is_cut) croak("%s", words);
     errno = EBADF;

@@ -3,7 +3,7 @@
  *
  * The object is a hash. Its Perl handles, under `rh` and `wh`, own the descriptors, and the ends of
  * the library borrow the numbers. So each call first checks that the handle is still open on its
- * number; if not, the end counts as closed. The number may stand for another file by then. To check
+ * number; if not, the end counts as closed. The number may belong to another file by then. To check
  * that takes a system call, which is made only where it costs little beside what follows.
  */
 #ifndef PWP_ATOMIC_H
@@ -35,7 +35,7 @@ typedef struct pwp_atomic {
     /* The number was closed under the end. */
     bool read_is_cut;
     bool write_is_cut;
-    /* It stands for another file, what was pending is lost, and no call has said so yet. */
+    /* The number belongs to another file, pending bytes are lost, and no call has said so yet. */
     bool is_unsaid;
     /* Something may be pending. */
     bool may_pend;
@@ -49,7 +49,7 @@ typedef struct pwp_atomic {
     bool zstd_is_due;
     /* A message was lost, so a mixed stream ends with an exception. */
     bool has_lost;
-    /* The report of the last loss; its kind is 0 if there was none. */
+    /* The report of the last loss; its kind is 0 if nothing was lost. */
     pwk_item torn;
 } pwp_atomic;
 
@@ -74,19 +74,19 @@ pwp_atomic *pwp_atomic_writing(pTHX_ SV **self);
  */
 pwp_atomic *pwp_atomic_still(pTHX_ SV *self);
 
-/* The same before a wait: what comes is not that of another file. */
+/* The same before a wait: the next bytes must not be those of another file. */
 pwp_atomic *pwp_atomic_still_reading(pTHX_ SV *self);
 
-/* Remembers which file a number stands for. */
+/* Remembers which file a number belongs to. */
 pwp_file pwp_atomic_file(int fd);
 
 /* The value under a key of the object's hash. */
 SV *pwp_atomic_value(pTHX_ SV *self, const char *key);
 
-/* Whose flag is asked for, or set. */
+/* The end whose flag is asked for, or set. */
 enum { PWP_BOTH_ENDS = 0, PWP_READING_END = 1, PWP_WRITING_END = 2 };
 
-/* Whether it blocks: 1 or 0, and -1 if there is no such end, or the two differ. */
+/* Whether it blocks: 1 or 0, and -1 if the object has no such end, or the two differ. */
 int pwp_atomic_blocks(const pwp_atomic *end, int which);
 void pwp_atomic_set_blocks(pwp_atomic *end, int which, bool blocks);
 
@@ -135,7 +135,7 @@ void pwp_atomic_lend(pTHX_ SV *self, int fd);
  */
 int pwp_atomic_open_fifo(pTHX_ const char *path);
 
-/* Switches both ends to mixed mode, and sets the hash; what is pending is written first. */
+/* Switches both ends to mixed mode, and sets the hash; pending bytes are written first. */
 void pwp_atomic_set_mixed(pTHX_ SV *self);
 
 /* How both ends compress from now on; NULL: not at all. */
@@ -180,7 +180,7 @@ typedef struct pwp_reading {
 } pwp_reading;
 
 /*
- * The next message or item, in the way of the original. False if there is none now, or at the end.
+ * The next message or item, in the way of the original. False if none is there now, or at the end.
  * Reports losses on the way. Croaks.
  */
 bool pwp_atomic_next(pTHX_ pwp_reading *reading);
@@ -188,7 +188,7 @@ bool pwp_atomic_next(pTHX_ pwp_reading *reading);
 /* The same, in our own way: a loss is an item or an exception, and so is everything else. */
 void pwp_atomic_must_next(pTHX_ pwp_reading *reading);
 
-/* The beginning of a line, as a mortal; NULL if there is none. */
+/* The beginning of a line, as a mortal; NULL if no line has begun. */
 SV *pwp_atomic_peek(pTHX_ SV *self);
 
 bool pwp_atomic_eof(pTHX_ SV *self);
@@ -197,8 +197,8 @@ bool pwp_atomic_eof(pTHX_ SV *self);
 size_t pwp_atomic_fill(pTHX_ SV *self);
 
 /*
- * An item as a mortal reference to a hash: what read_message returns with `debug`; what next_item
- * returns; the report of a loss.
+ * An item as a mortal reference to a hash: the result of read_message with `debug`; the result of next_item
+ * or the report of a loss.
  */
 SV *pwp_atomic_debug(pTHX_ const pwk_item *item);
 SV *pwp_atomic_item(pTHX_ const pwk_item *item);

@@ -189,7 +189,7 @@ typedef struct asking {
     size_t len;
 } asking;
 
-/* Whether the status means that there is nothing now. */
+/* Whether the status means that nothing is there now. */
 static bool is_nothing(pwk_status status) {
     return status == PWK_TIMED_OUT || status == PWK_WOULD_BLOCK || status == PWK_INTERRUPTED;
 }

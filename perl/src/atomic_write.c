@@ -1,6 +1,6 @@
 /*
- * Writing. The library takes a message at once and whole, and what the pipe has no space for is
- * pending; a writer that blocks then waits until nothing is. So a signal handler that
+ * Writing. The library takes a message at once and whole, and the bytes that the pipe has no space for are
+ * pending; a writer that blocks then waits until none are. So a signal handler that
  * dies leaves the message pending, and one that writes does so behind it.
  */
 #include "atomic.h"

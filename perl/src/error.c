@@ -18,7 +18,7 @@ void pwp_failed(pTHX_ const pwk_error *error) {
 void pwp_failed_because(pTHX_ const pwk_error *error, const void *reason, size_t len) {
     pwp_context *context = pwp_get_context(aTHX);
     context->last = *error;
-    /* Without memory for it, the reason is what is left out. */
+    /* Without memory for it, the reason is left out. */
     if (len && pwk_buffer_reserve(&context->reason, len, NULL) != PWK_OK) len = 0;
     if (len) memcpy(context->reason.data, reason, len);
     context->reason.len = len;

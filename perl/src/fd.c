@@ -139,7 +139,7 @@ IV pwp_fd_seek(pTHX_ SV *fd, SV *offset, SV *whence) {
 }
 
 /*
- * What fcntl and ioctl get: a number, or the memory of a string, which is made as long as what
+ * The argument of fcntl and ioctl: a number, or the memory of a string, which is made as long as the data that
  * the kernel may write there.
  */
 static void *command_argument(pTHX_ SV *argument, size_t needed) {

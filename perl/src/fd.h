@@ -13,7 +13,7 @@
 #define PWP_FD_UNDEF IV_MIN
 
 /*
- * What XSUBs consist of that hold their arguments and return a number, in the scalar that Perl
+ * The body of XSUBs that hold their arguments and return a number, in the scalar that Perl
  * keeps for it, or undef.
  */
 #define PWP_FD_RETURN(call) STMT_START { \
@@ -60,7 +60,7 @@ bool pwp_fd_is_number(pTHX_ SV *fetched, int *fd);
 /* The bytes of an argument, held; undef is "", with Perl's warning. */
 pwk_bytes pwp_fd_bytes(pTHX_ SV *argument, const char *name);
 
-/* A path as Perl's own functions see it. NULL, with ENOENT, if there is a NUL inside. */
+/* A path as Perl's own functions see it. NULL, with ENOENT, if it contains a NUL. */
 const char *pwp_fd_path(pTHX_ SV *argument);
 
 /*
@@ -137,10 +137,10 @@ IV pwp_fd_sendfile(pTHX_ SV *socket, SV *source, SV *len, SV *offset);
 
 /* ---------------------------------------------------------------- fd_wait.c: waits */
 
-/* Whatever `$secs` says, a signal handler ends it, with EINTR, as it ends poll(2). */
+/* A signal handler ends it, with any `$secs`, with EINTR, as it ends poll(2). */
 IV pwp_fd_poll(pTHX_ SV *list, SV *seconds);
 
-/* All of it, or what `$/` calls a record; NULL at the end, and with $! if it fails. */
+/* All of it, or a record as `$/` defines it; NULL at the end, and with $! if it fails. */
 SV *pwp_fd_readline(pTHX_ SV *fd);
 
 /* All records, as a mortal array; NULL if it fails. */
@@ -152,7 +152,7 @@ SV *pwp_fd_slurp(pTHX_ SV *fd, SV *max, SV *seconds);
 /* ---------------------------------------------------------------- fd_whole.c: all of it */
 
 /*
- * What a call returns that had got as far as `done`; if it failed, remembers the error, and how far
+ * The return value of a call that had got as far as `done`; if it failed, remembers the error, and how far
  * in $Pipework::FD::done.
  */
 IV pwp_fd_ended(pTHX_ pwk_status status, pwk_error *error, uint64_t done);
@@ -167,7 +167,7 @@ IV pwp_fd_close_range(pTHX_ SV *first, SV *last, SV *on_exec);
 
 /* ---------------------------------------------------------------- fd_batch.c: many at once */
 
-/* Why it stopped, in words; NULL if there is no listener. */
+/* Why it stopped, in words; NULL if `listener` is none. */
 const char *pwp_fd_accept_many(pTHX_ SV *listener, SV *max, AV *fds, AV *peers);
 /* $! says why it stopped, also after success. */
 IV pwp_fd_accept_multiple(pTHX_ SV *fds, SV *peers, SV *listener);
@@ -178,7 +178,7 @@ SV *pwp_fd_reserve_new(pTHX_ SV *class);
 IV pwp_fd_reserve_shed(pTHX_ SV *self, SV *listener, SV *max);
 SV *pwp_fd_inbox_new(pTHX_ SV *class, SV *max, SV *max_bytes);
 IV pwp_fd_inbox_recv(pTHX_ SV *self, SV *socket, SV *seconds);
-/* Lends the datagram; false if there is none. */
+/* Lends the datagram; false if `i` is too large. */
 bool pwp_fd_inbox_get(pTHX_ SV *self, SV *i, pwk_datagram *datagram);
 
 #endif

@@ -27,8 +27,8 @@ static void close_rest(pTHX_ void *left) {
 }
 
 /*
- * Accepts those that wait, `max` at most, and appends them to the arrays. Returns how many there
- * were. `stopped` says why there were not more; after PWK_STOPPED_FAILED, $! does.
+ * Accepts those that wait, `max` at most, and appends them to the arrays. Returns how many it
+ * accepted. `stopped` says why there were not more; after PWK_STOPPED_FAILED, $! does.
  */
 static UV accept_those(pTHX_ int listener, UV max, AV *fds, AV *peers, pwk_stopped *stopped) {
     pwk_connection connections[64];

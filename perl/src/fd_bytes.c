@@ -31,8 +31,8 @@ static size_t length_of(pTHX_ SV *len) {
 /* ---------------------------------------------------------------- in */
 
 /*
- * Makes a string of `buffer` with space for `len` bytes behind `offset`, and zeros before it where
- * there was nothing. Returns where to write. Its content stays until it is filled; `characters`
+ * Makes a string of `buffer` with space for `len` bytes behind `offset`, and zeros before it if
+ * it was shorter. Returns where to write. Its content stays until it is filled; `characters`
  * says whether those were characters, which unfilled has to know.
  */
 static char *space(pTHX_ SV *buffer, size_t offset, size_t len, bool *characters) {
@@ -54,7 +54,7 @@ static char *space(pTHX_ SV *buffer, size_t offset, size_t len, bool *characters
     return memory + offset;
 }
 
-/* Nothing came: the buffer is what it was. */
+/* Nothing came: the buffer is unchanged. */
 static void unfilled(pTHX_ SV *buffer, bool characters) {
     dSAVE_ERRNO;
     if (characters) sv_utf8_upgrade_nomg(buffer);
@@ -70,7 +70,7 @@ static void filled(pTHX_ SV *buffer, size_t len) {
     PWP_FD_FROM_OUTSIDE(buffer);
 }
 
-/* Where in the buffer to begin. A negative offset counts from the end of what it holds. */
+/* Where in the buffer to begin. A negative offset counts from the end of its content. */
 static size_t begin_at(pTHX_ SV *buffer, IV offset) {
     STRLEN held = 0;
     SvGETMAGIC(buffer);

@@ -28,7 +28,7 @@ typedef struct pwp_pipe_end {
     unsigned depth;
 } pwp_pipe_end;
 
-/* For the ends of XSUBs: what a call returns that uses an end meanwhile. */
+/* For the ends of XSUBs: the return value of a call that uses an end meanwhile. */
 #define PWP_PIPE_RETURN(call) STMT_START { \
     IV returned; \
     ENTER; \
@@ -52,7 +52,7 @@ typedef struct pwp_pipe_end {
 
 extern const pwp_class pwp_pipe;
 
-/* Makes a pipe of two objects. Croaks if it cannot. Here and below, NULL is what was not given. */
+/* Makes a pipe of two objects. Croaks if it cannot. Here and below, NULL means not given. */
 void pwp_pipe_make(pTHX_ SV *reader, SV *writer, SV *capacity);
 
 /*
@@ -89,7 +89,7 @@ IV pwp_pipe_read(pTHX_ SV *self, SV *buffer, SV *len, SV *offset, bool all);
 /* A line, a record, a paragraph or all of it, as `$/` says. NULL at the end, and if it fails. */
 SV *pwp_pipe_readline(pTHX_ SV *self);
 
-/* Waits until it knows whether there is anything more. */
+/* Waits until it knows whether more bytes come. */
 bool pwp_pipe_eof(pTHX_ SV *self);
 
 /* All of the bytes; -1 if it fails. */

@@ -18,14 +18,14 @@ static const char *front(const pwp_pipe_end *end) {
     return end->held + end->at;
 }
 
-/* Takes so many of the bytes that are held, as a mortal string. */
+/* Takes `len` of the held bytes, as a mortal string. */
 static SV *take(pTHX_ pwp_pipe_end *end, size_t len) {
     SV *bytes = pwp_string(aTHX_ front(end), len);
     pwp_pipe_drop(end, len);
     return bytes;
 }
 
-/* Memory behind what is held. */
+/* Memory behind the held bytes. */
 static char *space(pTHX_ pwp_pipe_end *end, size_t more) {
     char *grown;
     if (end->at > 0 && end->space - end->len < more) {
@@ -102,7 +102,7 @@ static bool wait_for(pTHX_ asked *of, pwk_deadline deadline, uint64_t done) {
     return false;
 }
 
-/* Waits until so many bytes are held, or the end has come. */
+/* Waits until `size` bytes are held, or the end has come. */
 static bool gather(pTHX_ asked *of, size_t size) {
     while (held(of->end) < size && !of->at_end) {
         size_t missing = size - held(of->end);
@@ -201,7 +201,7 @@ bool pwp_pipe_eof(pTHX_ SV *self) {
 
 /* ---------------------------------------------------------------- lines */
 
-/* The meaning of `$/`: a separator of so many bytes, records of `record` bytes, or everything. */
+/* The meaning of `$/`: a separator of some bytes, records of `record` bytes, or everything. */
 typedef struct {
     const char *separator;
     size_t len, record;
@@ -243,13 +243,13 @@ static bool skip_line_ends(pwp_pipe_end *end) {
     return false;
 }
 
-/* So many bytes, or what there is at the end. */
+/* `size` bytes, or the rest at the end. */
 static SV *record(pTHX_ asked *of, size_t size) {
     if (!gather(aTHX_ of, size) || held(of->end) == 0) return NULL;
     return take(aTHX_ of->end, held(of->end) < size ? held(of->end) : size);
 }
 
-/* Where the separator ends in what is held, looked for from `from` on; 0 if it is not there. */
+/* Where the separator ends in the held bytes, searched from `from` on; 0 if it is not there. */
 static size_t line_end(const pwp_pipe_end *end, const division *by, size_t from) {
     const char *data = front(end);
     while (from + by->len <= held(end)) {

@@ -1,5 +1,5 @@
 /*
- * What the modules share: objects that own a handle of the library, waits that let Perl's signal
+ * Shared by the modules: objects that own a handle of the library, waits that let Perl's signal
  * handlers run, arguments and results, and errors.
  *
  * No function of the library is on the stack while Perl code runs. So a handler or a FETCH may die,
@@ -44,7 +44,7 @@ extern int pwp_dup_magic(pTHX_ MAGIC *magic, CLONE_PARAMS *param);
 #define PWP_VTABLE {NULL, NULL, NULL, NULL, pwp_free_magic, NULL, NULL, NULL}
 #endif
 
-/* Hangs `state` on `object`, which is what a reference refers to. */
+/* Hangs `state` on `object`, the target of a reference. */
 void pwp_attach(pTHX_ SV *object, const pwp_class *kind, void *state);
 
 /* The state of the object; NULL if `self` is none of this class, or its state was taken. */
@@ -57,13 +57,13 @@ void *pwp_state(pTHX_ SV *self, const pwp_class *kind);
 void *pwp_take(pTHX_ SV *self, const pwp_class *kind);
 
 /*
- * What messages call a package of ours: by its name, or by that of the original for which
+ * The name of a package of ours in messages: its own, or that of the original for which
  * Pipework::InsteadOf has put it.
  */
 const char *pwp_called(pTHX_ const char *package);
 
 /*
- * Another reference to the object, a mortal one that does not keep it alive: what `self` is while
+ * Another reference to the object, a mortal one that does not keep it alive: the value of `self` while
  * Perl code may run, which can free the one on the stack. Once the object is gone, pwp_state says
  * of this one, too, that it was destroyed. A value that is no reference is only kept alive.
  */
@@ -80,7 +80,7 @@ SV *pwp_keep(pTHX_ SV *value);
 void pwp_hold(pTHX_ I32 ax, I32 items);
 
 /*
- * What a method is called on, of `items` values on the stack from `ax` on. If Perl code may run
+ * The object that a method is called on, of `items` values on the stack from `ax` on. If Perl code may run
  * when the others are fetched, they are held, and it is pinned. Otherwise it lasts until Perl code
  * runs, before which it is to be pinned; pwp_wait does so.
  */
@@ -118,7 +118,7 @@ void pwp_set_interrupt_hook(pTHX);
 
 /*
  * Makes the call until it returns anything but PWK_INTERRUPTED. Signal handlers run in between; they
- * may die. The object that the call is about, if there is one, is pinned before the first of them
+ * may die. The object that the call is about, if any, is pinned before the first of them
  * runs.
  */
 pwk_status pwp_wait(pTHX_ SV **self, pwp_attempt attempt, void *arguments, pwk_deadline deadline,
@@ -149,20 +149,20 @@ SV *pwp_number(pTHX_ SV *argument);
 
 /*
  * The integer that an argument is, fetched or not. Numbers that are too large or too small, also
- * infinite ones, are the largest or the smallest there is; NaN is 0.
+ * infinite ones, become the largest or the smallest integer; NaN is 0.
  */
 IV pwp_integer(pTHX_ SV *argument);
 
-/* The same for one that has no sign: what is negative is very large, as Perl has it. */
+/* The same for one that has no sign: a negative one is very large, as in Perl. */
 UV pwp_count(pTHX_ SV *argument);
 
 /* The same, with its fraction. */
 NV pwp_real(pTHX_ SV *argument);
 
-/* Croaks if there is no memory for a string so long. Perl would end the process. */
+/* Croaks if the memory does not suffice for a string of `len` bytes. Perl would end the process. */
 void pwp_must_fit(pTHX_ size_t len);
 
-/* Bytes that were received, as a mortal. Croaks if there is no memory for them. */
+/* Bytes that were received, as a mortal. Croaks if the memory does not suffice. */
 SV *pwp_string(pTHX_ const void *data, size_t len);
 
 /*
@@ -177,7 +177,7 @@ void pwp_must_be_writable(pTHX_ SV *output);
 /* Assigns bytes, and runs set-magic. */
 void pwp_assign(pTHX_ SV *output, const void *data, size_t len);
 
-/* A path, as bytes with a NUL behind. Croaks if there is one inside. */
+/* A path, as bytes with a NUL behind. Croaks if it contains one. */
 const char *pwp_path(pTHX_ SV *fetched, const char *name);
 
 /* A name that a function knows, and its value on the stack, not fetched; NULL until it is given. */
@@ -192,7 +192,7 @@ typedef struct pwp_named {
  */
 void pwp_take_named(pTHX_ CV *cv, I32 ax, I32 first, I32 items, pwp_named *known, size_t count);
 
-/* The time at the end of a call: seconds alone, or `timeout => seconds`; NULL if there is none. */
+/* The time at the end of a call: seconds alone, or `timeout => seconds`; NULL if none is given. */
 SV *pwp_timeout(pTHX_ CV *cv, I32 ax, I32 first, I32 items);
 #define PWP_TIMEOUT(first) pwp_timeout(aTHX_ cv, ax, first, items)
 

@@ -1,4 +1,4 @@
-/* Channels: what is behind an object, shared by threads and by calls in progress. */
+/* Channels: the state behind an object, shared by threads and by calls in progress. */
 #include "reqrep.h"
 
 static void *share(pTHX_ void *channel) {

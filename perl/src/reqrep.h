@@ -14,7 +14,7 @@ enum { PWP_SERVER, PWP_CLIENT, PWP_INT_SERVER, PWP_INT_CLIENT };
 #define PWP_IS_CLIENT(role) ((role) & 1)
 #define PWP_IS_INT(role) ((role) & 2)
 
-/* In an XSUB: the class that it was called for, and what is behind its object. */
+/* In an XSUB: the class that it was called for, and the state behind its object. */
 #define PWP_ROLE (XSANY.any_i32)
 #define PWP_CHANNEL ((pwp_channel *)pwp_state(aTHX_ self, &pwp_reqrep_classes[PWP_ROLE]))
 
@@ -27,7 +27,7 @@ extern const pwp_class pwp_stream_class;
 /* Bytes of an integer. */
 #define PWP_INT_BYTES sizeof(int64_t)
 
-/* An eventfd that the program rings; -1 and -1 if there is none. */
+/* An eventfd that the program rings; -1 and -1 if it has none. */
 typedef struct pwp_bell {
     /* The channel's own descriptor: the eventfd that was made, or a duplicate of the one set. */
     int fd;
@@ -118,7 +118,7 @@ void pwp_payload_keep(pTHX_ pwp_payload *payload);
 /* A payload as a new mortal. The UTF-8 flag is set only if the bytes are valid: a peer may lie. */
 SV *pwp_payload_sv(pTHX_ const pwp_payload *payload, int role);
 
-/* Memory of this interpreter for what is received; it lasts until Perl code runs. */
+/* Memory of this interpreter for received data; it lasts until Perl code runs. */
 pwk_buffer *pwp_scratch(pTHX);
 /* To be called when its bytes are copied: gives much memory back. */
 void pwp_scratch_done(pTHX);
@@ -141,7 +141,7 @@ SV *pwp_reqrep_open(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role);
 
 void pwp_reqrep_unlink(pTHX_ SV *self, int role, SV *path);
 
-/* ------------------------------------------------ reqrep_facts.c: what there is to know */
+/* ------------------------------------------------ reqrep_facts.c: facts about a segment */
 
 SV *pwp_reqrep_stats(pTHX_ SV *self, int role);
 SV *pwp_reqrep_audit(pTHX_ SV *self, int role);

@@ -1,4 +1,4 @@
-/* Facts about a segment, and what can be done to it as a whole. */
+/* Facts about a segment, and operations on it as a whole. */
 #include "reqrep.h"
 
 #include <sys/stat.h>

@@ -14,7 +14,7 @@ static SV *bless_into(pTHX_ SV *class, int role, pwk_segment *segment) {
     return sv_bless(reference, pwp_stash(aTHX_ class));
 }
 
-/* Croaks as "CLASS->new: PATH: why", and leaves $! as what the failure is. */
+/* Croaks as "CLASS->new: PATH: why", and leaves $! as the failure's number. */
 static void refuse(pTHX_ int role, const char *method, const char *path, const pwk_error *error)
     __attribute__((noreturn));
 static void refuse(pTHX_ int role, const char *method, const char *path, const pwk_error *error) {
@@ -72,7 +72,7 @@ static void set_mode(pTHX_ SV *given, int role, const char *method, uint32_t *mo
     }
 }
 
-/* As the original says it, with what is left to this library: see COMPAT.md. */
+/* As the original says it, with the rest decided by this library: see COMPAT.md. */
 static void options_of(pTHX_ const pwp_sizes *sizes, int role, const char *method,
                        pwk_segment_options *options) {
     uint32_t size = 0;
@@ -178,7 +178,7 @@ static pwk_segment *opened(pTHX_ int role, const char *method, SV *path, SV *fd,
     }
     if (status == PWK_OK) status = check_kind(role, &segment, &error);
     if (status != PWK_OK) {
-        /* A descriptor may stand for anything, a pipe or a directory. */
+        /* A descriptor may be of any file, a pipe or a directory. */
         if (fd && error.kind == PWK_INVALID) error.kind = PWK_INCOMPATIBLE;
         refuse(aTHX_ role, method, at, &error);
     }

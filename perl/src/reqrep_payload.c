@@ -4,7 +4,7 @@
 /* More than this is not kept for the next call. */
 #define SCRATCH_KEPT (1 << 20)
 
-/* Croaks of what is no number of 64 bits; a fraction is cut off, as Perl does. */
+/* Croaks if it is no number of 64 bits; a fraction is cut off, as Perl does. */
 static int64_t integer_of(pTHX_ SV *fetched, const char *name) {
     bool is_in_range;
     if (SvIOK(fetched)) {

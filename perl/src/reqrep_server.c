@@ -30,7 +30,7 @@ static pwk_status take_slice(pTHX_ void *arguments, pwk_deadline until, pwk_erro
                                 &of->count, error);
 }
 
-/* The same without waiting; PWK_WOULD_BLOCK if there is none. */
+/* The same without waiting; PWK_WOULD_BLOCK if no request waits. */
 static pwk_status take_now(pTHX_ taking *of, pwk_error *error) {
     pwp_channel *channel = of->subject.channel;
     pwk_server *server;
@@ -245,7 +245,7 @@ static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, SV *seconds,
 
 /*
  * Answers once the client has taken the part before. One that never does must not hold a server
- * whose program says no time for ever: then the request is given up. Otherwise nothing was given,
+ * whose program gives no time for ever: then the request is given up. Otherwise nothing was given,
  * and it is still to be answered.
  */
 static I32 wait_for_client(pTHX_ I32 ax, pwp_attempt slice, answer *of, pwk_deadline deadline,
@@ -286,7 +286,7 @@ I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seco
     pwk_deadline deadline;
     answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
     pwk_error error;
-    /* Whether there is such a request; and a child makes it its own. */
+    /* Whether the id is that of an open request; and a child makes it its own. */
     pwk_status status = answered(&of, is_wanted, &error);
     if (status != PWK_OK || !of.wanted) return answer_result(aTHX_ ax, &of, status, &error);
     return wait_for_client(aTHX_ ax, part_slice, &of, deadline, seconds != NULL);

@@ -223,8 +223,8 @@ sub _check {
 
 # ------------------------------------------------------------------------------ how they are made
 
-# An object with these handles, and the ends behind it. $! is what it was before: where nothing
-# fails, handles of Perl's leave something there all the same.
+# An object with these handles, and the ends behind it. $! stays as it was before: handles of Perl's
+# change it even if nothing fails.
 sub _made {
     my ($errno, $class, $options, %handles) = @_;
     _check_options($options);
@@ -506,17 +506,17 @@ first. Undef counts as the empty text, with Perl's usual warning.
 =head2 Waiting
 
 A call that waits lets signal handlers run at once. A handler may die: that ends the call, and
-nothing is lost, for what was read stays there for the next call, and what was not yet written is
-pending. It may use, close or destroy the object, and may end the wait with C<< $p->blocking(0) >>.
-One that returns does not end the wait.
+nothing is lost, because bytes that were read stay there for the next call, and bytes that were not
+yet written are pending. It may use, close or destroy the object, and may end the wait with C<<
+$p->blocking(0) >>. One that returns does not end the wait.
 
 C<blocking> is a flag of the object. The O_NONBLOCK of the open file, which other processes may
 share, is never changed.
 
 =head2 Event loops
 
-A loop watches C<rh>, or C<wh> while C<pending_output> is true. With C<blocking(0)>, take all that
-there is each time, for what has been read already does not make C<rh> readable again:
+A loop watches C<rh>, or C<wh> while C<pending_output> is true. With C<blocking(0)>, take all
+messages each time, because bytes that have been read already do not make C<rh> readable again:
 
     $r->blocking(0);
     my $watcher = EV::io($r->rh, EV::READ, sub {
@@ -526,24 +526,24 @@ there is each time, for what has been read already does not make C<rh> readable 
 
 =head2 Mixed data mode
 
-The same pipe carries what a program prints and what it sends: C<STDOUT> is opened to C<< $w->wh >>,
-and C<write_message> goes in between. Three control bytes tell messages and bursts from text: 0x0E,
-0x0F and 0x10. A program may still print them: what does not form a whole message or burst is text.
-C<< strict => 1 >> makes an exception of it, as Atomic::Pipe does.
+The same pipe carries the text that a program prints and the messages that it sends: C<STDOUT> is
+opened to C<< $w->wh >>, and C<write_message> goes in between. Three control bytes tell messages and
+bursts from text: 0x0E, 0x0F and 0x10. A program may still print them: bytes that do not form a
+whole message or burst are text. C<< strict => 1 >> makes an exception of it, as Atomic::Pipe does.
 
 A reader in this mode does not wait: as long as its writers are alive, C<get_line_burst_or_data>
 finds nothing now and then. C<< $r->blocking(1) >> makes it wait.
 
-Perl keeps what is printed in a buffer of its own. A program whose lines are to stay in order with
-its messages sets C<< $fh->autoflush(1) >>.
+Perl buffers printed text. A program whose lines are to stay in order with its messages sets C<<
+$fh->autoflush(1) >>.
 
 =head2 Lost messages
 
 When a writer is killed in the middle of a message, its message is lost and all others are whole.
 The reader reports it when the pipe ends, or when something contradicts the message: it calls the
-code reference C<on_torn>, if there is one, with a reference to a hash of C<writer> (as C<key>
-returns it; not there if it is not known), C<kind> (C<Torn>, C<Corrupt> or C<TooLong>), C<parts> and
-C<bytes>, which is what had come. Otherwise there is a warning of the category C<pipework>.
+code reference C<on_torn>, if it was given, with a reference to a hash of C<writer> (as C<key>
+returns it; missing if it is not known), C<kind> (C<Torn>, C<Corrupt> or C<TooLong>), C<parts> and
+C<bytes>, the number of bytes that had come. Otherwise it warns, in the category C<pipework>.
 
 In mixed data mode the end of such a pipe is an exception, which C<eof> and all later calls throw,
 too: C<Pipe is in an invalid state 'Incomplete message received before EOF'>. All that is usable has
@@ -559,17 +559,17 @@ The handles own the descriptors. When a program closes one itself, without C<clo
 closed, too: reading and writing die, with C<Not a read handle: Bad file descriptor> or
 C<Cannot call write on a pipe reader: Bad file descriptor>, and EBADF in C<$!>.
 
-The number may stand for another file by then. Pending bytes are never written there: they are lost,
-and the next call that writes, flushes or closes dies, the last two with
-C<Disconnected pipe: Bad file descriptor>; C<DESTROY> warns. A reader looks at the file before its
-first read, before each wait, and when the last call has found nothing. To look more often would
-cost a quarter of a short message. So a message that fits into the pipe, and a read behind one that
-found something, still go to whatever has the number: close with C<close>.
+The number may belong to another file by then. Pending bytes are never written there: they are lost,
+and the next call that writes, flushes or closes dies, the last two with C<Disconnected pipe: Bad
+file descriptor>; C<DESTROY> warns. A reader looks at the file before its first read, before each
+wait, and when the last call has found nothing. To look more often would cost a quarter of a short
+message. So a message that fits into the pipe, and a read behind one that found something, still go
+to the file that has the number: close with C<close>.
 
 =head2 Processes and threads
 
-A child that was forked writes as a writer of its own, without what was pending in its parent. It
-may read if the parent had nothing buffered; otherwise reading dies, with ESTALE in C<$!>. Only one
+A child that was forked writes as a writer of its own, without its parent's pending bytes. It may
+read if the parent had nothing buffered; otherwise reading dies, with ESTALE in C<$!>. Only one
 process can read from a pipe.
 
 A new thread has objects of its own on the same pipe: its writers have a key of their own and
@@ -635,7 +635,7 @@ Called for L</Lost messages>.
 
 =back
 
-They die with the words of the original, and with a L<Pipework::Error> for what it does not have.
+They die with the words of the original, and with a L<Pipework::Error> for failures that it does not have.
 
 =over
 
@@ -679,9 +679,10 @@ not finish, and waits for the next one.
 =head1 WRITING
 
 On an object that has no such end, all of these die with C<Cannot call write on a pipe reader>; when
-the pipe has no reader any more, with C<Disconnected pipe>. There is never a SIGPIPE. They wait
-if the writer blocks. Otherwise what the pipe has no space for is pending, without limit, and is
-written by the next call that writes, or when the writer is closed or destroyed, which waits.
+the pipe has no reader any more, with C<Disconnected pipe>. They never cause a SIGPIPE. They wait if
+the writer blocks. Otherwise the bytes that the pipe has no space for are pending, without limit,
+and are written by the next call that writes, or when the writer is closed or destroyed, which
+waits.
 
 =over
 
@@ -732,26 +733,26 @@ On an object that has no such end, all of these die with C<Not a read handle>.
 
 =item $hash = $r->read_message(debug => 1)
 
-The next message. Waits if the reader blocks. The empty list, undef in scalar context, if there is
-none now, or at the end. The second form is for C<keep_compressed>. The hash has C<message>, C<pid>,
-C<tid>, C<parts> (the ids of the parts, as C<[2, 1, 0]>), and C<compressed> where it is kept. Dies
-in mixed data mode.
+The next message. Waits if the reader blocks. The empty list, undef in scalar context, if no message
+is there now, or at the end. The second form is for C<keep_compressed>. The hash has C<message>,
+C<pid>, C<tid>, C<parts> (the ids of the parts, as C<[2, 1, 0]>), and C<compressed> if it is kept.
+Dies in mixed data mode.
 
 =item ($type, $data) = $r->get_line_burst_or_data
 
 =item ($type, $data) = $r->get_line_burst_or_data(peek_line => 1)
 
 The next item of mixed data: C<line>, C<burst> or C<message>; with C<keep_compressed>, the last two
-are followed by C<< compressed => $bytes >>. A line ends with C<\n>, but for a last one that has
-none. The second form returns C<peek> and the text of a line that has begun, if there is nothing
-else. The empty list if there is nothing now, or at the end; in scalar context the last value. Does
-not wait, unless C<blocking(1)> was said after the mode was set.
+are followed by C<< compressed => $bytes >>. A line ends with C<\n>, except a last one without it.
+The second form returns C<peek> and the text of a line that has begun, if no item is ready. The
+empty list if nothing is there now, or at the end; in scalar context the last value. Does not wait,
+unless C<blocking(1)> was called after the mode was set.
 
 =item $message = $r->recv, $r->recv(timeout => $seconds)
 
-The next message. Waits, whatever the flag says, for ever or for so long; C<$seconds> may stand
-alone. Otherwise dies with a L<Pipework::Error>: C<TimedOut>, C<Closed> at the end, C<Torn> and
-others for a lost message, whose report is C<< $@->torn >>.
+The next message. Waits, even if the reader does not block, for ever or for C<$seconds>, which may
+stand alone. Otherwise dies with a L<Pipework::Error>: C<TimedOut>, C<Closed> at the end, C<Torn>
+and others for a lost message, whose report is C<< $@->torn >>.
 
 =item $item = $r->next_item, $r->next_item(timeout => $seconds)
 
@@ -772,12 +773,13 @@ of lost messages do not count. For each 64 KiB it costs two system calls and a c
 
 =item $bytes = $r->fill_buffer
 
-Reads once, and gives nothing out: how many bytes, 0 if there are none, or at the end. Waits if the
-reader blocks. C<< $r->{in_buffer_size} >> is how many were read and not given out.
+Reads once, and gives nothing out. Returns the number of bytes, 0 if none are there, or at the end.
+Waits if the reader blocks. C<< $r->{in_buffer_size} >> is the number of bytes read and not given
+out.
 
 =item $report = $r->torn
 
-The report of the last message that was lost; undef if there was none.
+The report of the last message that was lost; undef if none was lost.
 
 =back
 
@@ -858,7 +860,7 @@ As the option.
 =item $r = $p->clone_reader, $w = $p->clone_writer
 
 Another object for one end of the same pipe, with the same settings. Readers share one buffer: each
-message goes to one of them. A writer has a key of its own, and what is pending stays here.
+message goes to one of them. A writer has a key of its own, and pending bytes stay here.
 
 =item $p->reader, $p->writer
 

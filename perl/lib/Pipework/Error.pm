@@ -111,7 +111,7 @@ Why the other side gave up, if it gave a reason; else undef.
 
 =item torn
 
-The report of the message that was lost, if that is what failed; else undef.
+The report of the lost message, if the call failed because of it; else undef.
 
 =back
 

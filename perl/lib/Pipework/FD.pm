@@ -88,7 +88,7 @@ Pipework::FD - sockets, files and pipes as plain numbers
 The functions of Perl that work with handles, for descriptors, which are integers. A program that
 was written for IO::FD runs with this module in its place.
 
-Descriptors have no buffers, no layers and no destructors: what is opened is to be closed. Opening,
+Descriptors have no buffers, no layers and no destructors: close everything that you open. Opening,
 accepting and closing them takes less time than handles do, and no memory.
 
 =head2 What all functions have in common
@@ -122,7 +122,7 @@ B<$!> is left alone by success, but for C<accept_multiple>.
 =head1 FUNCTIONS
 
 Nothing is exported unless it is asked for. C<:all> are the functions that IO::FD exports by that
-name; they then stand for the built-in ones in that package, which no longer take handles there
+name; they then replace the built-in ones in that package, which no longer take handles there
 (those of L<Pipework::FD::DWIM> do). Not in C<:all>, but exported by name: C<send>, C<recv>,
 C<shutdown>, C<getpeername>, C<getsockname>, C<stat>, C<lstat>, and all others.
 
@@ -162,9 +162,9 @@ the new one is.
 =item accept_multiple @new, @peers, $listener
 
 Accepts all connections that wait, and appends their descriptors and packed addresses to the two
-arrays. The new ones do not block. How many there were; C<undef> if there were none. C<$!> says why
-there were not more, also after success: EAGAIN if no other connection waits, EMFILE if no
-descriptor was left. It does not wait, also if the listener blocks.
+arrays. The new ones do not block. Returns their number; C<undef> if none was accepted. C<$!> says
+why there were not more, also after success: EAGAIN if no other connection waits, EMFILE if no
+descriptor was left. It does not wait, even if the listener blocks.
 
 =item getpeername $fd
 
@@ -309,9 +309,9 @@ The same, but that 0 is C<"0 but true">.
 
 =item readline $fd
 
-With C<$/> undefined all that there is until the end, with a reference to a number one record of so
-many bytes, or in list context all of them. At the end C<undef>, or the empty list. Dies if C<$/>
-says lines, which are a handle's work.
+With C<$/> undefined all bytes until the end, with a reference to a number one record of that many
+bytes, or in list context all of them. At the end C<undef>, or the empty list. Dies if C<$/> asks
+for lines, which only handles can read.
 
 =item fileno $handle
 
@@ -340,7 +340,7 @@ Seconds of a clock that is never set.
 
 =item SV $size
 
-An empty string with space for so many bytes.
+An empty string with space for C<$size> bytes.
 
 =item kqueue, kevent, pack_kevent, sv_to_pointer, pointer_to_sv
 
@@ -350,18 +350,18 @@ Die: Linux has no kqueue.
 
 =head1 ALL OF IT, AND MANY AT ONCE
 
-IO::FD has none of these. They do all of what was asked, whether the descriptor blocks or not, or
-until so many seconds have passed; without them, or with undef, they wait for ever. Signal handlers
-run in their waits, which go on. If one fails it returns C<undef>, C<$!> says why (ETIMEDOUT when
-the time has passed), C<Pipework::error()> says it in words, and C<$Pipework::FD::done> how far it
-had got.
+IO::FD has none of these. They do the whole operation, whether the descriptor blocks or not, or
+until C<$seconds> have passed; without them, or with undef, they wait for ever. Signal handlers run
+in their waits, which go on. If one fails it returns C<undef>, C<$!> says why (ETIMEDOUT when the
+time has passed), C<Pipework::error()> says it in words, and C<$Pipework::FD::done> how far it had
+got.
 
 =over
 
 =item read_full $fd, $buffer, $length, $seconds
 
-Reads until there are so many bytes, or the end. How many there are. The buffer has what was read
-also when it fails.
+Reads until the buffer has C<$length> bytes, or the end. Returns their number. The buffer has the bytes
+that were read even if it fails.
 
 =item write_all $fd, $bytes, $seconds
 
@@ -379,7 +379,7 @@ At a position of the file; its own stays.
 
 =item copy_all $from, $to, $length, $seconds
 
-Copies so many bytes, or without a length all, inside the kernel where it can. How many.
+Copies C<$length> bytes, or without a length all, inside the kernel if it can. Returns their number.
 
 =item splice_all $from, $to, $length, $seconds
 
@@ -401,8 +401,8 @@ Sends each as a datagram, in few system calls: bytes, or C<[$bytes, $address]>. 
 
 =item close_range $first, $last, $on_exec
 
-Closes all from C<$first> to C<$last>, or to the last there is if that is undef; if C<$on_exec>,
-when another program is executed. 1. An argument that is no descriptor closes nothing.
+Closes all from C<$first> to C<$last>, or to the highest one if that is undef; if C<$on_exec>, when
+another program is executed. Returns 1. An argument that is no descriptor closes nothing.
 
 =back
 
@@ -415,8 +415,8 @@ When descriptors run out, clients that connect have to wait. A reserve turns the
 An inbox receives datagrams by the batch:
 
     my $inbox = Pipework::FD::Inbox->new(64, 1500);    # how many at most, of how many bytes
-    my $count = $inbox->recv($socket, $seconds);       # waits for one, takes what is there
-    my ($bytes, $sender, $is_cut) = $inbox->get(0);    # the empty list if there is none
+    my $count = $inbox->recv($socket, $seconds);       # waits for one, takes all that are there
+    my ($bytes, $sender, $is_cut) = $inbox->get(0);    # the empty list beyond the last
 
 An object of either belongs to the thread that made it.
 

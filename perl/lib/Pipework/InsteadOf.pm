@@ -45,7 +45,7 @@ sub import {
 sub file { return $_[0] =~ s{::}{/}gr . '.pm' }
 
 # The package `theirs` is a subclass of ours, so that its objects are of the class that the program
-# names, and has its functions and what it exports.
+# names, and has its functions and exports.
 sub replace {
     my ($theirs, $ours) = @_;
     return if ($original{$ours} // '') eq $theirs;

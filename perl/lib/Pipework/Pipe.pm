@@ -65,7 +65,7 @@ sub GETC {
 }
 *getc = \&GETC;
 
-# Bytes are all there is.
+# The only mode is bytes.
 sub BINMODE {
     my (undef, $layer) = @_;
     return 1 if !defined $layer || $layer =~ /^:(?:raw|bytes|unix)?$/;
@@ -76,7 +76,7 @@ sub BINMODE {
 # Nothing is kept back.
 sub flush { return '0 but true' }
 
-# There is no descriptor, and no position.
+# The handle has no descriptor, and no position.
 sub FILENO { return undef }
 sub SEEK   { $! = Errno::ESPIPE(); return '' }
 sub TELL   { return -1 }
@@ -102,12 +102,12 @@ Pipework::Pipe - a byte pipe between two threads, without descriptors
 
 =head1 DESCRIPTION
 
-One end writes a stream, and the other reads it. Neither holds all of it. There is no descriptor,
-and no system call while neither has to wait.
+One end writes a stream, and the other reads it. Neither holds all of it. It needs no descriptor,
+and no system call while neither end has to wait.
 
-Both ends are handles and L<IO::Handle> objects. On the writing end there are C<print>, C<printf>,
-C<say>, C<syswrite>, on the reading end C<< <$reader> >>, C<read>, C<sysread>, C<getc>, C<eof>, on
-both C<close>. Only C<fileno> is undef: functions that need a descriptor cannot use them.
+Both ends are handles and L<IO::Handle> objects. The writing end has C<print>, C<printf>, C<say>,
+C<syswrite>, the reading end C<< <$reader> >>, C<read>, C<sysread>, C<getc>, C<eof>, and both have
+C<close>. Only C<fileno> is undef: functions that need a descriptor cannot use them.
 
 Strings are bytes; characters over 255 die C<Wide character in send>.
 
@@ -131,16 +131,16 @@ the pipe>. A forked child has a copy of the memory, and no other end.
 
 =head2 Waits
 
-Calls wait as long as it takes, or, where they take C<timeout>, for so many seconds; fractions
-count, 0 tries once, undef is for ever. Signal handlers run meanwhile, and may die, close the end or
-use it; what had been read for a line that is not whole stays there for the next call.
+Calls wait as long as it takes, or, if they take C<timeout>, for that many seconds; fractions count,
+0 tries once, undef is for ever. Signal handlers run meanwhile, and may die, close the end or use
+it; bytes read for a line that is not whole stay there for the next call.
 
 =head2 Failures
 
-A call that fails returns C<undef>, or false where it returns yes or no, and sets C<$!>: EPIPE if
-the reader has gone, ECANCELED if the other end has given up, ETIMEDOUT, EBADF if this end is
-closed. C<Pipework::error()> says it in words. C<$Pipework::Pipe::done> is how many bytes had been
-moved. SIGPIPE never comes. The wrong end, and what is no end, die.
+A call that fails returns C<undef>, or false if it returns yes or no, and sets C<$!>: EPIPE if the
+reader has gone, ECANCELED if the other end has given up, ETIMEDOUT, EBADF if this end is closed.
+C<Pipework::error()> says it in words. C<$Pipework::Pipe::done> is how many bytes had been moved.
+SIGPIPE never comes. A call on the wrong end, or on a value that is no end, dies.
 
 =head1 METHODS
 
@@ -148,8 +148,8 @@ moved. SIGPIPE never comes. The wrong end, and what is no end, die.
 
 =item pair, pair(capacity => $bytes)
 
-Returns the reader and the writer of a pipe that holds so many bytes, 65536 unless it is given. Dies
-if that is not more than 0.
+Returns the reader and the writer of a pipe that holds C<$bytes> bytes, 65536 by default. Dies
+if it is not more than 0.
 
 =item print, printf, say, syswrite, send($bytes), send($bytes, timeout => $seconds)
 
@@ -162,7 +162,7 @@ Waits for a byte, and returns those that are there, C<max> at most. "" is the en
 
 =item sysread($buffer, $length, $offset)
 
-The same for a buffer. Returns how many bytes; 0 is the end. Perl does not tell the functions
+The same for a buffer. Returns the number of bytes; 0 is the end. Perl does not tell the functions
 C<read> and C<sysread> of such a handle apart, so both are this one.
 
 =item read($buffer, $length, $offset)
@@ -182,8 +182,8 @@ Waits until it knows.
 
 =item copy_from_fd($fd), copy_from_fd($fd, length => $bytes, timeout => $seconds)
 
-Copy C<length> bytes, or all, to or from a descriptor or a handle, whose own buffers are passed
-over. Return how many.
+Copy C<length> bytes, or all, to or from a descriptor or a handle, whose own buffers are not
+used. Return the number of bytes.
 
 =item close
 
@@ -194,7 +194,7 @@ have copies it says nothing about that, and is true.
 =item close_with_error($text)
 
 Gives up, for all threads. Calls at the other end fail with ECANCELED, a reader's when it has read
-what came before, and C<error> returns the text.
+all bytes before that, and C<error> returns the text.
 
 =item error
 

@@ -90,7 +90,7 @@ Strings may have any bytes. A string with Perl's UTF-8 flag arrives as one, unle
 valid UTF-8, as those of a peer in another language may be. Undef is the empty string, with the
 usual warning. References and overloaded objects are sent as their text.
 
-An I<id> is a number, never 0, that stands for a call. A server gets the same one that C<send> has
+An I<id> is a number, never 0, that identifies a call. A server gets the same one that C<send> has
 returned.
 
 =head2 Waits
@@ -102,13 +102,13 @@ object.
 
 =head2 Failures
 
-Where a call gives undef or the empty list, C<$!> says why, and C<Pipework::error()> is a number and
-a text in one, kept until the next failure. C<$!> is EAGAIN where there is nothing now, ETIMEDOUT
-when the time was over, ECONNRESET if the process that had the request has died, ECANCELED if a
-server gave the request up or cleared it, ESTALE for an id that is over or not this object's,
-ENOTCONN if there is no server and one was needed, EPIPE once the server was stopped, EUSERS if as
+If a call gives undef or the empty list, C<$!> says why, and C<Pipework::error()> is a number and a
+text in one, kept until the next failure. C<$!> is EAGAIN if nothing is there now, ETIMEDOUT when
+the time was over, ECONNRESET if the process that had the request has died, ECANCELED if a server
+gave the request up or cleared it, ESTALE for an id that is over or not this object's, ENOTCONN if
+the channel has no server and the client needs one, EPIPE once the server was stopped, EUSERS if as
 many clients and servers are attached as the segment has C<members>. After ECANCELED,
-C<Pipework::reason()> is what the server said.
+C<Pipework::reason()> is the server's reason.
 
 Constructors die with C<CLASS-E<gt>METHOD: PATH: REASON>, and C<$!> is set. Methods that
 the original does not have die with a L<Pipework::Error> instead of returning undef.
@@ -177,8 +177,8 @@ As C<< open(fd => $fd) >>.
 
 =head2 recv_wait([$secs])
 
-The next request: C<($data, $id)>, in scalar context the id. The empty list if there is none, or not
-in time. C<recv> does not wait.
+The next request: C<($data, $id)>, in scalar context the id. The empty list if no request is there,
+or none came in time. C<recv> does not wait.
 
 =head2 recv_multi($n)
 
@@ -186,17 +186,17 @@ in time. C<recv> does not wait.
 
 =head2 drain([$max])
 
-Up to so many requests at once: C<($data1, $id1, $data2, $id2, ...)>. C<recv_wait_multi> waits for
-the first; the others do not wait. The empty list if there is none.
+Up to C<$n> or C<$max> requests at once: C<($data1, $id1, $data2, $id2, ...)>. C<recv_wait_multi> waits for
+the first; the others do not wait. The empty list if no request is there.
 
 =head2 reply($id, $response [, $secs])
 
 Answers a request. True if the client has not cancelled it, though it may have died since. False if
-it has, and C<$!> is left alone; false with ESTALE and C<Stale> in C<Pipework::error> if there is no
-such request: it was answered before, or belongs to another process or object. Only the object that
-has received a request can answer it, even if the same process has another object for the segment.
-Dies with C<CLASS: response too long (max N bytes)>, or C<CLASS: invalid slot index> for an id that
-no call can have; then the request is still to be answered.
+it has, and C<$!> is left alone; false with ESTALE and C<Stale> in C<Pipework::error> if the id is
+not that of an open request: it was answered before, or belongs to another process or object. Only
+the object that has received a request can answer it, even if the same process has another object
+for the segment. Dies with C<CLASS: response too long (max N bytes)>, or C<CLASS: invalid slot
+index> for an id that no call can have; then the request is still to be answered.
 
 It does not wait, except for the client to take a C<part> that was given before. If it does not
 within C<$secs>, undef, and the request is still to be answered; so it is if a signal handler dies.
@@ -204,16 +204,16 @@ Without C<$secs> the request is given up after 10 seconds: false, with ETIMEDOUT
 
 =head2 part($id, $bytes [, $secs])
 
-Gives the client a part of the response. More parts may follow, and C<reply> ends the response; what
-it sends may be empty. A client that does not ask for parts gets all of them as one response. Waits
+Gives the client a part of the response. More parts may follow, and C<reply> ends the response; its
+own data may be empty. A client that does not ask for parts gets all of them as one response. Waits
 until the client has taken the part before, as C<reply> does: C<$secs> at most, and without them 10
 seconds, after which the request is given up. True if it was given, false as C<reply>, undef if
 C<$secs> were over. Dies as C<reply>.
 
 =head2 flush($id [, $secs])
 
-Waits until the client has taken the part that was given last; the time and what it returns are as
-for C<part>. Before C<fail>, so that its reason arrives.
+Waits until the client has taken the part that was given last; the time and the return value are as
+for C<part>. Call it before C<fail>, so that its reason arrives.
 
 =head2 fail($id [, $reason])
 
@@ -223,12 +223,12 @@ client has not taken yet, and the reason is lost then. Call C<flush> first.
 
 =head2 is_wanted($id)
 
-False once the client has cancelled the call or has died, and if there is no such request. A server
+False once the client has cancelled the call or has died, and if the id is not that of an open request. A server
 that asks repeatedly notices a death within 250 ms.
 
 =head2 redeliveries($id)
 
-How many servers have died with this request; undef if there is no such request. It is more than 0
+How many servers have died with this request; undef if the id is not that of an open request. It is more than 0
 only if the client was opened with C<redeliveries>.
 
 =head2 adopt($id)
@@ -286,7 +286,7 @@ without an eventfd.
 
 =head2 size, is_empty, capacity, resp_slots, resp_size
 
-How many requests wait, cancelled ones included until a server passes them; whether there are none;
+How many requests wait, cancelled ones included until a server passes them; whether none wait;
 places of the ring; and the sizes that it was made with.
 
 =head2 path, memfd

@@ -100,8 +100,8 @@ Pipework::FD::Constants - what Pipework::FD::poll is asked, and answers
 =head1 DESCRIPTION
 
 Exported by default, with the numbers of Linux: POLLIN POLLPRI POLLOUT POLLRDNORM POLLWRNORM
-POLLRDBAND POLLWRBAND POLLERR POLLHUP POLLNVAL. POLLFD_PACKER packs a list of descriptors, what is
-asked and what is answered, POLLFD_PACKER_ONCE one of them.
+POLLRDBAND POLLWRBAND POLLERR POLLHUP POLLNVAL. POLLFD_PACKER packs a list of descriptors, the events
+asked for and those returned, POLLFD_PACKER_ONCE one of them.
 
 The constants of kqueue are there with their numbers, so that a program for several systems
 compiles.

@@ -92,10 +92,11 @@ Pipework::FD::DWIM - the functions of Perl, for handles and descriptors alike
 
 =head1 DESCRIPTION
 
-These functions stand for the built-in ones in the package that uses the module. If the first
-argument is a reference or a glob, they are the built-in ones; otherwise they are those of
-L<Pipework::FD>, and return what those do: test with C<defined>. A function that makes a socket, a
-file or a pipe in an empty variable makes a descriptor. C<accept> makes what the listener is.
+These functions replace the built-in ones in the package that uses the module. If the first argument
+is a reference or a glob, they are the built-in ones; otherwise they are those of L<Pipework::FD>,
+with the same return values: test with C<defined>. A function that makes a socket, a file or a pipe
+in an empty variable makes a descriptor. C<accept> makes a descriptor or a handle, as the listener
+is.
 
 All are exported, also by C<:all>: socket socketpair shutdown bind listen accept connect getsockopt
 setsockopt getpeername getsockname sysopen sysseek pipe close recv send sysread syswrite stat lstat

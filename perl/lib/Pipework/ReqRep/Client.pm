@@ -94,7 +94,7 @@ longer than the segment's requests goes in parts, and starts again from the firs
 
 =head2 send_wait($data [, $secs]), send_wait_notify($data [, $secs])
 
-Sends a request and returns its id; undef if there is no slot, or not in time. C<send> does not
+Sends a request and returns its id; undef if no slot is free, or none in time. C<send> does not
 wait. Those that end with C<notify> ring the eventfd of requests then. Die as C<req>.
 
 =head2 get($id)
@@ -118,7 +118,7 @@ Cancels a call. A response that is there already stays for C<get>. Returns nothi
 =head2 forget($id)
 
 Gives up the response of a call, and not the call: a server carries its request out, even after this
-object or process has gone. False if there is no such call.
+object or process has gone. False if the id is not that of a call in progress.
 
 =head2 pending
 
@@ -133,7 +133,7 @@ sending, and for each part. Dies with a L<Pipework::Error>.
 
 =head2 doorbell
 
-A handle that is readable while there is something to receive. When it is, call C<get> for each call
+A handle that is readable while something can be received. When it is, call C<get> for each call
 in progress, or C<recv_any(0)> until it gives nothing. See L<Pipework::ReqRep/doorbell>.
 
 =head2 send_doorbell

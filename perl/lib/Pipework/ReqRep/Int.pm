@@ -35,13 +35,13 @@ Pipework::ReqRep::Int - requests and responses that are single numbers
 
 =head1 DESCRIPTION
 
-As L<Pipework::ReqRep>, with integers of 64 bits, negative ones too, in the place of strings. Its
-clients are of the class L<Pipework::ReqRep::Int::Client>. There are no parts; a reason for C<fail>
-is not passed on. In the segment a number is eight bytes, in the byte order of the machine, and the
-longest request and the longest reply have eight bytes: by that a segment of integers is known, and
-programs in other languages can use it. A fraction is cut off. A number that is not from -2**63 to
-2**63 - 1, as infinity and NaN, dies with C<request: number out of range> or
-C<response: number out of range>; then the request is still to be answered.
+As L<Pipework::ReqRep>, with integers of 64 bits, negative ones too, instead of strings. Its clients
+are of the class L<Pipework::ReqRep::Int::Client>. They have no parts; a reason for C<fail> is not
+passed on. In the segment a number is eight bytes, in the byte order of the machine, and the longest
+request and the longest reply have eight bytes: this identifies a segment of integers, and programs
+in other languages can use it. A fraction is cut off. A number that is not from -2**63 to 2**63 - 1,
+as infinity and NaN, dies with C<request: number out of range> or C<response: number out of range>;
+then the request is still to be answered.
 
 =head1 CONSTRUCTORS
 
