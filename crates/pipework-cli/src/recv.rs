@@ -73,7 +73,8 @@ struct Source {
 }
 
 impl Source {
-    /// Opens it; `given` is the descriptor that was asked for, if one was, and `rest` is what was left in it the last time. None if a signal came first.
+    /// Opens it; `given` is the descriptor that was asked for, if any, and `rest` the bytes that
+    /// were left in it the last time. None if a signal came first.
     fn open(
         args: &RecvArgs,
         quiet: bool,

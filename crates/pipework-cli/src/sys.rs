@@ -70,7 +70,8 @@ pub(crate) fn file_in_memory(content: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Gives a pipe this capacity in bytes, which the kernel rounds up to pages; a refusal (many pipes, small limits) leaves it as it is.
+/// Gives a pipe this capacity in bytes, which the kernel rounds up to pages; a refusal (many pipes,
+/// small limits) leaves it as it is.
 pub(crate) fn resize(pipe: impl AsFd, bytes: usize) {
     let _ = rustix::pipe::fcntl_setpipe_size(pipe, bytes);
 }

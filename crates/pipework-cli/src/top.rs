@@ -1,7 +1,7 @@
 //! `pipework top`: segments and pipes at work.
 //!
-//! It never becomes a member: it maps segments and reads them, and asks /proc about pipes. The
-//! times that it shows are what frequent looks can find out, and the help explains each figure.
+//! It never becomes a member: it maps segments and reads them, and asks /proc about pipes. It gets
+//! times from frequent looks, and the help explains each figure.
 
 mod pipe;
 mod segment;
