@@ -20,7 +20,7 @@ pub(crate) const CANNOT_EXECUTE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 
 /// A failure if the command `name` is not there to be run; it ends with `so`. To be asked before
-/// anything is taken that could not be given to anybody.
+/// anything is taken that no command could get.
 pub(crate) fn find(name: &OsStr, so: &str) -> Result<(), Failure> {
     let path = Path::new(name);
     let found = if name.as_bytes().contains(&b'/') {

@@ -31,7 +31,7 @@ const STUCK: Duration = Duration::from_secs(1);
 pub(crate) struct Turn {
     /// An open file of our own, for the lock belongs to it.
     fifo: OwnedFd,
-    /// Where it was opened. Something else may be there by now.
+    /// The path at which it was opened. Another file may be there by now.
     path: PathBuf,
     is_held: Cell<bool>,
 }
@@ -90,7 +90,7 @@ impl Turn {
         if taken {
             self.is_held.set(true);
             let began = Instant::now();
-            // It goes as soon as it sees us, unless somebody has stopped it.
+            // It goes as soon as it sees us, unless it was stopped.
             while !sys::is_free_of_keepers(&self.fifo) && began.elapsed() < STUCK {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// As many links are followed as the kernel follows.
 const LINKS: usize = 40;
 
-/// Where data comes from or goes to.
+/// The source or the target of data.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Location {
     /// The number of an open descriptor.

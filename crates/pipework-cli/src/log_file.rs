@@ -92,7 +92,7 @@ impl LogFile {
         Self { name, way: Way::Open(file), ends_inside: false }
     }
 
-    /// Opens a FIFO if somebody reads from it, and else fails with ENXIO.
+    /// Opens a FIFO if it has a reader, and else fails with ENXIO.
     pub(crate) fn try_open(&mut self) -> io::Result<()> {
         if let Way::Unread(path, _) = &self.way {
             let fifo = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path)?;

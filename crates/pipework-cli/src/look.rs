@@ -60,7 +60,7 @@ impl Attached {
 /// How something is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// A live member is attached, or somebody reads and writes.
+    /// A live member is attached, or the FIFO has a reader and a writer.
     InUse,
     /// A process has it open, and that is all.
     Open,
@@ -68,7 +68,7 @@ pub(crate) enum State {
     Unused,
     /// A segment that no visible process uses.
     Left,
-    /// A segment that cannot be used by anybody any more, or not by this version or from here.
+    /// A segment that no program can use any more, or not by this version or from here.
     Broken,
     /// This user may not look.
     Closed,
@@ -133,7 +133,7 @@ impl Find {
     }
 }
 
-/// Where this user's segments and FIFOs lie, unless somebody says otherwise: folders in memory, and
+/// The default places of this user's segments and FIFOs: folders in memory, and
 /// that of temporary files.
 pub(crate) fn usual_places() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("/dev/shm")];

@@ -2,8 +2,8 @@
 //!
 //! The event loop asks `is_pending`, waits for space together with everything else it waits for,
 //! and calls `write_some`. A consumer that stands still therefore stops the output and nothing
-//! besides. Where others write into the same pipe, one may take the space between the wait and the
-//! write; so the kernel is asked, for each write, not to wait. Where it cannot be asked so (a
+//! besides. If others write into the same pipe, one may take the space between the wait and the
+//! write; so the kernel is asked, for each write, not to wait. If it cannot be asked so (a
 //! terminal, an old kernel), such a write waits. O_NONBLOCK would be set for the others too.
 
 use crate::log_file;
@@ -39,7 +39,7 @@ pub(crate) struct Outlet {
     written: usize,
     /// The same, of all that there ever was.
     passed: u64,
-    /// Where entries end that have not been written whole, and where the latest did that has.
+    /// The ends of the entries that are not written whole, and of the latest one that is.
     ends: VecDeque<u64>,
     whole: u64,
     /// When it took something the last time, or had nothing to take.
@@ -66,7 +66,7 @@ impl Outlet {
         }
     }
 
-    /// Where to append what is to be written.
+    /// The buffer to append to.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         if self.is_gone {
             self.forget();

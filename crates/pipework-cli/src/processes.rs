@@ -31,7 +31,7 @@ pub(crate) struct Use {
 }
 
 impl Use {
-    /// Where the kernel shows it.
+    /// Its path in /proc.
     pub(crate) fn path(self) -> PathBuf {
         format!("/proc/{}/fd/{}", self.id, self.number).into()
     }
@@ -138,7 +138,7 @@ pub(crate) fn pipes(id: i32) -> io::Result<Vec<(Use, FileId)>> {
     Ok(pipes)
 }
 
-/// Processes with a thread that waits until somebody opens the other end of this FIFO. No list has
+/// Processes with a thread that waits until another process opens the other end of this FIFO. No list has
 /// them; but where a thread waits in the kernel is shown, and to some also what it has asked for.
 /// If it is not, the FIFO may be this one.
 pub(crate) fn waiting_for(fifo: FileId) -> io::Result<Vec<i32>> {

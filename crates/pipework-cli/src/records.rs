@@ -11,7 +11,7 @@ pub(crate) struct Records {
     /// The byte that ends a record.
     end: u8,
     bytes: Vec<u8>,
-    /// Where the first record begins.
+    /// The beginning of the first record.
     begin: usize,
     /// The first record has no end up to here.
     searched: usize,

@@ -65,10 +65,10 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<Ending, Failure> {
     }
 }
 
-/// Where messages come from.
+/// The source of messages.
 struct Source {
     reader: Reader,
-    /// Where others may read as well: a FIFO that was opened by its path.
+    /// A FIFO that was opened by its path, from which others may read as well.
     turn: Option<Turn>,
 }
 

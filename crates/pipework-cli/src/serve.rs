@@ -1,7 +1,7 @@
 //! `pipework serve`: a worker of a channel from any program.
 //!
 //! Each worker is a thread that takes requests and waits for the processes that it has started, so
-//! that work on one never holds up another. This thread hears signals, and says when to stop: no
+//! that work on one never holds up another. This thread handles signals, and decides when to stop: no
 //! more requests are taken then, and each thread ends when its request is done.
 
 mod args;
@@ -34,7 +34,7 @@ use std::time::Duration;
 
 pub(crate) use args::{HELP, ServeArgs};
 
-/// How soon a channel is looked at again that somebody opens or removes.
+/// How soon to look again at a channel that another process opens or removes.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Runs `pipework serve`.
@@ -122,7 +122,7 @@ fn options(args: &ServeArgs) -> Options {
 /// Removes a channel that was made here, if no other process uses it. A process that opens it at
 /// the last moment keeps it, or gets a new one: no server stays at a file that is gone.
 fn remove(segment: Segment) -> Result<(), Failure> {
-    /// How often to look again while somebody looks at it.
+    /// How often to look again while another process looks at it.
     const LOOKS: u32 = 20;
     let path = segment.path().unwrap_or("".as_ref()).to_path_buf();
     // The dead do not use it.

@@ -44,7 +44,7 @@ impl Stderr {
         self.has_cut
     }
 
-    /// Whether anybody may still write to it.
+    /// Whether a process may still write to it.
     pub(crate) fn is_held(&self) -> bool {
         sys::has_writer(&self.pipe)
     }

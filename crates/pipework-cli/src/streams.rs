@@ -50,7 +50,7 @@ pub(crate) fn leave_stdout() -> Result<(), Failure> {
     rustix::stdio::dup2_stdout(nowhere).map_err(|error| at(STDOUT)(error.into()))
 }
 
-/// Where keys come from: standard input, or else the terminal of this process.
+/// The source of keys: standard input, or else the terminal of this process.
 pub(crate) fn keys() -> io::Result<OwnedFd> {
     match stdin().ok().filter(|stdin| stdin.is_terminal()) {
         Some(stdin) => stdin.as_fd().try_clone_to_owned(),

@@ -121,7 +121,7 @@ pub(crate) fn find(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens a file to read and write it, without following a link and without waiting for anybody.
+/// Opens a file to read and write it, without following a link and without waiting for another process.
 pub(crate) fn open_to_change(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
@@ -176,7 +176,7 @@ pub(crate) fn has_reader(pipe: impl AsFd) -> bool {
     wait_for(&mut fds, Deadline::now()).is_ok() && !fds[0].revents().contains(PollFlags::ERR)
 }
 
-/// Whether anybody has the other end of the pipe of this reading end.
+/// Whether a process has the other end of the pipe of this reading end.
 pub(crate) fn has_writer(pipe: impl AsFd) -> bool {
     let mut fds = [PollFd::new(&pipe, PollFlags::empty())];
     wait_for(&mut fds, Deadline::now()).is_ok() && !fds[0].revents().contains(PollFlags::HUP)

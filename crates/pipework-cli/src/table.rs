@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Where a column's text stands.
+/// Alignment of a column's text.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Align {
     Left,

@@ -85,7 +85,7 @@ pub(crate) fn tee(args: &TeeArgs, quiet: bool) -> Result<Ending, Failure> {
     })
 }
 
-/// Where the log goes.
+/// The target of the log.
 fn open(args: &TeeArgs, stdout: Stream) -> Result<LogFile, Failure> {
     let Some(path) = &args.file else {
         let stderr = streams::stderr().as_fd().try_clone_to_owned();

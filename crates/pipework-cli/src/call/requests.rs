@@ -1,4 +1,4 @@
-//! Where requests come from: arguments, or standard input as a whole or record by record.
+//! The source of requests: arguments, or standard input as a whole or record by record.
 
 use super::args::CallArgs;
 use crate::failure::{Failure, at};

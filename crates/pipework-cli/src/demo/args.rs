@@ -34,7 +34,7 @@ pub(crate) struct DemoWriterArgs {
     /// Its number among the writers.
     #[arg(long)]
     pub(crate) number: u32,
-    /// Where its share of the text starts, in bytes.
+    /// The start of its share of the text, in bytes.
     #[arg(long)]
     pub(crate) start: u64,
     /// Length of its share, in bytes.
@@ -61,7 +61,7 @@ pub(crate) struct DemoPeerArgs {
     /// The channel.
     #[arg(long)]
     pub(crate) segment: PathBuf,
-    /// Where a client's share of the text starts, in bytes.
+    /// The start of a client's share of the text, in bytes.
     #[arg(long, default_value_t = 0)]
     pub(crate) start: u64,
     /// Length of its share, in bytes; without it, this is a worker.

@@ -26,7 +26,7 @@ const FOLDERS: &[&str] = &[
 ];
 /// How deep folders are searched.
 const DEPTH: usize = 8;
-/// Larger files are rarely text that somebody wrote.
+/// Larger files are rarely text that a person wrote.
 const LARGEST_FILE: u64 = 4 << 20;
 
 /// Text, and where it came from.
@@ -38,7 +38,7 @@ pub(crate) struct Corpus {
 
 /// A run of whole records.
 pub(crate) struct Share {
-    /// Where it lies in the text, in bytes.
+    /// Its range in the text, in bytes.
     pub(crate) bytes: Range<usize>,
     /// Indices of its records.
     pub(crate) records: Range<u64>,
@@ -93,7 +93,7 @@ impl Corpus {
         Ok(Self { origin, text, shared })
     }
 
-    /// Where the text came from, in words.
+    /// The source of the text, in words.
     pub(crate) fn origin(&self) -> &str {
         &self.origin
     }

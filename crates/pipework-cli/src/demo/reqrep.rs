@@ -88,7 +88,7 @@ struct Tally {
     longest: Duration,
 }
 
-/// Starts everybody, kills a worker half-way, and adds up what the clients say.
+/// Starts all processes, kills a worker half-way, and adds up what the clients say.
 fn play(
     corpus: &Corpus,
     shares: &[Share],

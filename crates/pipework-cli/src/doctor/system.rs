@@ -142,7 +142,7 @@ fn shared_memory(place: &Path) -> Check {
         sys::Space { is_read_only: true, .. } => {
             (Level::Problem, "it is read-only: no channel can be made here")
         }
-        // As large as a channel is unless somebody says otherwise.
+        // The size of a channel with default options.
         sys::Space { free: ..2_200_000, .. } => (
             Level::Problem,
             "it is full: a channel cannot be made, and `pipework ls` shows what takes the space",

@@ -1,4 +1,4 @@
-//! Where received items go: standard output, or commands. And whatever ends a wait: a signal to
+//! The target of received items: standard output, or commands. And the events that end a wait: a signal to
 //! stop among others.
 //!
 //! Signals are held from the beginning. If a signal ended a receiver directly, it would take the

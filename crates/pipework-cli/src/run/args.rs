@@ -90,7 +90,7 @@ pub(crate) enum StderrTo {
     Merged,
 }
 
-/// Where `pipework run` puts messages.
+/// The target of messages.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Destination {
     /// A file, made or emptied first, or one of the names of a descriptor.

@@ -154,7 +154,7 @@ impl Job {
         if let Some(status) = self.group.as_ref().map(Group::ended).transpose()?.flatten() {
             self.end = Some(End::By(status));
             self.has_failed |= !self.is_stopping() && self.status() != 0;
-            // Where only this was waited for, the pipes are looked at once more.
+            // If the job waited only for this, it looks at the pipes once more.
             self.look_again();
         }
         Ok(())
@@ -182,7 +182,7 @@ impl Job {
         due.is_some_and(Deadline::has_passed)
     }
 
-    /// Stops it if it has taken too long, and forces it if it does not heed that.
+    /// Stops it if it has taken too long, and kills it if it ignores the signal.
     pub(super) fn mind_the_time(&mut self) -> io::Result<()> {
         if !self.due().has_passed() {
             return Ok(());
@@ -206,7 +206,7 @@ impl Job {
         Ok(())
     }
 
-    /// Whether anybody may still write to its pipes.
+    /// Whether a process may still write to its pipes.
     fn is_held(&self) -> bool {
         let stdout = self.reader.as_ref().is_some_and(sys::has_writer);
         stdout || self.stderr.as_ref().is_some_and(Stderr::is_held)

@@ -1,4 +1,4 @@
-//! Where `pipework run` puts messages: among the text, in a file or descriptor, or into commands.
+//! The targets of messages in `pipework run`: among the text, in a file or descriptor, or into commands.
 
 use super::args::Destination;
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ use crate::outlet::Outlet;
 use crate::streams::Stream;
 use std::ffi::OsString;
 
-/// Where messages and bursts go.
+/// The target of messages and bursts.
 pub(super) enum Messages {
     /// Between the lines, on standard output.
     WithText,

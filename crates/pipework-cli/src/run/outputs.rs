@@ -1,4 +1,4 @@
-//! Where everything goes that commands print and send: lines, messages and reports, each in its
+//! The outputs for everything that commands print and send: lines, messages and reports, each in its
 //! form.
 
 use super::args::{RunArgs, StderrTo};
@@ -315,7 +315,7 @@ impl Outputs {
         }
     }
 
-    /// Where reports are objects among others.
+    /// The buffer for reports, if they are objects among others.
     fn reports(&mut self) -> Option<&mut Vec<u8>> {
         match &mut self.messages {
             _ if self.form != Form::Json => None,

@@ -18,7 +18,7 @@ pub(crate) struct Plan {
     /// The name that distinguishes it from others of that name.
     full_name: OsString,
     kind: Kind,
-    /// Where its argument stands.
+    /// The origin of its argument.
     origin: Option<String>,
 }
 

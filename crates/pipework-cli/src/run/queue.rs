@@ -38,7 +38,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Where the next one stands.
+    /// The position of the next one.
     fn origin(&self) -> String {
         format!("{} {} of {}", self.noun, self.taken + 1, self.name)
     }

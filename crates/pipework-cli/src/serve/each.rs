@@ -58,7 +58,7 @@ fn answer(service: &Service<'_>, request: Request<'_>) {
     }
 }
 
-/// Starts a process for a request. Where descriptors, memory or processes have run out, it tries
+/// Starts a process for a request. If descriptors, memory or processes have run out, it tries
 /// again for a while, since other processes end meanwhile.
 fn start<'a>(
     service: &'a Service<'a>,

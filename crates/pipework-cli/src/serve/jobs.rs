@@ -47,7 +47,7 @@ pub(super) fn is_used_up(args: &ServeArgs, job: &Request<'_>) -> bool {
     job.redeliveries() >= args.attempts
 }
 
-/// Makes a file of a job. Where that fails, the job comes back if it can; else it is lost, which this
+/// Makes a file of a job. If that fails, the job comes back if it can; else it is lost, which this
 /// returns.
 pub(super) fn set_aside(args: &ServeArgs, mut job: Request<'_>, reason: &str) -> bool {
     let (name, attempts) = (name(&job), args.attempts);

@@ -22,7 +22,7 @@ const PIECE: usize = 64 << 10;
 
 /// The file that the thread writes to.
 pub(super) trait Target: Write + Send + 'static {
-    /// Opens a FIFO if somebody reads from it, and else fails with ENXIO.
+    /// Opens a FIFO if it has a reader, and else fails with ENXIO.
     fn try_open(&mut self) -> io::Result<()>;
 
     /// Takes back the last `bytes` bytes written; returns whether it could.
@@ -43,7 +43,7 @@ impl Target for LogFile {
 #[derive(Default)]
 pub(super) struct Entries {
     bytes: Vec<u8>,
-    /// Where each of them ends.
+    /// The end of each.
     ends: Vec<usize>,
 }
 
@@ -213,7 +213,7 @@ impl Log {
     }
 }
 
-/// Waits until somebody reads from a FIFO, or that is given up.
+/// Waits until a FIFO has a reader, or is given up.
 fn wait_for_reader(file: &mut impl Target, name: &str, shared: &Shared) {
     let mut looks = 0;
     // The first write reports any other error of the file.

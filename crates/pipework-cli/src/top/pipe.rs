@@ -25,7 +25,7 @@ pub(super) struct Pipe {
     pub(super) found: Option<(i32, i32)>,
     /// Why it has no other facts.
     pub(super) fault: Option<String>,
-    /// Where it can be asked.
+    /// None if it cannot be asked.
     pub(super) fill: Option<Fill>,
     pub(super) uses: Vec<Use>,
 }

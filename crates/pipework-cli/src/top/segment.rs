@@ -240,7 +240,7 @@ impl Ages {
 }
 
 /// Little's law: how many are there on average, divided by how many come in a second, is for how
-/// many seconds each of them stays. Where no look has found any, it is not known.
+/// many seconds each of them stays. If no look has found any, it is not known.
 fn mean((added_up, looks): (usize, u32), per_second: f64) -> Option<Duration> {
     let there = added_up as f64 / f64::from(looks.max(1));
     (per_second > 0.0 && added_up > 0).then(|| Duration::try_from_secs_f64(there / per_second).ok()).flatten()
