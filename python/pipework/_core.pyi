@@ -1,4 +1,4 @@
-"""The core of pipework. Its contents are public as `pipework.atomic` and its sisters."""
+"""The core of pipework. Its contents are public in `pipework.atomic` and the other modules."""
 
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from os import PathLike

@@ -203,11 +203,11 @@ class _Task:
         self.buffers = buffers
         self.ticket: int | None = None
         self.begin: int | None = None
-        """Where it is in the file, if it is longer than a slot."""
+        """Its position in the file, if it is longer than a slot."""
 
 
 class _Process:
-    """A process, and the pipe to it: the process says when it is ready, and hears when to stop."""
+    """A process, and the pipe to it: the process says when it is ready, and is notified when to stop."""
 
     def __init__(self, process: Any, line: Connection) -> None:
         self.process = process
@@ -731,7 +731,7 @@ def _log(future: concurrent.futures.Future[Any]) -> None:
 
 
 class _RemoteTraceback(Exception):
-    """Where an exception comes from, in the process."""
+    """The traceback of an exception in the process."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'

@@ -77,7 +77,7 @@ class Outcome(Generic[T]):
         self.flags = flags
 
     def result(self) -> T:
-        """The reply; raises what the call ended with, if that is none."""
+        """The reply; raises the error of the call if it has none."""
         if self._error is not None:
             raise self._error
         return self._reply  # type: ignore[return-value]

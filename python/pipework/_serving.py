@@ -1,7 +1,7 @@
 """Handlers: functions that a server calls with each request, and whose results are the replies.
 
 A handler that raises fails its call and nothing else. Requests that a server has taken before it is
-stopped, by `stop` or by SIGTERM, are answered before `serve` and its sisters return.
+stopped, by `stop` or by SIGTERM, are answered before `serve`, `aserve` and `serve_batches` return.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from trio.lowlevel import RunVar, current_trio_token, spawn_system_task, wait_re
 
 
 class Future:
-    """Mirrors asyncio's, as far as somebody waits for it."""
+    """Mirrors asyncio's, as far as it is used here."""
 
     __slots__ = ("_event",)
 

@@ -94,7 +94,7 @@ impl<T: Send> Handle<T> {
         wait(py, &used, || Ok(call(&mut *self.turn(py, deadline, op)?)))?.or_raise(py)
     }
 
-    /// Makes a call that does not wait. Where another thread has the end, this one waits for its
+    /// Makes a call that does not wait. If another thread has the end, this one waits for its
     /// turn.
     pub(crate) fn with<O>(
         &self,

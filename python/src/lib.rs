@@ -2,7 +2,7 @@
 //!
 //! It converts arguments, gives the interpreter lock away while something waits, and maps errors.
 //! The crate `pipework` decides what everything does. Classes are found under their public names in
-//! `pipework.atomic` and its sisters.
+//! `pipework.atomic` and the other modules.
 //!
 //! It needs the interpreter lock: `buffer.rs` copies from and to Python's objects under it.
 

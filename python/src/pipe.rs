@@ -335,7 +335,7 @@ type Peer = Weak<OnceLock<Raised>>;
 
 struct Raised {
     error: Py<PyBaseException>,
-    /// Where it was raised first. Raising it again would add to that, time after time.
+    /// The traceback of the first raise. Raising it again would add to that, time after time.
     traceback: Option<Py<PyTraceback>>,
 }
 

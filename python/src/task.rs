@@ -86,7 +86,7 @@ impl Task {
     }
 }
 
-/// Where an event loop hears which of its tasks are to be asked again.
+/// Tells an event loop which of its tasks to poll again.
 #[pyclass(frozen, module = "pipework._core")]
 pub(crate) struct Inbox(Arc<Post>);
 

@@ -178,7 +178,7 @@ impl Origin {
         Origin { path: Some(absolute(&path).unwrap_or(path)), listens, ..self }
     }
 
-    /// The same for an end whose descriptor belongs to somebody else, or to the process.
+    /// The same for an end whose descriptor belongs to the caller, or to the process.
     pub(super) fn of_others(self) -> Origin {
         Origin { is_own: false, ..self }
     }

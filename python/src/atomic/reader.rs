@@ -260,7 +260,7 @@ impl Reader {
     }
 
     /// Waits until it is known whether the pipe has ended: True once it has, and all is given out;
-    /// False as soon as something is there, be it the beginning of a message. Gives nothing out.
+    /// False as soon as something is there, even the beginning of a message. Gives nothing out.
     ///
     /// Raises `TimedOut`; `Corrupt` or `Incompatible` where the stream makes no sense.
     ///
@@ -289,7 +289,7 @@ impl Reader {
         self.handle.with(py, "atomic eof", |reader| reader.is_eof())
     }
 
-    /// Whether somebody else reads from the same FIFO now, opened by its path as here: both get
+    /// Whether another reader reads from the same FIFO now, opened by its path as here: both get
     /// pieces of the stream, and lose messages.
     fn has_other_reader(&self, py: Python<'_>) -> PyResult<bool> {
         self.handle.with(py, "has_other_reader", |reader| reader.has_other_reader())

@@ -24,7 +24,7 @@ pub(super) fn mkstemp(py: Python<'_>, template: FilePath, dir_fd: Option<i32>) -
     Ok((made.into_raw_fd(), path))
 }
 
-/// A path that nothing has, as `mkstemp` would choose it. Nothing is created, so somebody else may
+/// A path that nothing has, as `mkstemp` would choose it. Nothing is created, so another process may
 /// take it meanwhile.
 #[pyfunction]
 #[pyo3(signature = (template, *, dir_fd=None))]

@@ -291,7 +291,7 @@ impl Request {
         self.open.take(py).map(|request| request.keep().to_bits())
     }
 
-    /// Whether somebody waits for the answer: False once the client has cancelled, or its
+    /// Whether the client waits for the answer: False once the client has cancelled, or its
     /// death was noticed (within 250 ms, where this is asked again and again), and once it
     /// is answered.
     #[getter]

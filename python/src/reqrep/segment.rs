@@ -124,7 +124,7 @@ impl Segment {
         Ok(Segment::new(segment, settings.any_owner, settings.spin))
     }
 
-    /// Where it was made or opened; None for one without a name.
+    /// The path at which it was made or opened; None for one without a name.
     #[getter]
     fn path(&self) -> Option<PathBuf> {
         self.path.clone()
@@ -183,7 +183,7 @@ impl Segment {
     }
 
     /// Takes back what dead members held; returns how many had died. It happens by itself, where
-    /// somebody waits for it.
+    /// the client waits for it.
     fn recover(&self, py: Python<'_>) -> PyResult<usize> {
         self.get(py)?.recover().or_raise(py)
     }
@@ -394,7 +394,7 @@ impl Segment {
         &self.geometry
     }
 
-    /// Where it is, for people.
+    /// Its place, for people.
     pub(super) fn place(&self) -> String {
         let number =
             || self.segment.with(|segment| segment.as_ref().map(|segment| segment.as_fd().as_raw_fd()));

@@ -37,7 +37,7 @@ impl<T> Clone for Shared<T> {
 struct State<T> {
     /// None once it is closed.
     end: Option<T>,
-    /// Tasks that want to hear of its end.
+    /// Tasks to wake at its end.
     tasks: HashMap<u64, Waker>,
     /// The doorbell that `fileno` returns, and `forks()` when it was asked for: a forked child has
     /// its own.
@@ -154,7 +154,7 @@ pub(super) fn closed(py: Python<'_>, noun: &str, op: &str) -> PyErr {
     invalid(py, op, &format!("this {noun} is closed"))
 }
 
-/// Where a task's waker lies.
+/// The slot of a task's waker.
 struct Place<T: Send> {
     state: Arc<Locked<State<T>>>,
     number: u64,
