@@ -28,7 +28,7 @@ impl Drop for Alone {
 /// Takes the durable name of a stream.
 pub(crate) async fn alone(nats: &Client, stream: &str, durable: &str) -> Result<Alone, Failure> {
     let inbox = nats.new_inbox();
-    // Where everybody may subscribe who may receive anything.
+    // A subject that every client with any permission may subscribe to.
     let prefix = inbox.rsplit_once('.').map_or("_INBOX", |(prefix, _)| prefix);
     let subject = format!("{prefix}.pipework.{stream}.{durable}");
     match timeout(PATIENCE, nats.request(subject.clone(), "".into())).await {

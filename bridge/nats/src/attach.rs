@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-/// How often a call in progress is asked whether anybody still waits for it.
+/// How often a call in progress is asked whether its caller still waits.
 const TICK: Duration = Duration::from_millis(50);
 /// How long this thread sleeps in the channel if it has nothing else to do.
 const SLICE: Duration = Duration::from_millis(100);
@@ -87,7 +87,7 @@ struct Attached {
 }
 
 impl Attached {
-    /// Asks until somebody answers at the subject; false once the bridge is stopped.
+    /// Asks until a bridge answers at the subject; false once the bridge is stopped.
     async fn find_somebody(&self, stop: &mut Stop) -> bool {
         let mut failures = 0;
         loop {
@@ -302,7 +302,7 @@ struct Carried<'a> {
 /// The known facts about the far side of a call.
 struct FarSide {
     mailbox: Mailbox,
-    /// Where it listens, once it has said something.
+    /// Its mailbox, once it has sent a message.
     control: Option<Subject>,
     /// Of the request.
     sent: Sent,
@@ -470,7 +470,7 @@ impl Carried<'_> {
         }
         if let (Some(next), Some(control)) = (far.received.due(), &far.control) {
             let reply = Some(&far.mailbox.subject);
-            // If it is lost, the far side waits, and the caller hears of its silence.
+            // If it is lost, the far side waits, and the caller gets an error for its silence.
             let _ = self.attached.bridge.say(control, reply, &Step::Ack(next), Bytes::new()).await;
         }
         None

@@ -113,7 +113,7 @@ impl Bridge {
     }
 }
 
-/// The connection did not take a message: it is closed, or the subject is none.
+/// The connection did not take a message: it is closed, or the subject is invalid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unsent;
 

@@ -183,7 +183,7 @@ impl Exposing {
     }
 
     async fn end(&self, to: &Subject, status: Status, reason: Bytes) {
-        // A caller that cannot be reached hears nothing of this either.
+        // A caller that cannot be reached does not get this either.
         let _ = self.bridge.say(to, None, &Step::Failure(status), reason).await;
     }
 

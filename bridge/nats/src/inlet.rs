@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often somebody who reads already is asked for.
+/// How often to look for another reader.
 const TURN: Duration = Duration::from_millis(100);
 
 /// An item that came out of the pipe.
@@ -57,7 +57,7 @@ pub(crate) struct Inlet {
     reader: Reader,
     /// Into the reader's pipe; none once that has ended.
     feed: Option<PipeWriter>,
-    /// Where in the stream the reader began.
+    /// The position in the stream at which the reader began.
     start: u64,
     /// How much of the stream was fed to readers.
     fed: u64,

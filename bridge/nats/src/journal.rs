@@ -40,7 +40,7 @@ const LONGEST: u64 = 1 << 30;
 /// Bytes that are taken out of the pipe at once.
 const BLOCK: u64 = 64 << 10;
 
-/// Where an item ends in the stream; of several that end at one place, which.
+/// The end of an item in the stream; of several that end at one place, which one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) end: u64,
@@ -193,7 +193,7 @@ impl Journal {
         format!("{:016x}.{place}", u64::from_be_bytes(self.name))
     }
 
-    /// Where the stream ends that is known.
+    /// The end of the known part of the stream.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }

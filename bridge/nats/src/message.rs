@@ -23,7 +23,7 @@ const VERSION: u64 = 1;
 pub struct Call {
     /// The caller knows this mapping: it takes steps and parts. Any other gets one message.
     pub knows_steps: bool,
-    /// It asks whether somebody answers here, and nothing else.
+    /// It asks whether a bridge answers here, and nothing else.
     pub is_probe: bool,
     /// How long the caller waits, from now on.
     pub timeout: Option<Duration>,
@@ -36,7 +36,7 @@ pub struct Call {
 /// A message of either side in the middle of a call, or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The request is in hand, and being worked on.
+    /// Expose has the request, and works on it.
     Accepted,
     /// All pieces before this number were taken.
     Ack(u64),

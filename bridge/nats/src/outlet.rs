@@ -1,5 +1,5 @@
-//! The pipe that messages are written into: opened as soon as somebody reads, and again when
-//! somebody else does.
+//! The pipe that messages are written into: opened as soon as it has a reader, and again when
+//! it gets another one.
 
 use crate::bridge::{Stop, stopped};
 use crate::channel::{Failure, at};
@@ -41,7 +41,7 @@ impl Outlet {
         Outlet { path, options, stop, open: None }
     }
 
-    /// Waits until somebody reads; false once the bridge is stopped.
+    /// Waits until the pipe has a reader; false once the bridge is stopped.
     pub(crate) async fn open(&mut self) -> Result<bool, Failure> {
         while self.open.is_none() {
             let writer = match &self.path {

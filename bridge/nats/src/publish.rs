@@ -56,7 +56,7 @@ pub struct Publishing {
     pub subject: String,
     /// The stream that acknowledges; without it, nothing does.
     pub stream: Option<String>,
-    /// Where the bytes of the pipe are kept until then.
+    /// The file that keeps the bytes of the pipe until then.
     pub journal: Option<PathBuf>,
     /// Messages that may wait to be acknowledged at the same time.
     pub window: usize,
@@ -154,7 +154,7 @@ impl Line {
         self.keep_account()
     }
 
-    /// Takes what lies in the pipe, and no more.
+    /// Takes the bytes that are in the pipe, and no more.
     async fn finish(&mut self) -> Result<(), Failure> {
         let mut taken = 0;
         while taken < LAST_LOOK {
@@ -186,7 +186,7 @@ impl Line {
     }
 }
 
-/// Where messages go, and which of them wait to be acknowledged.
+/// The subject of messages, and those that wait to be acknowledged.
 struct Publisher {
     nats: Client,
     subject: String,

@@ -29,7 +29,7 @@ const ACK_WAIT: Duration = Duration::from_secs(10);
 const WORD: Duration = Duration::from_secs(3);
 /// Messages that are asked for at once.
 const BATCH: usize = 128;
-/// Messages that may be in hand, pieces included.
+/// Messages that may be unacknowledged, pieces included.
 const IN_HAND: i64 = 65_536;
 /// How long the rest of a message in pieces is waited for: a publisher with a journal may be
 /// started again, and one without a stream behind it is quick or gone.
@@ -56,7 +56,7 @@ pub struct Subscribing {
     pub mixed: bool,
     /// Whether the messages in the pipe are compressed.
     pub zstd: bool,
-    /// Where the numbers of written messages are kept.
+    /// The file that keeps the numbers of written messages.
     pub journal: Option<PathBuf>,
     /// Bytes of the longest message.
     pub max_message: usize,
@@ -345,7 +345,7 @@ impl Line {
         }
     }
 
-    /// Tells the server that what has come in pieces is in hand.
+    /// Tells the server that the pieces that have come are being worked on.
     async fn keep_in_hand(&self) {
         for Delivered { acker, .. } in self.gathering.kept().flatten() {
             let _ = acker.ack_with(AckKind::Progress).await;

@@ -42,7 +42,7 @@ impl Pipes {
         pipes
     }
 
-    /// Asks the server as anybody can.
+    /// Asks the server as any client can.
     pub(crate) fn ask<T>(&self, task: impl AsyncFnOnce(jetstream::Context) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

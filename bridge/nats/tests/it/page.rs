@@ -1,4 +1,4 @@
-//! The page docs/nats.md, as somebody follows it: each machine is a folder.
+//! The page docs/nats.md, as a reader follows it: each machine is a folder.
 
 use crate::harness::{Folder, free_port, has_nats};
 use async_nats::ConnectOptions;
