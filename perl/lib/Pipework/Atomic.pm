@@ -768,7 +768,7 @@ reader that blocks, it waits until it is known.
 =item $r->set_exact($count)
 
 Makes reads stop at the end of the C<$count>-th item from here on, and then of each further one, so
-that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as at first. Reports
+that what lies behind it stays in the pipe for another reader. 0: they go ahead, as at first. Reports
 of lost messages do not count. For each 64 KiB it costs two system calls and a copy.
 
 =item $bytes = $r->fill_buffer

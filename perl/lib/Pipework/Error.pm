@@ -91,7 +91,7 @@ All of it in words, without file, line and newline.
 
 =item file, line
 
-Where the program made the call.
+The file and the line of the call.
 
 =item op
 
