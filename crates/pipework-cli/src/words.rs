@@ -76,7 +76,7 @@ struct Queue {
     has_thread: bool,
     /// Lines that were left out and that nothing has been said of.
     lost: u64,
-    /// A thread has waited for space without success. No thread waits until it has some.
+    /// A thread has waited for space without success. No thread waits until space is free.
     stands_still: bool,
 }
 
