@@ -46,7 +46,7 @@ int main(void) {
     }
     pwk_atomic_writer_free(writer); /* the pipe ends with its last writer */
 
-    /* What an item lends is good until the next call. */
+    /* The data of an item is valid until the next call. */
     while ((status = pwk_atomic_reader_next_item(reader, pwk_in_ms(5000), &item, &error)) == PWK_OK) {
         const char *bytes = item.data;
         if (item.kind == PWK_ITEM_LINE) printf("printed: %.*s", (int)item.len, bytes);

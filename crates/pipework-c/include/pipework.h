@@ -66,29 +66,29 @@
  *    is nothing now. A `_message` function is the full form of the one without: it has the 32 bits
  *    of flags that go with a request or a reply, and results that few programs ask for.
  * 2. Results. A pwk_status is PWK_OK, which is 0, or says why the call failed. A program that
- *    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but not
- *    by the PWK_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a
- *    pointer says, and are written when the call succeeds, unless the function says otherwise.
- *    Where a result is not wanted, its pointer may be NULL; a new handle is always wanted. errno
- *    is no part of this, and is left as it was.
+ *    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but
+ *    not by the PWK_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where
+ *    a pointer says, and are written when the call succeeds, unless the function says otherwise.
+ *    If a result is not wanted, its pointer may be NULL; a new handle is always wanted. errno is
+ *    no part of this, and is left as it was.
  * 3. Deadlines are absolute times: see pwk_deadline.
  * 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
- *    with free(). What comes in a pwk_buffer is the program's; what comes as a pwk_bytes, as
- *    a pwk_space or in a pwk_item is lent until the next call on the same handle. What goes in is
- *    copied, strings too.
- * 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
- *    stands for the defaults. Later versions add fields at the end. A program that was compiled
- *    for a later version gets PWK_INVALID if it sets what this one does not know. Structs of
- *    facts that are filled in come with their size for the same reason.
- * 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
+ *    with free(). Data in a pwk_buffer is the program's; a pwk_bytes, a pwk_space or the data of
+ *    a pwk_item is lent until the next call on the same handle. Arguments are copied, strings
+ *    too.
+ * 5. Options are structs with `size` first, which `_options_init` fills in with the defaults;
+ *    NULL means the defaults. Later versions add fields at the end. A program that was compiled
+ *    for a later version gets PWK_INVALID if it sets a field that this one does not know.
+ *    Structs of facts that are filled in come with their size for the same reason.
+ * 6. Threads. Each type says which threads may use it. While one is freed, no thread may use it.
  * 7. Signals. A handler that ran ends a wait with PWK_INTERRUPTED, and nothing is lost: call
  *    again. (Only pwk_client_call has cancelled its call by then, and pwk_atomic_writer_close has
  *    closed.) A program may set a function that decides instead: pwk_set_interrupt_hook. No function
  *    but pwk_version may be called in a handler.
- * 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
- *    comes from here. Descriptors that are passed in are lent for the call, unless a pwk_fd_how
- *    says otherwise; those that come out are the program's, and closed when another program is
- *    executed.
+ * 8. Processes. A child that was forked may use what it inherits, as each module says. SIGPIPE
+ *    never comes from here. Descriptors that are passed in are lent for the call, unless a
+ *    pwk_fd_how says otherwise; those that come out are the program's, and closed when another
+ *    program is executed.
  * 9. NULL where it is not allowed, more bytes than PTRDIFF_MAX, or a struct of size 0 is
  *    PWK_INVALID, and pwk_error.op names the function. NULL with length 0 is an empty payload.
  * 10. A program may ask whether pwk_abi() is PWK_ABI: if not, it was compiled for another library.
@@ -107,7 +107,7 @@ extern "C" {
 #endif
 
 /* -------------------------------------------------------------------------------------------------
- * What a function returns, and the error that it fills in.
+ * The status that a function returns, and the error that it fills in.
  */
 
 /* How a call ended: PWK_OK, or why it failed. The numbers never change. */
@@ -117,11 +117,11 @@ typedef int32_t pwk_status;
 #define PWK_OK 0
 /* It cannot be done at once, and waiting was not asked for. */
 #define PWK_WOULD_BLOCK 1
-/* The deadline passed first. What the call had not done, it has not done. */
+/* The deadline passed first. Work that the call had not done by then is not done. */
 #define PWK_TIMED_OUT 2
 /* A signal handler ran while the call waited. Nothing is lost; call again. */
 #define PWK_INTERRUPTED 3
-/* The other side is gone: the end of what there is to read, or nobody who reads. */
+/* The other side is gone: no more bytes to read, or no reader. */
 #define PWK_CLOSED 4
 /* Larger than a limit that this end was given. */
 #define PWK_TOO_LONG 5
@@ -129,7 +129,7 @@ typedef int32_t pwk_status;
 #define PWK_STALE 6
 /* The process that had the request has died. */
 #define PWK_PEER_DIED 7
-/* Nobody is there to take the request. */
+/* No server is there to take the request. */
 #define PWK_NO_SERVER 8
 /* A part of the message never came. */
 #define PWK_TORN 9
@@ -153,7 +153,7 @@ typedef int32_t pwk_status;
  * in when the call fails, and left as it is otherwise.
  */
 typedef struct pwk_error {
-    /* What the call returned. */
+    /* The status that the call returned. */
     pwk_status kind;
     /*
      * The kernel's number, as in errno; 0 if the kernel had no part in it. A negative number is
@@ -170,7 +170,7 @@ typedef struct pwk_error {
  * Statuses and errors in words.
  */
 
-/* What a status means, in words. Never NULL; not to be freed. */
+/* The text for a status. Never NULL; not to be freed. */
 const char *pwk_status_text(pwk_status status);
 
 /*
@@ -215,11 +215,11 @@ typedef int64_t pwk_deadline;
 /* Waits for as long as it takes. */
 #define PWK_NEVER INT64_MAX
 
-/* The time so many milliseconds from now. A negative number is in the past. */
+/* The time in `ms` milliseconds from now. A negative number is in the past. */
 pwk_deadline pwk_in_ms(int64_t ms);
 
 /*
- * The time so many nanoseconds from now. A negative number is in the past; INT64_MAX is PWK_NEVER.
+ * The time in `ns` nanoseconds from now. A negative number is in the past; INT64_MAX is PWK_NEVER.
  */
 pwk_deadline pwk_in_ns(int64_t ns);
 
@@ -251,7 +251,7 @@ int64_t pwk_left_ns(pwk_deadline deadline);
  * Calls that need not wait do not ask, and neither do threads of the library. pwk_atomic_writer_free
  * asks as well, and after a false drops what is pending.
  *
- * Fails with PWK_INVALID if there is one already.
+ * Fails with PWK_INVALID if a function is set already.
  */
 pwk_status pwk_set_interrupt_hook(bool (*go_on)(void), pwk_error *error);
 
@@ -264,7 +264,7 @@ pwk_status pwk_set_interrupt_hook(bool (*go_on)(void), pwk_error *error);
  * program's for the length of a call.
  */
 typedef struct pwk_bytes {
-    /* The first; may be NULL if there are none. */
+    /* The first byte; may be NULL if `len` is 0. */
     const void *data;
     /* How many. */
     size_t len;
@@ -272,7 +272,7 @@ typedef struct pwk_bytes {
 
 /* Memory that the library lends, to be written. */
 typedef struct pwk_space {
-    /* Where it begins; may be NULL if there is none. */
+    /* The first byte; may be NULL if `len` is 0. */
     void *data;
     /* How many bytes. */
     size_t len;
@@ -284,11 +284,11 @@ typedef struct pwk_space {
  * end. One thread at a time.
  */
 typedef struct pwk_buffer {
-    /* What is in it. It may move with every call that fills the buffer. */
+    /* The bytes of the buffer. They may move with every call that fills the buffer. */
     void *data;
     /* How many bytes. */
     size_t len;
-    /* How much memory there is. Only the library writes this. */
+    /* The allocated memory, in bytes. Only the library writes this. */
     size_t capacity;
 } pwk_buffer;
 
@@ -297,9 +297,9 @@ typedef struct pwk_buffer {
 
 /*
  * Makes space for `capacity` bytes in all, so that a call which needs no more does not ask for
- * memory. What is in the buffer stays there.
+ * memory. The bytes in the buffer stay there.
  *
- * Fails with PWK_OS and ENOMEM if there is no memory.
+ * Fails with PWK_OS and ENOMEM if the memory does not suffice.
  */
 pwk_status pwk_buffer_reserve(pwk_buffer *buffer, size_t capacity, pwk_error *error);
 
@@ -307,11 +307,12 @@ pwk_status pwk_buffer_reserve(pwk_buffer *buffer, size_t capacity, pwk_error *er
 void pwk_buffer_free(pwk_buffer *buffer);
 
 /* -------------------------------------------------------------------------------------------------
- * What becomes of a descriptor that is passed in.
+ * How functions treat a descriptor that is passed in.
  */
 
 /*
- * What becomes of a descriptor that is passed in: one of PWK_FD_TAKE, PWK_FD_DUP and PWK_FD_LEND.
+ * How a function treats a descriptor that is passed in: one of PWK_FD_TAKE, PWK_FD_DUP and
+ * PWK_FD_LEND.
  */
 typedef uint32_t pwk_fd_how;
 
@@ -323,7 +324,7 @@ typedef uint32_t pwk_fd_how;
 #define PWK_FD_LEND 3
 
 /* -------------------------------------------------------------------------------------------------
- * Defaults: what holds where a program does not say otherwise.
+ * Defaults: the values for everything that a program does not set.
  */
 
 /* Calls of a segment that can be in progress at the same time. */
@@ -352,26 +353,26 @@ typedef uint32_t pwk_fd_how;
 #define PWK_DEFAULT_ZSTD_LEVEL 3
 
 /* -------------------------------------------------------------------------------------------------
- * Room atomic: whole messages of any size from many writers over one pipe, FIFO or Unix stream
+ * Module atomic: whole messages of any size from many writers over one pipe, FIFO or Unix stream
  * socket.
  *
  * A pipe keeps a write of up to 4096 bytes in one piece, and tears anything larger. Here a message
  * is cut into parts of that size, each with the name of its writer, and the reader puts them
- * together: each message comes out whole, once, and in the order of its writer. What a writer that
- * was killed did not finish is reported: when the pipe ends, or max_unfinished is exceeded, for
- * the reader cannot know sooner that nothing more comes.
+ * together: each message comes out whole, once, and in the order of its writer. A message that a
+ * killed writer did not finish is reported: when the pipe ends, or max_unfinished is exceeded,
+ * because the reader cannot know sooner that nothing more comes.
  *
- * In mixed mode the same pipe carries ordinary text, too: a process prints to its stdout whatever
- * it likes, and sends messages through it at the same time. Text comes out where the kernel got
- * it, in pieces of up to 4096 bytes that stay together, and has no sender. Stdio keeps what it is
- * to print to a pipe: a program whose lines are to stay whole, and in order with its messages,
+ * In mixed mode the same pipe carries ordinary text, too: a process prints any text to its stdout,
+ * and sends messages through it at the same time. Text comes out in the place where the kernel
+ * received it, in pieces of up to 4096 bytes that stay together, and has no sender. Stdio buffers
+ * its output to a pipe: a program whose lines are to stay whole, and in order with its messages,
  * sets line buffering, setvbuf(stdout, NULL, _IOLBF, 0), or calls fflush before it sends.
  *
  * A pipe ends when its last writer is closed. A process that forks its writers closes its own.
  */
 
 /* -------------------------------------------------------------------------------------------------
- * How the ends of a pipe are made, and what there is to know before.
+ * The options of the ends of a pipe, and functions to check a descriptor before.
  */
 
 /*
@@ -427,8 +428,8 @@ typedef struct pwk_atomic_options {
     /* Each message and burst is compressed with zstd. */
     bool compress;
     /*
-     * Reader: frames without a checksum are taken although there is a dictionary, which may then
-     * be a wrong one. Atomic::Pipe writes such frames.
+     * Reader: frames without a checksum are taken even if a dictionary is set, which may then be a
+     * wrong one. Atomic::Pipe writes such frames.
      */
     bool accept_unchecked;
     /* Reader: items come with the zstd frame that held them. */
@@ -443,8 +444,8 @@ typedef struct pwk_atomic_options {
      */
     bool bursts;
     /*
-     * Writer: where the descriptor is a terminal, a file or a device, messages are printed there
-     * as lines. By default that is PWK_INVALID, for nobody takes messages apart there.
+     * Writer: if the descriptor is a terminal, a file or a device, messages are printed there as
+     * lines. By default that is PWK_INVALID, because no reader takes messages apart there.
      */
     bool or_print;
 } pwk_atomic_options;
@@ -479,7 +480,7 @@ pwk_status pwk_atomic_which_end(int fd, uint32_t *end, pwk_error *error);
 pwk_status pwk_atomic_max_capacity(size_t *bytes, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
- * What comes out of a pipe.
+ * The items that a reader takes out of a pipe.
  */
 
 /* A line of ordinary text, in pwk_item.kind. */
@@ -506,23 +507,24 @@ typedef struct pwk_key {
 #define PWK_LIMIT_MAX_MESSAGE 1
 /* pwk_atomic_options.max_unfinished. */
 #define PWK_LIMIT_MAX_UNFINISHED 2
-/* What memory the system has left. */
+/* The memory that the system has left. */
 #define PWK_LIMIT_MEMORY 3
 
 /*
- * What a reader gives out. Data is lent until the next call on the reader, pwk_atomic_reader_free
- * included.
+ * An item from a reader. Its data is lent until the next call on the reader,
+ * pwk_atomic_reader_free included.
  */
 typedef struct pwk_item {
-    /* What it is: PWK_ITEM_MESSAGE, and so on. */
+    /* The kind of the item: PWK_ITEM_MESSAGE, and so on. */
     uint32_t kind;
     /* Message and report: in how many parts it came, or how many of them had come. */
     uint32_t parts;
-    /* Message and report: who sent it. Zeros where that is not known. */
+    /* Message and report: its writer. Zeros if that is not known. */
     pwk_key writer;
     /*
-     * What was sent, or a line with its "\n", "\r\n" or "\r", which the last line before the end
-     * may lack, and a piece of a line that is longer than max_message. NULL in a report.
+     * The bytes of the message or burst, or a line with its "\n", "\r\n" or "\r", which the last
+     * line before the end may lack, or a piece of a line that is longer than max_message. NULL in
+     * a report.
      */
     const void *data;
     /* How many bytes. */
@@ -619,10 +621,11 @@ pwk_status pwk_atomic_reader_try_recv(pwk_atomic_reader *reader, pwk_item *messa
 /*
  * Waits for the next line, burst, message or report of a lost message.
  *
- * Fails with PWK_CLOSED if the pipe has ended, and all is given out. PWK_CORRUPT: a plain stream
- * that makes no sense; with `strict`, what opens like a part and is none. PWK_INCOMPATIBLE: a
- * mixed reader's stream begins with a message of plain mode, which is said once; who calls again
- * gets it as text. PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_STALE and PWK_OS as pwk_atomic_reader_recv.
+ * Fails with PWK_CLOSED if the pipe has ended, and all items were returned. PWK_CORRUPT: a plain
+ * stream that makes no sense; with `strict`, bytes that open like a part and are none.
+ * PWK_INCOMPATIBLE: a mixed reader's stream begins with a message of plain mode; this is returned
+ * once, and the next call gives the bytes as text. PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_STALE and
+ * PWK_OS as pwk_atomic_reader_recv.
  */
 pwk_status pwk_atomic_reader_next_item(pwk_atomic_reader *reader, pwk_deadline deadline,
                                        pwk_item *item, pwk_error *error);
@@ -635,21 +638,22 @@ pwk_status pwk_atomic_reader_try_next_item(pwk_atomic_reader *reader, pwk_item *
                                            pwk_error *error);
 
 /*
- * Fills in the report of the loss that pwk_atomic_reader_recv or pwk_atomic_reader_try_recv told
- * of last; false if the last one told of none.
+ * Fills in the report of the loss for which pwk_atomic_reader_recv or pwk_atomic_reader_try_recv
+ * failed last; false if the last call lost nothing.
  */
 bool pwk_atomic_reader_torn(pwk_atomic_reader *reader, pwk_item *report);
 
 /*
  * Puts the text of a line that has begun and not ended into `text`, as far as it has come; nothing
- * if there is none. It does not read: call it when pwk_atomic_reader_try_next_item has nothing.
+ * if no line has begun. It does not read: call it when pwk_atomic_reader_try_next_item has
+ * nothing.
  */
 pwk_status pwk_atomic_reader_peek(pwk_atomic_reader *reader, pwk_buffer *text, pwk_error *error);
 
 /*
  * By when to call again although the descriptor is not readable; PWK_NEVER: not before it is. For
- * event loops, to be asked after a `try_` function had nothing: a part that waits for its rest
- * becomes text then, or there is more in the pipe than one call looks at.
+ * event loops, to be asked after a `try_` function had nothing: at that time a part that waits for
+ * its rest becomes text, or more is in the pipe than one call looks at.
  */
 pwk_deadline pwk_atomic_reader_next_timeout(pwk_atomic_reader *reader);
 
@@ -671,7 +675,7 @@ bool pwk_atomic_reader_is_eof(pwk_atomic_reader *reader);
 
 /*
  * Waits until it is known whether the pipe has ended, and all is given out; `is_eof` is false as
- * soon as something is there, be it the beginning of a message. It reads, and gives nothing out.
+ * soon as something is there, even the beginning of a message. It reads, and gives nothing out.
  *
  * Fails with PWK_TIMED_OUT if neither has come. PWK_INTERRUPTED; PWK_CORRUPT and PWK_INCOMPATIBLE
  * as pwk_atomic_reader_next_item; PWK_STALE; PWK_OS.
@@ -691,13 +695,13 @@ size_t pwk_atomic_reader_buffered(pwk_atomic_reader *reader);
 
 /*
  * Whether nothing is held: no bytes, no line that has begun, no part of a message. After
- * pwk_atomic_reader_set_exact it is so between the messages of a single writer, and somebody else
+ * pwk_atomic_reader_set_exact it is so between the messages of a single writer, and another reader
  * may read on there.
  */
 bool pwk_atomic_reader_is_empty(pwk_atomic_reader *reader);
 
 /*
- * Whether somebody else reads from the same FIFO now, which both have opened by its path. Both get
+ * Whether another reader reads from the same FIFO now, which both have opened by its path. Both get
  * pieces of the stream, and messages are lost to both.
  */
 bool pwk_atomic_reader_has_other_reader(pwk_atomic_reader *reader);
@@ -717,9 +721,10 @@ size_t pwk_atomic_reader_read_size(pwk_atomic_reader *reader);
 void pwk_atomic_reader_set_read_size(pwk_atomic_reader *reader, size_t bytes);
 
 /*
- * Makes reads stop at the end of the so many-th item from here on, and then of each further one,
- * so that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as at first.
- * Reports of lost messages do not count. For each 64 KiB it costs two system calls and a copy.
+ * Makes reads stop at the end of the given item, counted from here on, and then of each further
+ * one, so that the bytes behind it stay in the pipe for another reader. 0: they read ahead, as at
+ * first. Reports of lost messages do not count. For each 64 KiB it costs two system calls and a
+ * copy.
  */
 void pwk_atomic_reader_set_exact(pwk_atomic_reader *reader, uint64_t items);
 
@@ -738,9 +743,9 @@ bool pwk_atomic_reader_is_mixed(pwk_atomic_reader *reader);
 pwk_status pwk_atomic_reader_set_mixed(pwk_atomic_reader *reader, bool mixed, pwk_error *error);
 
 /*
- * Sets how messages are decompressed, for all that is not given out yet: as `compress`,
- * `dictionary` and `accept_unchecked` of the options say, whose other fields mean nothing here.
- * NULL: not at all.
+ * Sets how messages are decompressed, for all that were not returned yet: as `compress`,
+ * `dictionary` and `accept_unchecked` of the options say; the other fields are ignored. NULL: not
+ * at all.
  *
  * Fails with PWK_INVALID if the level or the dictionary is none; PWK_STALE.
  */
@@ -757,8 +762,8 @@ pwk_status pwk_atomic_reader_capacity(pwk_atomic_reader *reader, size_t *bytes, 
 /*
  * Asks for a capacity; `now` says which one the kernel chose, at least as large.
  *
- * Fails with PWK_OS, with EPERM past the limit of an unprivileged user, with EBUSY below what lies
- * in the pipe. The capacity stays as it was then.
+ * Fails with PWK_OS, with EPERM past the limit of an unprivileged user, with EBUSY below the number
+ * of bytes in the pipe. The capacity stays as it was then.
  */
 pwk_status pwk_atomic_reader_set_capacity(pwk_atomic_reader *reader, size_t bytes, size_t *now,
                                           pwk_error *error);
@@ -774,13 +779,14 @@ pwk_status pwk_atomic_reader_set_capacity_or_max(pwk_atomic_reader *reader, size
 /*
  * The writing end of a pipe, FIFO or Unix stream socket. One thread at a time;
  * pwk_atomic_writer_clone makes another for another thread, and any number of processes can have
- * theirs. In a child that was forked it is a writer of its own, without what the parent had
+ * theirs. In a child that was forked it is a writer of its own, without the parent's pending data.
+ * It is freed with pwk_atomic_writer_free, or with pwk_atomic_writer_close.
  * pending. It is freed with pwk_atomic_writer_free, or with pwk_atomic_writer_close.
  */
 typedef struct pwk_atomic_writer pwk_atomic_writer;
 
 /*
- * Makes a new pipe. A child that shall print and send into it gets pwk_atomic_writer_fd as its
+ * Makes a new pipe. A child that prints and sends into it gets pwk_atomic_writer_fd as its
  * stdout, by dup2, and makes a writer there: pwk_atomic_writer_from_fd(1, PWK_FD_LEND, ..) with
  * the same options.
  *
@@ -792,8 +798,8 @@ pwk_status pwk_atomic_pair(const pwk_atomic_options *options, pwk_atomic_reader 
 /*
  * Opens the FIFO at `path` for writing as soon as it has a reader.
  *
- * Fails with PWK_TIMED_OUT: nobody reads it. PWK_INTERRUPTED: call again. PWK_INVALID if `path` is
- * a symbolic link or no FIFO; PWK_OS.
+ * Fails with PWK_TIMED_OUT: the FIFO has no reader. PWK_INTERRUPTED: call again. PWK_INVALID if
+ * `path` is a symbolic link or no FIFO; PWK_OS.
  */
 pwk_status pwk_atomic_writer_open_fifo(const char *path, const pwk_atomic_options *options,
                                        pwk_deadline deadline, pwk_atomic_writer **writer,
@@ -827,7 +833,7 @@ pwk_status pwk_atomic_writer_close(pwk_atomic_writer *writer, pwk_deadline deadl
                                    pwk_error *error);
 
 /*
- * Another writer of the same pipe with a key of its own, for another thread. What is pending stays
+ * Another writer of the same pipe with a key of its own, for another thread. Pending data stays
  * here.
  *
  * Fails with PWK_OS if no descriptor is left.
@@ -836,12 +842,12 @@ pwk_status pwk_atomic_writer_clone(pwk_atomic_writer *writer, pwk_atomic_writer 
                                    pwk_error *error);
 
 /*
- * Sends one message, after what is pending, and waits until all of it is in the pipe.
+ * Sends one message, after all pending data, and waits until all of it is in the pipe.
  *
  * After any failure the message is not delivered, and may be sent again. Fails with PWK_TIMED_OUT:
  * parts that were in the pipe already reach the reader as a report. PWK_INTERRUPTED, if nothing
- * was in the pipe yet: later signals do not interrupt. PWK_CLOSED: nobody reads; what was pending
- * is dropped. PWK_TOO_LONG: more parts than can be counted. PWK_CORRUPT: the kernel has cut a
+ * was in the pipe yet: later signals do not interrupt. PWK_CLOSED: the pipe has no reader; pending
+ * data is dropped. PWK_TOO_LONG: more parts than can be counted. PWK_CORRUPT: the kernel has cut a
  * write that POSIX promises to keep whole. PWK_OS.
  */
 pwk_status pwk_atomic_writer_send(pwk_atomic_writer *writer, const void *data, size_t len,
@@ -852,11 +858,11 @@ pwk_status pwk_atomic_writer_send_message(pwk_atomic_writer *writer, const void 
                                           pwk_deadline deadline, uint32_t *parts, pwk_error *error);
 
 /*
- * Sends one message, and does not wait. What the pipe has no space for is pending, and is written
- * by the next call that writes, or when the handle is freed. PWK_WOULD_BLOCK, and nothing is
- * taken, if more than max_pending bytes would be pending. A longer message than that is taken if
- * nothing is pending and the pipe has space for its first part. PWK_OK may mean that nothing of it
- * is written yet: pwk_atomic_writer_pending says.
+ * Sends one message, and does not wait. The bytes that the pipe has no space for are pending, and
+ * are written by the next call that writes, or when the handle is freed. PWK_WOULD_BLOCK, and
+ * nothing is taken, if more than max_pending bytes would be pending. A longer message than that is
+ * taken if nothing is pending and the pipe has space for its first part. PWK_OK may mean that
+ * nothing of it is written yet: pwk_atomic_writer_pending says.
  *
  * Fails with PWK_CLOSED, PWK_TOO_LONG, PWK_CORRUPT and PWK_OS as pwk_atomic_writer_send.
  */
@@ -879,7 +885,7 @@ pwk_status pwk_atomic_writer_send_many(pwk_atomic_writer *writer, const pwk_byte
                                        pwk_error *error);
 
 /*
- * Puts one message behind what is pending, and writes nothing: for programs that call
+ * Adds one message to the pending data, and writes nothing: for programs that call
  * pwk_atomic_writer_flush. It has no limit but memory.
  *
  * Fails with PWK_TOO_LONG as pwk_atomic_writer_send.
@@ -888,7 +894,7 @@ pwk_status pwk_atomic_writer_enqueue(pwk_atomic_writer *writer, const void *data
                                      uint32_t *parts, pwk_error *error);
 
 /*
- * Sends bytes in one write, after what is pending, without a sender's name: in mixed mode between
+ * Sends bytes in one write, after all pending data, without a sender's name: in mixed mode between
  * two control bytes, in plain mode as they are, for a reader that is not of this kind.
  *
  * Fails with PWK_TOO_LONG if they do not fit in one write, as pwk_atomic_writer_fits_in_burst
@@ -900,14 +906,14 @@ pwk_status pwk_atomic_writer_burst(pwk_atomic_writer *writer, const void *data, 
                                    pwk_deadline deadline, pwk_error *error);
 
 /*
- * As pwk_atomic_writer_burst, without waiting; what is pending and PWK_WOULD_BLOCK as
+ * As pwk_atomic_writer_burst, without waiting; pending data and PWK_WOULD_BLOCK as
  * pwk_atomic_writer_try_send.
  */
 pwk_status pwk_atomic_writer_try_burst(pwk_atomic_writer *writer, const void *data, size_t len,
                                        pwk_error *error);
 
 /*
- * Says whether bytes fit in a burst, and how many it takes in the pipe then, 0 otherwise. Where
+ * Says whether bytes fit in a burst, and how many it takes in the pipe then, 0 otherwise. If
  * messages are compressed, this compresses.
  *
  * Fails with PWK_TOO_LONG if they are too long for zstd.
@@ -922,7 +928,7 @@ size_t pwk_atomic_writer_pending(pwk_atomic_writer *writer);
  * Writes what is pending; small messages share writes.
  *
  * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the rest is still pending, call again. PWK_CLOSED,
- * PWK_CORRUPT and PWK_OS: what was pending is dropped.
+ * PWK_CORRUPT and PWK_OS: pending data is dropped.
  */
 pwk_status pwk_atomic_writer_flush(pwk_atomic_writer *writer, pwk_deadline deadline,
                                    pwk_error *error);
@@ -974,9 +980,9 @@ pwk_status pwk_atomic_writer_set_mixed(pwk_atomic_writer *writer, bool mixed, pw
 
 /*
  * Sets how messages are compressed from now on: as `compress`, `level` and `dictionary` of the
- * options say, whose other fields mean nothing here. NULL: not at all.
+ * options say; the other fields are ignored. NULL: not at all.
  *
- * Fails with PWK_INVALID if the level or the dictionary is none. What was set before stays then.
+ * Fails with PWK_INVALID if the level or the dictionary is none. The former setting stays then.
  */
 pwk_status pwk_atomic_writer_set_zstd(pwk_atomic_writer *writer, const pwk_atomic_options *options,
                                       pwk_error *error);
@@ -1006,39 +1012,40 @@ pwk_status pwk_atomic_writer_set_capacity_or_max(pwk_atomic_writer *writer, size
                                                  size_t *now, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
- * Room reqrep: request and response over shared memory. Many clients, many competing servers, no
+ * Module reqrep: request and response over shared memory. Many clients, many competing servers, no
  * broker.
  *
  * A segment is a file in shared memory, at a path or without a name. Clients put requests into it,
  * each request goes to one of the servers, and each reply goes back to the client that asked. Any
  * process may be killed at any instruction: the others go on, a caller gets PWK_PEER_DIED within
- * 250 ms of the kernel closing that process's files, and what the dead process held is taken back.
+ * 250 ms of the kernel closing that process's files, and the slots of the dead process are taken
+ * back.
  *
- * A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
+ * A ticket, 64 bits and never 0, identifies a call: on both sides, from when the request is sent
  * until its reply is received.
  *
- * A call has a slot, and these end it: its client receives what came of it; or its client cancels
- * it before a server takes it; or, once a server has it and nobody waits any more, that server
+ * A call has a slot. It keeps the slot until its client receives the result; or its client cancels
+ * it before a server takes it; or, if a server has it and its client no longer waits, that server
  * answers or gives it up. So one thread that sends more calls than there are slots receives in
  * between: pwk_client_try_send, and when that has no slot pwk_client_recv_any. And a server
- * answers each request that it has taken, also where `wanted` is false, with pwk_server_reply or
+ * answers each request that it has taken, also if `wanted` is false, with pwk_server_reply or
  * pwk_server_fail.
  *
- * Make slots as long as the usual request and reply: what is longer goes in parts, for which the
- * two sides take turns. A server that has a part to give waits until the client takes it. Who
- * waits for one call takes the parts of the client's other calls as well, but for streams, and
+ * Make slots as long as the usual request and reply: longer ones go in parts, for which the two
+ * sides take turns. A server that has a part to give waits until the client takes it. A thread
+ * that waits for one call takes the parts of the client's other calls as well, except streams, and
  * only now and then: one thread with several long calls in progress is quickest with
  * pwk_client_recv_any and slots that hold its requests, or with a thread for each call. A client
  * that takes no parts for part_timeout_ns loses the call, with PWK_FAILED.
  */
 
 /* -------------------------------------------------------------------------------------------------
- * How a segment is made or opened, and what it reports as a whole.
+ * Making and opening a segment, and its counts.
  */
 
 /*
- * A segment that this process has opened. Any threads may use one at the same time. What was made
- * from it lives on when it is freed, with pwk_segment_free.
+ * A segment that this process has opened. Any threads may use one at the same time. Clients and
+ * servers made from it live on when it is freed, with pwk_segment_free.
  */
 typedef struct pwk_segment pwk_segment;
 
@@ -1104,7 +1111,7 @@ pwk_status pwk_segment_create(const char *path, const pwk_segment_options *optio
 /*
  * Opens the segment at `path`.
  *
- * Fails with PWK_OS and ENOENT if there is no such file; PWK_INVALID for a symbolic link, for
+ * Fails with PWK_OS and ENOENT if the file does not exist; PWK_INVALID for a symbolic link, for
  * anything but a regular file, and for another user's file; PWK_INCOMPATIBLE for a file that is no
  * segment, one of another format or with other sizes than were set, and for a copy; PWK_CORRUPT
  * for one that was damaged or cut short; PWK_TOO_LONG for one larger than max_bytes.
@@ -1113,9 +1120,9 @@ pwk_status pwk_segment_open(const char *path, const pwk_segment_options *options
                             pwk_segment **segment, pwk_error *error);
 
 /*
- * Opens the segment at `path`, or makes it if there is none. If several processes do this at the
- * same time, one of them makes it. An empty regular file of this user counts as none: the segment
- * replaces it. Fails as pwk_segment_open and pwk_segment_create.
+ * Opens the segment at `path`, or makes it if it does not exist. If several processes do this at
+ * the same time, one of them makes it. An empty regular file of this user counts as none: the
+ * segment replaces it. Fails as pwk_segment_open and pwk_segment_create.
  */
 pwk_status pwk_segment_open_or_create(const char *path, const pwk_segment_options *options,
                                       pwk_segment **segment, pwk_error *error);
@@ -1141,7 +1148,7 @@ pwk_status pwk_segment_memfd(const char *name, const pwk_segment_options *option
 pwk_status pwk_segment_from_fd(int fd, pwk_fd_how how, const pwk_segment_options *options,
                                pwk_segment **segment, pwk_error *error);
 
-/* What a segment was made with. It never changes. */
+/* The sizes that a segment was made with. They never change. */
 typedef struct pwk_geometry {
     /* How many calls can be in progress at the same time. */
     uint32_t slots;
@@ -1192,15 +1199,15 @@ int pwk_segment_fd(pwk_segment *segment);
 size_t pwk_segment_len(pwk_segment *segment);
 
 /*
- * Removes its name, if that still leads to this segment, which `removed` says. Attached clients
- * and servers stay attached.
+ * Removes its name, if that still leads to this segment; `removed` says whether it did. Attached
+ * clients and servers stay attached.
  *
  * Fails with PWK_INVALID for a segment without a name; PWK_OS.
  */
 pwk_status pwk_segment_unlink(pwk_segment *segment, bool *removed, pwk_error *error);
 
 /*
- * Writes the segment to the storage that its file lies on, if there is one, and waits until that
+ * Writes the segment to the storage that its file lies on, if it lies on any, and waits until that
  * is done.
  *
  * Fails with PWK_OS.
@@ -1216,8 +1223,8 @@ pwk_status pwk_segment_sync(pwk_segment *segment, pwk_error *error);
 pwk_status pwk_segment_recover(pwk_segment *segment, size_t *dead, pwk_error *error);
 
 /*
- * What was done in a segment, by all members that there were. A process that is killed may leave
- * its last step uncounted.
+ * The counts of a segment, of all members so far. A process that is killed may leave its last step
+ * uncounted.
  */
 typedef struct pwk_stats {
     /* Calls begun. */
@@ -1238,7 +1245,7 @@ typedef struct pwk_stats {
     uint64_t redelivered;
 } pwk_stats;
 
-/* Fills in what was done so far. `size` is sizeof(pwk_stats). */
+/* Fills in the counts so far. `size` is sizeof(pwk_stats). */
 pwk_status pwk_segment_stats(pwk_segment *segment, pwk_stats *stats, size_t size, pwk_error *error);
 
 /* A client, in pwk_member.role. */
@@ -1261,8 +1268,8 @@ typedef struct pwk_member {
 } pwk_member;
 
 /*
- * Fills in up to `max` of the attached members; `count`, which must not be NULL, says how many
- * there are in all.
+ * Fills in up to `max` of the attached members; `count`, which must not be NULL, is set to the
+ * number of all.
  *
  * Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
  */
@@ -1350,7 +1357,7 @@ pwk_status pwk_client_new(pwk_segment *segment, const pwk_client_options *option
                           pwk_client **client, pwk_error *error);
 
 /*
- * Sends a request and waits for its reply, whose bytes replace what `reply` holds.
+ * Sends a request and waits for its reply, whose bytes replace the content of `reply`.
  *
  * Waits until the deadline, which covers sending and receiving. After PWK_FAILED, `reply` holds
  * the reason that the server gave, if it gave one; after any other failure it is empty. It must
@@ -1359,8 +1366,8 @@ pwk_status pwk_client_new(pwk_segment *segment, const pwk_client_options *option
  * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the call is cancelled, but a server may have begun
  * with it; to go on after a signal, use pwk_client_send and pwk_client_recv. PWK_PEER_DIED: its
  * server has died. PWK_FAILED: its server gave it up. PWK_TOO_LONG: the request or the reply is
- * longer than max_message. PWK_NO_SERVER: there is none, and needs_server was set. PWK_CORRUPT:
- * the segment was damaged. PWK_OS.
+ * longer than max_message. PWK_NO_SERVER: no server is attached, and needs_server was set.
+ * PWK_CORRUPT: the segment was damaged. PWK_OS.
  */
 pwk_status pwk_client_call(pwk_client *client, const void *data, size_t len, pwk_deadline deadline,
                            pwk_buffer *reply, pwk_error *error);
@@ -1372,7 +1379,7 @@ pwk_status pwk_client_call_message(pwk_client *client, const void *data, size_t 
 
 /*
  * As pwk_client_call_message, into memory of the program's: `space` bytes at `into`, which must
- * not be where the request lies. `reply_len` says how long the reply is.
+ * not be where the request lies. `reply_len` is set to the length of the reply.
  *
  * Fails as pwk_client_call; with PWK_TOO_LONG, too, if the reply is longer than `space`. The reply
  * is lost then, and so is the reason after PWK_FAILED: pwk_client_send and pwk_client_recv_into
@@ -1383,16 +1390,16 @@ pwk_status pwk_client_call_into(pwk_client *client, const void *data, size_t len
                                 uint32_t *reply_flags, pwk_error *error);
 
 /*
- * Sends a request; `ticket` is what its reply is received by. As many calls may be in progress as
- * the segment has slots; a reply that was not received keeps its slot: see room reqrep in
+ * Sends a request; its reply is received by `ticket`. As many calls may be in progress as
+ * the segment has slots; a reply that was not received keeps its slot: see module reqrep in
  * pipework(3).
  *
  * Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
  * until a server has taken all but the last part of it.
  *
- * Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED: of a server that dies or
- * gives up while it takes the parts, pwk_client_recv tells. Whatever the failure is, no server has
- * the whole request, which can be sent again.
+ * Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED: if a server dies or gives
+ * up while it takes the parts, pwk_client_recv reports it. After any failure, no server has the
+ * whole request, which can be sent again.
  */
 pwk_status pwk_client_send(pwk_client *client, const void *data, size_t len, pwk_deadline deadline,
                            uint64_t *ticket, pwk_error *error);
@@ -1420,7 +1427,7 @@ pwk_status pwk_client_try_send_message(pwk_client *client, const void *data, siz
  * has space for as many; `sent`, which must not be NULL, says how many of them were sent: fewer if
  * a failure came in between, which comes again with the next call.
  *
- * Waits until there was a slot for each, or until the deadline.
+ * Waits until each request had a slot, or until the deadline.
  *
  * Fails as pwk_client_send, if none could be sent.
  */
@@ -1429,8 +1436,8 @@ pwk_status pwk_client_send_many(pwk_client *client, const pwk_bytes *requests, s
                                 size_t *sent, pwk_error *error);
 
 /*
- * Waits for the reply of a call, whose bytes replace what `reply` holds. After PWK_FAILED, `reply`
- * holds the reason that the server gave, if it gave one.
+ * Waits for the reply of a call, whose bytes replace the content of `reply`. After PWK_FAILED,
+ * `reply` holds the reason that the server gave, if it gave one.
  *
  * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the call goes on, call again. PWK_PEER_DIED,
  * PWK_FAILED, PWK_NO_SERVER: it is over. PWK_TOO_LONG: the reply is longer than max_message, and
@@ -1471,9 +1478,9 @@ pwk_status pwk_client_recv_into(pwk_client *client, uint64_t ticket, pwk_deadlin
  * Waits for whichever call of this client ends next: of all that were sent and not received, but
  * no streams. Look at `ticket` first.
  *
- * Where it is not 0, that call is over, and what this returns is how it has ended, with its reply
- * or reason, as pwk_client_recv does. Where it is 0 with PWK_OK, no call was in progress, and
- * there was nothing to wait for. Where it is 0 with anything else, the wait has failed.
+ * If it is not 0, that call is over, and this function returns how it ended, with its reply or
+ * reason, as pwk_client_recv does. If it is 0 with PWK_OK, no call was in progress, so it waited
+ * for nothing. If it is 0 with another status, the wait has failed.
  *
  * The wait fails with PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_CORRUPT and PWK_OS.
  */
@@ -1506,8 +1513,8 @@ pwk_status pwk_client_forget(pwk_client *client, uint64_t ticket, pwk_error *err
 
 /*
  * Forgets every call in progress, and returns how many they were; 0 for NULL. Before
- * pwk_client_free, so that no request that was sent is taken back. In a forked child that has not
- * used the client there are none.
+ * pwk_client_free, so that no request that was sent is taken back. A forked child that has not
+ * used the client has none.
  */
 size_t pwk_client_forget_all(pwk_client *client);
 
@@ -1515,10 +1522,10 @@ size_t pwk_client_forget_all(pwk_client *client);
 size_t pwk_client_pending(pwk_client *client);
 
 /*
- * A descriptor for an event loop, readable while there is something to receive: a reply, or a
- * failure in its place. It is the program's to close, and not to be read from. When it is
- * readable, try to receive each call in progress; as soon as nothing is left, it is not readable
- * any more. A forked child asks for one of its own.
+ * A descriptor for an event loop, readable while a reply, or a failure in its place, can be
+ * received. It is the program's to close, and not to be read from. When it is readable, try to
+ * receive each call in progress; as soon as nothing is left, it is not readable any more. A forked
+ * child asks for one of its own.
  *
  * Fails with PWK_OS if no descriptor is left, or no thread can be started.
  */
@@ -1542,7 +1549,7 @@ void pwk_client_free(pwk_client *client);
 
 /*
  * The parts of a reply. One thread at a time. Freeing it, with pwk_stream_free, before its end
- * cancels the call, which the server is told with its next part.
+ * cancels the call, and the server learns this with its next part.
  */
 typedef struct pwk_stream pwk_stream;
 
@@ -1556,7 +1563,7 @@ pwk_status pwk_client_stream(pwk_client *client, const void *data, size_t len, u
                              pwk_deadline deadline, pwk_stream **stream, pwk_error *error);
 
 /*
- * Waits for the next part, whose bytes replace what `part` holds.
+ * Waits for the next part, whose bytes replace the content of `part`.
  *
  * Fails with PWK_CLOSED after the last. PWK_TIMED_OUT and PWK_INTERRUPTED: the stream goes on,
  * call again. It is over after anything else: PWK_FAILED, where `part` holds the reason that the
@@ -1584,12 +1591,12 @@ typedef struct pwk_server pwk_server;
 /*
  * A request that a server has taken, and that no other server gets. It is answered by its ticket,
  * once: with pwk_server_reply or pwk_server_fail. It keeps its slot until then, or until the
- * server is freed, also if nobody waits for it any more.
+ * server is freed, even if its client no longer waits for it.
  */
 typedef struct pwk_request {
-    /* What stands for the call; the same that pwk_client_send has given out. */
+    /* The ticket of the call, the same as pwk_client_send has given out. */
     uint64_t ticket;
-    /* Where its bytes begin in the buffer: 0, unless several requests came in it. */
+    /* The offset of its bytes in the buffer: 0, unless several requests came in it. */
     size_t offset;
     /* How many they are. */
     size_t len;
@@ -1625,7 +1632,7 @@ pwk_status pwk_server_new(pwk_segment *segment, const pwk_server_options *option
                           pwk_server **server, pwk_error *error);
 
 /*
- * Waits for the next request, whose bytes replace what `data` holds.
+ * Waits for the next request, whose bytes replace the content of `data`.
  *
  * Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_CLOSED once the server was stopped; PWK_CORRUPT
  * if the segment was damaged; PWK_OS.
@@ -1711,9 +1718,9 @@ pwk_status pwk_server_reply_until(pwk_server *server, uint64_t ticket, const voi
 
 /*
  * Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
- * parts, or pwk_server_reply. `wanted` is false if nobody waits for it any more: the client has
- * cancelled or forgotten the call, or its death was noticed; pwk_server_fail ends the request
- * then. A client that does not ask for parts gets all of them as one reply.
+ * parts, or pwk_server_reply. `wanted` is false if the call is not waited for any more: the client
+ * has cancelled or forgotten it, or its death was noticed; pwk_server_fail ends the request then.
+ * A client that does not ask for parts gets all of them as one reply.
  *
  * Waits until the client has taken the part before, or until the deadline.
  *
@@ -1727,8 +1734,8 @@ pwk_status pwk_server_part(pwk_server *server, uint64_t ticket, const void *data
 
 /*
  * Waits until the client has taken the part that pwk_server_part gave last, or until the deadline.
- * `wanted` is as for pwk_server_part. Before pwk_server_fail, whose reason has no space beside a
- * part that was not taken.
+ * `wanted` is as for pwk_server_part. Call it before pwk_server_fail, whose reason does not fit
+ * beside a part that was not taken.
  *
  * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: it has not taken it yet. PWK_STALE, PWK_CORRUPT
  * and PWK_OS as pwk_server_reply.
@@ -1757,7 +1764,7 @@ pwk_status pwk_server_is_wanted(pwk_server *server, uint64_t ticket, bool *wante
                                 pwk_error *error);
 
 /*
- * How many servers have died with a request: what pwk_request.redeliveries said.
+ * How many servers have died with a request: the same as pwk_request.redeliveries.
  *
  * Fails with PWK_STALE if the ticket is none that this server has to answer.
  */
@@ -1769,7 +1776,7 @@ pwk_status pwk_server_redeliveries(pwk_server *server, uint64_t ticket, uint16_t
  * that fork for each request. The parent must not answer it any more, and gets PWK_STALE.
  *
  * Fails with PWK_STALE if the parent has answered it or has died, if something of it went in parts
- * already, or if the ticket is none that it had to answer. What pwk_server_new fails with, since
+ * already, or if the ticket is none that it had to answer. It also fails as pwk_server_new, since
  * the child attaches.
  */
 pwk_status pwk_server_adopt(pwk_server *server, uint64_t ticket, pwk_error *error);
@@ -1782,18 +1789,18 @@ pwk_status pwk_server_adopt(pwk_server *server, uint64_t ticket, pwk_error *erro
 pwk_status pwk_server_clear(pwk_server *server, size_t *count, pwk_error *error);
 
 /*
- * Stops a server: from now on, who receives gets PWK_CLOSED at once, and no more requests are
- * taken. Those that were taken can be answered. Any thread may call it; it does not wait. NULL is
- * allowed. To stop on a signal, block it in all threads, and have one wait for it with sigwait and
- * then call this.
+ * Stops a server: from now on, calls that receive fail with PWK_CLOSED at once, and no more
+ * requests are taken. Requests that were taken can be answered. Any thread may call it; it does
+ * not wait. NULL is allowed. To stop on a signal, block it in all threads, and have one wait for
+ * it with sigwait and then call this.
  */
 void pwk_server_stop(pwk_server *server);
 
 /*
  * A descriptor for an event loop, readable while a request waits, and once the server was stopped.
  * It is the program's to close, and not to be read from. When it is readable, take requests with
- * pwk_server_try_recv or pwk_server_drain until there is none. A forked child asks for one of its
- * own.
+ * pwk_server_try_recv or pwk_server_drain until no request is left. A forked child asks for one of
+ * its own.
  *
  * Fails with PWK_OS if no descriptor is left, or no thread can be started.
  */
@@ -1806,7 +1813,7 @@ pwk_segment *pwk_server_segment(pwk_server *server);
 void pwk_server_free(pwk_server *server);
 
 /* -------------------------------------------------------------------------------------------------
- * Room pipe: a byte pipe inside one process, without descriptors, and without system calls while
+ * Module pipe: a byte pipe inside one process, without descriptors, and without system calls while
  * both sides run.
  *
  * One thread writes a stream (a document, an archive, a compressed file), another reads it, and
@@ -1819,8 +1826,8 @@ void pwk_server_free(pwk_server *server);
  * - The reader is freed: the writer gets PWK_CLOSED, although there be space.
  * - The reader closes with an error: the writer gets PWK_FAILED.
  *
- * An end that waits learns of this at once. A forked child has a copy of the memory, and nobody at
- * the other end.
+ * An end that waits learns of this at once. A forked child has a copy of the memory, and no other
+ * end.
  */
 
 /* -------------------------------------------------------------------------------------------------
@@ -1839,7 +1846,7 @@ typedef struct pwk_pipe_reader pwk_pipe_reader;
  */
 typedef struct pwk_pipe_writer pwk_pipe_writer;
 
-/* A capacity in bytes that suits most: what a pipe of the kernel has. */
+/* A capacity in bytes that suits most programs: the capacity of a pipe of the kernel. */
 #define PWK_PIPE_CAPACITY 65536
 
 /*
@@ -1847,7 +1854,7 @@ typedef struct pwk_pipe_writer pwk_pipe_writer;
  * memory for them.
  *
  * Fails with PWK_INVALID if the capacity is 0 or more than half of the address space; PWK_OS with
- * ENOMEM if there is no such memory.
+ * ENOMEM if the memory does not suffice.
  */
 pwk_status pwk_pipe_pair(size_t capacity, pwk_pipe_reader **reader, pwk_pipe_writer **writer,
                          pwk_error *error);
@@ -1857,8 +1864,8 @@ pwk_status pwk_pipe_pair(size_t capacity, pwk_pipe_reader **reader, pwk_pipe_wri
  */
 
 /*
- * Waits for the first byte and takes what is there, as much as `space` bytes at `into` hold. `len`
- * says how many; 0 is the end of the stream.
+ * Waits for the first byte and takes the bytes that are there, up to `space`, to `into`. `len` is
+ * set to their number; 0 is the end of the stream.
  *
  * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing was taken, call again. PWK_FAILED if the
  * writer gave up, and everything before that has been taken; pwk_pipe_reader_failure says why.
@@ -1874,18 +1881,18 @@ pwk_status pwk_pipe_reader_try_recv(pwk_pipe_reader *reader, void *into, size_t 
                                     pwk_error *error);
 
 /*
- * Takes until the `space` bytes at `into` are full. `len` says how many there are: fewer only at
+ * Takes until the `space` bytes at `into` are full. `len` is set to their number: fewer only at
  * the end of the stream.
  *
- * Fails as pwk_pipe_reader_recv. What was taken before lies at `into`, and pwk_error.done says how
- * much that is: go on behind it.
+ * Fails as pwk_pipe_reader_recv. The bytes taken before lie at `into`, and pwk_error.done is their
+ * number: go on behind them.
  */
 pwk_status pwk_pipe_reader_recv_full(pwk_pipe_reader *reader, void *into, size_t space,
                                      pwk_deadline deadline, size_t *len, pwk_error *error);
 
 /*
  * Takes up to and with the first byte that equals `delimiter`, or until the `space` bytes at
- * `into` are full. `len` says how many there are. Without that byte at their end, either `into` is
+ * `into` are full. `len` is set to their number. Without that byte at their end, either `into` is
  * full or the stream has ended.
  *
  * Fails as pwk_pipe_reader_recv_full.
@@ -1896,8 +1903,9 @@ pwk_status pwk_pipe_reader_recv_until(pwk_pipe_reader *reader, uint8_t delimiter
 
 /*
  * Waits until at least `min` bytes are there and lends them where they lie, in `pieces[0]` and
- * `pieces[1]`: the second is empty unless they reach round the end of the memory. There are fewer
- * only at the end of the stream. With `min` 0 it does not wait, and lends what is there.
+ * `pieces[1]`: the second is empty unless they reach round the end of the memory. It lends fewer
+ * only at the end of the stream. With `min` 0 it does not wait, and lends the bytes that are
+ * there.
  *
  * They are lent until the next call on this end. Meanwhile the writer may add to them, but not
  * change them.
@@ -1908,7 +1916,7 @@ pwk_status pwk_pipe_reader_peek(pwk_pipe_reader *reader, size_t min, pwk_deadlin
                                 pwk_bytes *pieces, pwk_error *error);
 
 /*
- * Is done with the first `len` bytes of what pwk_pipe_reader_peek lent.
+ * Consumes the first `len` bytes that pwk_pipe_reader_peek lent.
  *
  * Fails with PWK_INVALID if it lent fewer.
  */
@@ -1918,9 +1926,9 @@ pwk_status pwk_pipe_reader_consume(pwk_pipe_reader *reader, size_t len, pwk_erro
  * Copies `len` bytes to a descriptor, or as many as the stream has; UINT64_MAX is everything.
  * `copied` says how many. Whether the descriptor blocks does not matter.
  *
- * Fails as pwk_pipe_reader_recv; with PWK_CLOSED if nobody reads from the descriptor any more;
- * PWK_OS. pwk_error.done bytes have arrived, and no other has left the pipe: the same call may be
- * made again.
+ * Fails as pwk_pipe_reader_recv; with PWK_CLOSED if the descriptor has no reader any more; PWK_OS.
+ * pwk_error.done bytes have arrived, and no other has left the pipe: the same call may be made
+ * again.
  */
 pwk_status pwk_pipe_reader_copy_to_fd(pwk_pipe_reader *reader, int fd, uint64_t len,
                                       pwk_deadline deadline, uint64_t *copied, pwk_error *error);
@@ -1942,7 +1950,7 @@ size_t pwk_pipe_reader_len(pwk_pipe_reader *reader);
 size_t pwk_pipe_reader_capacity(pwk_pipe_reader *reader);
 
 /*
- * Sets for how long this end's thread spins before it sleeps, while waits of late have ended
+ * Sets for how long this end's thread spins before it sleeps, while recent waits have ended
  * within that time: PWK_DEFAULT_SPIN_NS by default, up to 1 ms, 0 for never. NULL is allowed.
  */
 void pwk_pipe_reader_set_spin(pwk_pipe_reader *reader, uint64_t ns);
@@ -1953,7 +1961,7 @@ void pwk_pipe_reader_set_spin(pwk_pipe_reader *reader, uint64_t ns);
  */
 void pwk_pipe_reader_close_with_error(pwk_pipe_reader *reader, const char *reason);
 
-/* Frees this end: what was not read is gone, and the writer's calls fail with PWK_CLOSED. */
+/* Frees this end: unread bytes are lost, and the writer's calls fail with PWK_CLOSED. */
 void pwk_pipe_reader_free(pwk_pipe_reader *reader);
 
 /* -------------------------------------------------------------------------------------------------
@@ -1961,17 +1969,17 @@ void pwk_pipe_reader_free(pwk_pipe_reader *reader);
  */
 
 /*
- * Waits for space for the first byte and puts in as many as there is space for. `sent` says how
- * many.
+ * Waits for space for the first byte and puts in as many bytes as fit. `sent` is set to their
+ * number.
  *
- * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing was put in, call again. PWK_CLOSED if
- * nobody will read it; PWK_FAILED if the reader gave up, and pwk_pipe_writer_failure says why.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing was put in, call again. PWK_CLOSED if the
+ * reader is gone; PWK_FAILED if the reader gave up, and pwk_pipe_writer_failure says why.
  */
 pwk_status pwk_pipe_writer_send(pwk_pipe_writer *writer, const void *data, size_t len,
                                 pwk_deadline deadline, size_t *sent, pwk_error *error);
 
 /*
- * Puts in what there is space for now; PWK_WOULD_BLOCK if there is none. It does not wait.
+ * Puts in as many bytes as fit now; PWK_WOULD_BLOCK if the pipe is full. It does not wait.
  * Otherwise it is as pwk_pipe_writer_send.
  */
 pwk_status pwk_pipe_writer_try_send(pwk_pipe_writer *writer, const void *data, size_t len,
@@ -1987,11 +1995,11 @@ pwk_status pwk_pipe_writer_send_all(pwk_pipe_writer *writer, const void *data, s
                                     pwk_deadline deadline, pwk_error *error);
 
 /*
- * Waits until there is space for at least `min` bytes and lends it, in `pieces[0]` and
- * `pieces[1]`: the second is empty unless the space reaches round the end of the memory. With
- * `min` 0 it does not wait, and lends the space there is.
+ * Waits until at least `min` bytes are free and lends that space, in `pieces[0]` and `pieces[1]`:
+ * the second is empty unless the space reaches round the end of the memory. With `min` 0 it does
+ * not wait, and lends the free space.
  *
- * It is lent until the next call on this end, and holds bytes of long ago. Nobody reads them
+ * It is lent until the next call on this end, and holds old bytes. The reader does not see them
  * before pwk_pipe_writer_commit.
  *
  * Fails with PWK_TOO_LONG if `min` is more than the capacity; otherwise as pwk_pipe_writer_send.
@@ -2007,9 +2015,9 @@ pwk_status pwk_pipe_writer_reserve(pwk_pipe_writer *writer, size_t min, pwk_dead
 pwk_status pwk_pipe_writer_commit(pwk_pipe_writer *writer, size_t len, pwk_error *error);
 
 /*
- * Copies `len` bytes from a descriptor, or as many as it has; UINT64_MAX is everything. `copied`
- * says how many. Whether the descriptor blocks does not matter. That the reader is gone is noticed
- * when there is something for it, not before.
+ * Copies `len` bytes from a descriptor, or all if it has fewer; UINT64_MAX is everything. `copied`
+ * is set to their number. Whether the descriptor blocks does not matter. It notices that the
+ * reader is gone when it has bytes for it, not before.
  *
  * Fails as pwk_pipe_writer_send; with PWK_OS. pwk_error.done bytes are in the pipe, and no other
  * has left the descriptor: the same call may be made again.
@@ -2064,37 +2072,37 @@ void pwk_pipe_writer_close_with_error(pwk_pipe_writer *writer, const char *reaso
 void pwk_pipe_writer_free(pwk_pipe_writer *writer);
 
 /* -------------------------------------------------------------------------------------------------
- * Room fd: raw descriptors, and what one system call leaves half done.
+ * Module fd: raw descriptors, and the work that one system call leaves half done.
  *
- * What libc does in one call is libc's. Here a call does all of it, until a deadline. Descriptors
- * may block or not, and share an open file with strangers: their flags are never changed, and a
- * deadline holds either way. Functions that never wait take none.
+ * What libc does in one call is left to libc. Here a call does all of it, until a deadline.
+ * Descriptors may block or not, and share an open file with strangers: their flags are never
+ * changed, and a deadline holds either way. Functions that never wait take none.
  *
- * What fails half-way says how far it got, in pwk_error.done. PWK_TIMED_OUT and PWK_INTERRUPTED
- * end a wait, and the rest can be done by another call. PWK_CLOSED is a pipe or socket that nobody
- * reads, without SIGPIPE; PWK_INVALID, with EBADF, a number that is no open descriptor; PWK_OS
- * anything else that the kernel refuses.
+ * A call that fails half-way says how far it got, in pwk_error.done. PWK_TIMED_OUT and
+ * PWK_INTERRUPTED end a wait, and another call can do the rest. PWK_CLOSED is a pipe or socket
+ * without a reader, and SIGPIPE is not raised; PWK_INVALID, with EBADF, a number that is no open
+ * descriptor; PWK_OS anything else that the kernel refuses.
  */
 
 /* -------------------------------------------------------------------------------------------------
- * Accepting many connections at once, and what to do when descriptors have run out.
+ * Accepting many connections at once, and handling a lack of descriptors.
  *
- * Linux looks for a free descriptor before it looks for a connection. So nothing is lost when
- * there is none, but the listener stays readable, and an event loop that just tries again spins.
- * Either it stops watching the listener until a descriptor is closed, or it keeps a pwk_reserve
- * and turns the waiting away.
+ * Linux looks for a free descriptor before it looks for a connection. So no connection is lost if
+ * descriptors have run out, but the listener stays readable, and an event loop that just tries
+ * again spins. Either it stops watching the listener until a descriptor is closed, or it keeps a
+ * pwk_reserve and turns the waiting connections away.
  */
 
 /* Why accepting stopped: one of PWK_STOPPED_WOULD_BLOCK to PWK_STOPPED_FAILED. */
 typedef uint32_t pwk_stopped;
 
-/* Nobody else is waiting. */
+/* No other connection is waiting. */
 #define PWK_STOPPED_WOULD_BLOCK 1
 /* As many as were asked for have been taken; there may be more. */
 #define PWK_STOPPED_LIMIT 2
 /*
- * No descriptor is left in this process or on this machine. Whoever waits goes on waiting: close
- * something, or call pwk_reserve_shed.
+ * No descriptor is left in this process or on this machine. The connections that wait go on
+ * waiting: close something, or call pwk_reserve_shed.
  */
 #define PWK_STOPPED_NO_DESCRIPTORS 3
 /* Anything else, after some were taken: the next call fails with it. */
@@ -2106,14 +2114,14 @@ typedef struct pwk_connection {
     int fd;
     /* How long the address is; 0 where the kernel does not say who has connected. */
     socklen_t peer_len;
-    /* Who has connected; zeros behind the end of the address. */
+    /* The address of the peer; zeros behind its end. */
     struct sockaddr_storage peer;
 } pwk_connection;
 
 /*
  * Accepts the connections that are there, up to `max`, into the array `connections`. `count`,
- * which must not be NULL, says how many they are, and `stopped` why there are not more. It does
- * not wait.
+ * which must not be NULL, is set to their number, and `stopped` to the reason why there are not
+ * more. It does not wait.
  *
  * A connection that its peer has given up meanwhile, or that a firewall forbids, counts as one of
  * `max` and is not among them. The listener should not block: one that does is polled first, and
@@ -2139,16 +2147,16 @@ typedef struct pwk_reserve pwk_reserve;
 pwk_status pwk_reserve_new(pwk_reserve **reserve, pwk_error *error);
 
 /*
- * Whether there is a descriptor to give up; false for NULL. If not, the next pwk_reserve_shed
+ * Whether it holds a descriptor to give up; false for NULL. If not, the next pwk_reserve_shed
  * tries to take one again.
  */
 bool pwk_reserve_is_held(pwk_reserve *reserve);
 
 /*
- * Accepts up to `max` connections and closes each at once, so that their peers learn that nobody
- * will serve them. `turned_away` says how many they were, and `stopped` why not more. It does not
- * wait. The descriptor is given up meanwhile; if another thread takes it first, the reserve is not
- * held any more.
+ * Accepts up to `max` connections and closes each at once, so that their peers learn that they
+ * will not be served. `turned_away` is set to their number, and `stopped` to the reason why there
+ * were not more. It does not wait. The descriptor is given up meanwhile; if another thread takes
+ * it first, the reserve is not held any more.
  *
  * Fails as pwk_fd_accept_many.
  */
@@ -2163,7 +2171,8 @@ void pwk_reserve_free(pwk_reserve *reserve);
  */
 
 /*
- * Copies `len` bytes, or as many as there are; UINT64_MAX is everything. `copied` says how many.
+ * Copies `len` bytes, or all if there are fewer; UINT64_MAX is everything. `copied` is set to
+ * their number.
  *
  * Both positions move along. Either side may be a file, a pipe, a stream socket, a terminal or a
  * device, and the best that the kernel does between them is found by itself. The deadline is
@@ -2172,14 +2181,15 @@ void pwk_reserve_free(pwk_reserve *reserve);
  * pwk_error.done bytes have arrived when it fails, and no other has left `from`: the same call may
  * be made again. (Not so if `from` is a terminal, a device or a socket with SO_PEEK_OFF: up to
  * 4096 bytes are lost there when writing fails.) PWK_UNSUPPORTED if a side is a datagram socket;
- * PWK_INVALID if a file or pipe is both sides. Nobody else may read from `from` meanwhile.
+ * PWK_INVALID if a file or pipe is both sides. No other reader may read from `from` meanwhile.
  */
 pwk_status pwk_fd_copy_all(int from, int to, uint64_t len, pwk_deadline deadline, uint64_t *copied,
                            pwk_error *error);
 
 /*
- * Sends `len` bytes of the file `from`, beginning at `offset`, or as many as there are. `copied`
- * says how many. The position of `from` stays where it is, so that many can send from one file.
+ * Sends `len` bytes of the file `from`, beginning at `offset`, or all if there are fewer. `copied`
+ * is set to their number. The position of `from` stays where it is, so that many can send from one
+ * file.
  *
  * Fails as pwk_fd_copy_all; with PWK_INVALID if `from` has no positions.
  */
@@ -2187,8 +2197,8 @@ pwk_status pwk_fd_sendfile_all(int to, int from, uint64_t offset, uint64_t len,
                                pwk_deadline deadline, uint64_t *copied, pwk_error *error);
 
 /*
- * Moves `len` bytes, or as many as there are, through splice(2) alone. `copied` says how many. One
- * side must be a pipe.
+ * Moves `len` bytes, or all if there are fewer, through splice(2) alone. `copied` is set to their
+ * number. One side must be a pipe.
  *
  * Fails as pwk_fd_copy_all; with PWK_INVALID if neither side is a pipe, or where the kernel cannot
  * splice, for instance into a file that is open for appending.
@@ -2220,11 +2230,11 @@ pwk_status pwk_fd_write_all(int fd, const void *data, size_t len, pwk_deadline d
                             pwk_error *error);
 
 /*
- * Appends everything to what `data` holds, from the current position to the end of file. `len`
- * says how many bytes that was. The buffer never takes more than about twice what it holds.
+ * Appends everything from the current position to the end of file to `data`. `len` is set to the
+ * number of bytes. The buffer never takes more than about twice its content.
  *
- * Fails with PWK_TOO_LONG if there are more than `max_bytes`; PWK_OS with ENOMEM if there is no
- * memory. What was read before is in the buffer, and pwk_error.done says how much it is.
+ * Fails with PWK_TOO_LONG if there are more than `max_bytes`; PWK_OS with ENOMEM if the memory
+ * does not suffice. The bytes read before are in the buffer, and pwk_error.done is their number.
  */
 pwk_status pwk_fd_slurp(int fd, size_t max_bytes, pwk_deadline deadline, pwk_buffer *data,
                         size_t *len, pwk_error *error);
@@ -2238,8 +2248,8 @@ pwk_status pwk_fd_pread_full(int fd, void *into, size_t space, uint64_t offset, 
                              pwk_error *error);
 
 /*
- * As pwk_fd_write_all, from `offset` on. The descriptor's own position stays. Linux appends,
- * whatever `offset` is, if the file was opened for appending.
+ * As pwk_fd_write_all, from `offset` on. The descriptor's own position stays. If the file was
+ * opened for appending, Linux ignores `offset` and appends.
  *
  * Fails with PWK_INVALID for a pipe or socket, which has no positions.
  */
@@ -2252,12 +2262,12 @@ pwk_status pwk_fd_pwrite_all(int fd, const void *data, size_t len, uint64_t offs
 
 /* A datagram that has come, lent until the inbox receives again or is freed; or one to be sent. */
 typedef struct pwk_datagram {
-    /* The first byte; may be NULL if there are none. */
+    /* The first byte; may be NULL if the datagram is empty. */
     const void *data;
     /* How many. */
     size_t len;
     /*
-     * Who has sent it, or who is to get it. NULL where the kernel does not say, or for the one
+     * The sender or the receiver. NULL if the kernel does not know the sender, or for the receiver
      * that the socket is connected to.
      */
     const struct sockaddr *address;
@@ -2277,13 +2287,13 @@ typedef struct pwk_inbox pwk_inbox;
  * Makes space for `max` datagrams of up to `max_bytes` bytes each; more than 64 count as 64, which
  * one system call takes. All memory is taken at once.
  *
- * Fails with PWK_INVALID if one of them is 0; PWK_OS with ENOMEM if there is not so much memory.
+ * Fails with PWK_INVALID if one of them is 0; PWK_OS with ENOMEM if the memory does not suffice.
  */
 pwk_status pwk_inbox_new(size_t max, size_t max_bytes, pwk_inbox **inbox, pwk_error *error);
 
 /*
  * Forgets what the inbox holds, waits for a datagram, and takes all that are there, as many as
- * fit. `count` says how many. Descriptors that somebody sends along are closed.
+ * fit. `count` is set to their number. Descriptors that a sender sends along are closed.
  *
  * Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_OS.
  */
@@ -2294,17 +2304,17 @@ pwk_status pwk_inbox_recv(pwk_inbox *inbox, int socket, pwk_deadline deadline, s
  * Lends one of the datagrams that the last pwk_inbox_recv has taken: `i` counts from 0, in the
  * order in which they came.
  *
- * Fails with PWK_INVALID if there are not so many.
+ * Fails with PWK_INVALID if `i` is too large.
  */
 pwk_status pwk_inbox_get(pwk_inbox *inbox, size_t i, pwk_datagram *datagram, pwk_error *error);
 
-/* Frees the inbox, and what it has lent. */
+/* Frees the inbox, and everything that it has lent. */
 void pwk_inbox_free(pwk_inbox *inbox);
 
 /*
  * Sends each of `count` datagrams, and waits for space until the deadline.
  *
- * The first pwk_error.done have been sent when it fails, and the next one is what it failed at.
+ * The first pwk_error.done have been sent when it fails, and it failed at the next one.
  * PWK_UNSUPPORTED for a stream socket; PWK_INVALID for an address that is too short or too long
  * for its family.
  */
@@ -2326,7 +2336,7 @@ pwk_status pwk_fd_mkstemp(int folder, char *path, int *fd, pwk_error *error);
 
 /*
  * Replaces the X at the end of `path` as pwk_fd_mkstemp does, so that nothing has that name.
- * Nothing is created: somebody else may take the name meanwhile.
+ * Nothing is created: another process may take the name meanwhile.
  *
  * Fails as pwk_fd_mkstemp.
  */
@@ -2337,8 +2347,9 @@ pwk_status pwk_fd_mktemp(int folder, char *path, pwk_error *error);
  */
 
 /*
- * As poll(2), until a deadline: waits until one of `count` descriptors is ready for what is asked
- * of it. `ready` says how many are, 0 once the deadline has passed. None at all make it a sleep.
+ * As poll(2), until a deadline: waits until one of `count` descriptors is ready for its events.
+ * `ready` is set to the number of them, 0 once the deadline has passed. With `count` 0 it is a
+ * sleep.
  *
  * Fails with PWK_INTERRUPTED; PWK_OS. A descriptor that is not open is ready, with POLLNVAL; one
  * with a negative number is left out.
@@ -2363,12 +2374,11 @@ pwk_status pwk_fd_close_range(uint32_t first, uint32_t last, pwk_error *error);
 pwk_status pwk_fd_close_range_on_exec(uint32_t first, uint32_t last, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
- * What only bindings of other languages need. A program in C has no use for it.
+ * Functions that only bindings of other languages need. A program in C has no use for them.
  */
 
 /*
- * The index of the slot that a ticket names: below pwk_geometry.slots, if it is a ticket of that
- * segment.
+ * The index of the slot of a ticket: below pwk_geometry.slots, if it is a ticket of that segment.
  */
 uint32_t pwk_ticket_slot(uint64_t ticket);
 

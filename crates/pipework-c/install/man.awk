@@ -1,7 +1,7 @@
 # Writes man pages of section 3 from the header: awk -v folder=man3 -v version=0.1.0 -f man.awk pipework.h
 # Its first comment is pipework(3). Each section of it is a page, which bears the name of the first
 # type or function there; every other one has a page that leads to it. A section with nothing of its
-# own introduces a room, and stands in pipework(3). Pages are written at the end, when it is known
+# own introduces a module, and stands in pipework(3). Pages are written at the end, when it is known
 # what each of them holds: apropos(1) finds a name where the head of a page has it.
 
 function escaped(text) {

@@ -13,7 +13,7 @@ use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_bytes {
-    /// The first; may be NULL if there are none.
+    /// The first byte; may be NULL if `len` is 0.
     pub data: Lent<'static, c_void>,
     /// How many.
     pub len: usize,
@@ -23,7 +23,7 @@ pub struct pwk_bytes {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_space {
-    /// Where it begins; may be NULL if there is none.
+    /// The first byte; may be NULL if `len` is 0.
     data: *mut c_void,
     /// How many bytes.
     len: usize,
@@ -34,11 +34,11 @@ pub struct pwk_space {
 /// end. One thread at a time.
 #[repr(C)]
 pub struct pwk_buffer {
-    /// What is in it. It may move with every call that fills the buffer.
+    /// The bytes of the buffer. They may move with every call that fills the buffer.
     data: *mut c_void,
     /// How many bytes.
     len: usize,
-    /// How much memory there is. Only the library writes this.
+    /// The allocated memory, in bytes. Only the library writes this.
     capacity: usize,
 }
 
@@ -46,9 +46,9 @@ pub struct pwk_buffer {
 pub const PWK_BUFFER: pwk_buffer = pwk_buffer { data: ptr::null_mut(), len: 0, capacity: 0 };
 
 /// Makes space for `capacity` bytes in all, so that a call which needs no more does not ask for
-/// memory. What is in the buffer stays there.
+/// memory. The bytes in the buffer stay there.
 ///
-/// Fails with PWK_OS and ENOMEM if there is no memory.
+/// Fails with PWK_OS and ENOMEM if the memory does not suffice.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_buffer_reserve(
     buffer: InOut<'_, pwk_buffer>,

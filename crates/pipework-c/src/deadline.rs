@@ -9,13 +9,13 @@ pub type pwk_deadline = i64;
 /// Waits for as long as it takes.
 pub const PWK_NEVER: pwk_deadline = i64::MAX;
 
-/// The time so many milliseconds from now. A negative number is in the past.
+/// The time in `ms` milliseconds from now. A negative number is in the past.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_in_ms(ms: i64) -> pwk_deadline {
     pwk_in_ns(ms.saturating_mul(1_000_000))
 }
 
-/// The time so many nanoseconds from now. A negative number is in the past; INT64_MAX is PWK_NEVER.
+/// The time in `ns` nanoseconds from now. A negative number is in the past; INT64_MAX is PWK_NEVER.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_in_ns(ns: i64) -> pwk_deadline {
     Deadline::now().as_ns().saturating_add(ns)

@@ -1,4 +1,4 @@
-//! Defaults: what holds where a program does not say otherwise.
+//! Defaults: the values for everything that a program does not set.
 
 use std::time::Duration;
 

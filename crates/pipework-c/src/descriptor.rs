@@ -1,11 +1,12 @@
-//! What becomes of a descriptor that is passed in.
+//! How functions treat a descriptor that is passed in.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use crate::edge::{Name, Number};
 use crate::error::Result;
 
-/// What becomes of a descriptor that is passed in: one of PWK_FD_TAKE, PWK_FD_DUP and PWK_FD_LEND.
+/// How a function treats a descriptor that is passed in: one of PWK_FD_TAKE, PWK_FD_DUP and
+/// PWK_FD_LEND.
 pub type pwk_fd_how = u32;
 
 /// It is the library's from then on, which closes it; also where the call fails.

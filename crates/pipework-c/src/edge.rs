@@ -1,8 +1,8 @@
-//! Wall: what C hands in, and what it gets back.
+//! Boundary: values that C hands in, and results that it gets back.
 //!
-//! What a C program promises is said at the head of the header. The types of arguments stand for
-//! it: only C can make a [`Lent`], a [`Space`] or a [`Number`], and whoever has one may rely on its
-//! promise. Nothing here knows a room.
+//! The head of the header says what a C program promises. The types of arguments represent it: only
+//! C can make a [`Lent`], a [`Space`] or a [`Number`], and code that has one may rely on its
+//! promise. This file knows no module.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ pub(crate) type Handle<T> = Option<Box<T>>;
 pub(crate) type In<'a, T> = Option<&'a T>;
 /// One that is lent to one thread for a call, or NULL.
 pub(crate) type InOut<'a, T> = Option<&'a mut T>;
-/// Where a result goes, or NULL.
+/// The place of a result, or NULL.
 pub(crate) type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
 /// Runs the body of the function `name`: its failure is put where C wants it, and a panic ends
@@ -80,8 +80,8 @@ impl Errno {
 impl Drop for Errno {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: it is this thread's, which nobody else touches, and no thread takes an `Errno` to
-        // another.
+        // SAFETY: it is this thread's, which no other code touches, and no thread takes an `Errno`
+        // to another.
         unsafe { *self.place = self.before };
     }
 }
@@ -110,20 +110,20 @@ impl Name {
         Failure::no_memory(self.0)
     }
 
-    /// What must not be NULL.
+    /// A pointer that must not be NULL.
     #[inline]
     pub(crate) fn given<T>(self, argument: Option<T>) -> Result<T> {
         argument.ok_or_else(|| self.invalid())
     }
 }
 
-/// What a function returns that has done its work and has no result.
+/// The result of a function that has done its work and returns no value.
 #[inline]
 pub(crate) fn done(result: pipework::Result<()>) -> Result<pwk_status> {
     Ok(result.map(|()| PWK_OK)?)
 }
 
-/// What a `try_` function returns where there may be nothing now.
+/// The result of a `try_` function, which may have nothing now.
 #[inline]
 pub(crate) fn or_would_block<T>(
     found: Option<T>,
@@ -192,8 +192,8 @@ impl<'a, T> Lent<'a, T> {
         if self.0.is_null() || !fits::<T>(count) {
             return Err(name.invalid());
         }
-        // SAFETY: the caller lends so many of them for the call, and they are no more than there
-        // can be.
+        // SAFETY: the caller lends `count` of them for the call, and they are no more than an
+        // object can have.
         Ok(unsafe { slice::from_raw_parts(self.0, count) })
     }
 }
@@ -230,7 +230,7 @@ impl<'a> Lent<'a, c_char> {
 }
 
 impl<'a, T> Space<'a, T> {
-    /// An array of `count` that nobody has written yet. NULL is one of 0.
+    /// An uninitialized array of `count`. NULL is one of 0.
     #[inline]
     pub(crate) fn array(self, count: usize, name: Name) -> Result<&'a mut [MaybeUninit<T>]> {
         if count == 0 {
@@ -239,8 +239,8 @@ impl<'a, T> Space<'a, T> {
         if self.0.is_null() || !fits::<T>(count) {
             return Err(name.invalid());
         }
-        // SAFETY: the caller lends space for so many, nobody else uses it during the call, and any
-        // bits are good for `MaybeUninit`.
+        // SAFETY: the caller lends space for `count`, no other code uses it during the call, and
+        // any bits are good for `MaybeUninit`.
         Ok(unsafe { slice::from_raw_parts_mut(self.0.cast(), count) })
     }
 }
@@ -272,7 +272,7 @@ impl<'a> Space<'a, c_char> {
     /// A string, to be changed in place.
     pub(crate) fn text(self, name: Name) -> Result<&'a mut [u8]> {
         let len = Lent(self.0.cast_const(), PhantomData).text(name)?.count_bytes();
-        // SAFETY: so many bytes are the string that the caller lends, to be written.
+        // SAFETY: `len` bytes are the string that the caller lends, to be written.
         Ok(unsafe { slice::from_raw_parts_mut(self.0.cast(), len) })
     }
 }
@@ -312,7 +312,7 @@ pub unsafe trait Growing: Copy {}
 ///
 /// It begins with a field `size: usize`.
 pub unsafe trait Options: Growing {
-    /// What holds where a program says nothing.
+    /// The value if a program sets none.
     const DEFAULT: Self;
 }
 
@@ -331,7 +331,7 @@ impl<T: Options> Lent<'_, T> {
         }
         let given = Lent(self.0.cast::<u8>(), PhantomData).array(size, name)?;
         let (known, unknown) = given.split_at(size.min(size_of::<T>()));
-        // What this library does not know must be as if it were not there.
+        // Fields that this library does not know must be zero, as if they were not there.
         if unknown.iter().any(|byte| *byte != 0) {
             return Err(name.invalid());
         }
@@ -347,8 +347,8 @@ impl<T: Options> Space<'_, T> {
         let place: *mut T = self.0;
         let filled = self.fill(&T::DEFAULT, size, Name::NONE)?;
         if size >= size_of::<usize>() {
-            // SAFETY: a size is the first of the fields, and there is space for it. It is that of
-            // the program, which may know more or less than this library.
+            // SAFETY: a size is the first of the fields, and has space there. It is that of the
+            // program, which may know more or less than this library.
             unsafe { place.cast::<usize>().write(size) };
         }
         Ok(filled)
@@ -385,7 +385,7 @@ impl Number {
         unsafe { raw::borrow(self.0) }.map_err(Failure::from)
     }
 
-    /// The descriptor, for as long as what is made with it.
+    /// The descriptor, valid as long as the object that is made with it.
     pub(crate) fn lend_on(self) -> Result<BorrowedFd<'static>> {
         // SAFETY: the caller keeps it open for as long as the handle.
         unsafe { raw::borrow(self.0) }.map_err(Failure::from)
@@ -441,7 +441,7 @@ impl Lent<'_, sockaddr> {
         if (len as usize) < least {
             return Err(name.invalid());
         }
-        // SAFETY: the caller lends so many bytes, which are enough for the family.
+        // SAFETY: the caller lends `most` bytes, which are enough for the family.
         Ok(Some(unsafe { SocketAddrAny::read(self.0.cast(), most as socklen_t) }))
     }
 }
@@ -461,7 +461,7 @@ pub(crate) fn address_to_c(address: Option<&SocketAddrAny>) -> (sockaddr_storage
     let mut copy: sockaddr_storage = unsafe { zeroed() };
     let Some(address) = address else { return (copy, 0) };
     let len = address.addr_len();
-    // SAFETY: an address has so many bytes, and is never longer than there is space for any.
+    // SAFETY: an address has `len` bytes, and is never longer than the space for any.
     unsafe { (&raw mut copy).cast::<u8>().copy_from_nonoverlapping(address.as_ptr().cast(), len as usize) };
     (copy, len)
 }

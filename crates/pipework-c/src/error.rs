@@ -1,4 +1,4 @@
-//! What a function returns, and the error that it fills in.
+//! The status that a function returns, and the error that it fills in.
 
 use std::ffi::c_char;
 
@@ -12,11 +12,11 @@ pub type pwk_status = i32;
 pub const PWK_OK: pwk_status = 0;
 /// It cannot be done at once, and waiting was not asked for.
 pub const PWK_WOULD_BLOCK: pwk_status = 1;
-/// The deadline passed first. What the call had not done, it has not done.
+/// The deadline passed first. Work that the call had not done by then is not done.
 pub const PWK_TIMED_OUT: pwk_status = 2;
 /// A signal handler ran while the call waited. Nothing is lost; call again.
 pub const PWK_INTERRUPTED: pwk_status = 3;
-/// The other side is gone: the end of what there is to read, or nobody who reads.
+/// The other side is gone: no more bytes to read, or no reader.
 pub const PWK_CLOSED: pwk_status = 4;
 /// Larger than a limit that this end was given.
 pub const PWK_TOO_LONG: pwk_status = 5;
@@ -24,7 +24,7 @@ pub const PWK_TOO_LONG: pwk_status = 5;
 pub const PWK_STALE: pwk_status = 6;
 /// The process that had the request has died.
 pub const PWK_PEER_DIED: pwk_status = 7;
-/// Nobody is there to take the request.
+/// No server is there to take the request.
 pub const PWK_NO_SERVER: pwk_status = 8;
 /// A part of the message never came.
 pub const PWK_TORN: pwk_status = 9;
@@ -47,7 +47,7 @@ pub const PWK_BUG: pwk_status = 255;
 /// in when the call fails, and left as it is otherwise.
 #[repr(C)]
 pub struct pwk_error {
-    /// What the call returned.
+    /// The status that the call returned.
     pub kind: pwk_status,
     /// The kernel's number, as in errno; 0 if the kernel had no part in it. A negative number is
     /// for pwk_error_text.
@@ -62,7 +62,7 @@ const _: () = assert!(size_of::<pwk_error>() == 64, "as the first program was co
 
 // ---------------------------------------------------------------- on this side
 
-/// What a function returns to [`run`](crate::edge::run).
+/// The result of a closure that [`run`](crate::edge::run) calls.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 /// Why a function fails.
@@ -82,7 +82,7 @@ impl Failure {
         Failure { os: libc::ENOMEM, ..Failure::new(ErrorKind::Os, op) }
     }
 
-    /// What the standard library was refused.
+    /// An error of the standard library.
     pub(crate) fn of_os(op: &'static str, errno: i32) -> Failure {
         let kind = if errno == libc::EBADF { ErrorKind::Invalid } else { ErrorKind::Os };
         Failure { os: errno, ..Failure::new(kind, op) }

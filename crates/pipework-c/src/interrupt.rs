@@ -29,7 +29,7 @@ static GO_ON: OnceLock<extern "C" fn() -> Truth> = OnceLock::new();
 /// Calls that need not wait do not ask, and neither do threads of the library. pwk_atomic_writer_free
 /// asks as well, and after a false drops what is pending.
 ///
-/// Fails with PWK_INVALID if there is one already.
+/// Fails with PWK_INVALID if a function is set already.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_set_interrupt_hook(
     go_on: Option<extern "C" fn() -> Truth>,

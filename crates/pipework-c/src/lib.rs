@@ -65,51 +65,51 @@
 //!    is nothing now. A `_message` function is the full form of the one without: it has the 32 bits
 //!    of flags that go with a request or a reply, and results that few programs ask for.
 //! 2. Results. A pwk_status is PWK_OK, which is 0, or says why the call failed. A program that
-//!    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but not
-//!    by the PWK_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where a
-//!    pointer says, and are written when the call succeeds, unless the function says otherwise.
-//!    Where a result is not wanted, its pointer may be NULL; a new handle is always wanted. errno
-//!    is no part of this, and is left as it was.
+//!    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but
+//!    not by the PWK_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where
+//!    a pointer says, and are written when the call succeeds, unless the function says otherwise.
+//!    If a result is not wanted, its pointer may be NULL; a new handle is always wanted. errno is
+//!    no part of this, and is left as it was.
 //! 3. Deadlines are absolute times: see pwk_deadline.
 //! 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
-//!    with free(). What comes in a pwk_buffer is the program's; what comes as a pwk_bytes, as
-//!    a pwk_space or in a pwk_item is lent until the next call on the same handle. What goes in is
-//!    copied, strings too.
-//! 5. Options are structs with `size` first, which `_options_init` fills in with the defaults; NULL
-//!    stands for the defaults. Later versions add fields at the end. A program that was compiled
-//!    for a later version gets PWK_INVALID if it sets what this one does not know. Structs of
-//!    facts that are filled in come with their size for the same reason.
-//! 6. Threads. Each type says which threads may use it. Freeing one needs that nobody uses it.
+//!    with free(). Data in a pwk_buffer is the program's; a pwk_bytes, a pwk_space or the data of
+//!    a pwk_item is lent until the next call on the same handle. Arguments are copied, strings
+//!    too.
+//! 5. Options are structs with `size` first, which `_options_init` fills in with the defaults;
+//!    NULL means the defaults. Later versions add fields at the end. A program that was compiled
+//!    for a later version gets PWK_INVALID if it sets a field that this one does not know.
+//!    Structs of facts that are filled in come with their size for the same reason.
+//! 6. Threads. Each type says which threads may use it. While one is freed, no thread may use it.
 //! 7. Signals. A handler that ran ends a wait with PWK_INTERRUPTED, and nothing is lost: call
 //!    again. (Only pwk_client_call has cancelled its call by then, and pwk_atomic_writer_close has
 //!    closed.) A program may set a function that decides instead: pwk_set_interrupt_hook. No function
 //!    but pwk_version may be called in a handler.
-//! 8. Processes. A child that was forked may use what it inherits, as each room says. SIGPIPE never
-//!    comes from here. Descriptors that are passed in are lent for the call, unless a pwk_fd_how
-//!    says otherwise; those that come out are the program's, and closed when another program is
-//!    executed.
+//! 8. Processes. A child that was forked may use what it inherits, as each module says. SIGPIPE
+//!    never comes from here. Descriptors that are passed in are lent for the call, unless a
+//!    pwk_fd_how says otherwise; those that come out are the program's, and closed when another
+//!    program is executed.
 //! 9. NULL where it is not allowed, more bytes than PTRDIFF_MAX, or a struct of size 0 is
 //!    PWK_INVALID, and pwk_error.op names the function. NULL with length 0 is an empty payload.
 //! 10. A program may ask whether pwk_abi() is PWK_ABI: if not, it was compiled for another library.
 
 // The map, in reading order:
 //
-// - `error.rs` is what every function returns.
-// - `edge.rs` is the wall: pointers, structs and descriptors of C, and panics that end there. The
-//   types of arguments (`In`, `InOut`, `Out`, `Handle`, `Lent`, `Space`, `Number`) are in it.
+// - `error.rs` has the status that every function returns.
+// - `edge.rs` is the boundary: pointers, structs and descriptors of C, and panics that end there.
+//   The types of arguments (`In`, `InOut`, `Out`, `Handle`, `Lent`, `Space`, `Number`) are in it.
 // - `text.rs`, `version.rs`, `deadline.rs`, `interrupt.rs`, `bytes.rs`, `descriptor.rs`,
-//   `defaults.rs`: what all rooms share.
-// - A room is a folder, with a file for each type of handle: `atomic/` has `options.rs`, `item.rs`,
-//   `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs` and
-//   `server.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
+//   `defaults.rs`: shared by all modules.
+// - A module is a folder, with a file for each type of handle: `atomic/` has `options.rs`,
+//   `item.rs`, `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`
+//   and `server.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
 //
 // `bindings.rs` is for bindings of other languages.
 //
-// A function's body is one expression: convert, call the core, convert. include/pipework.h is
-// written from these files, in the order of the `mod` lines, by a test: `tests/it/header.rs` says
-// how. tests/c has one program for each room, which calls every function of it.
+// A function's body is one expression: convert, call the core, convert. A test writes
+// include/pipework.h from these files, in the order of the `mod` lines: see `tests/it/header.rs`.
+// tests/c has one program for each module, which calls every function of it.
 
-// Names and types are those of C; what its programs promise is said above.
+// Names and types are those of C; the text above says what its programs promise.
 #![allow(non_camel_case_types)]
 
 pub mod error;

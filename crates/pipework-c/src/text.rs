@@ -9,7 +9,7 @@ use pipework::{ErrorKind, describe};
 use crate::edge::{In, Name, Space, get};
 use crate::error::{PWK_BUG, PWK_OK, pwk_error, pwk_status};
 
-/// What a status means, in words. Never NULL; not to be freed.
+/// The text for a status. Never NULL; not to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_status_text(status: pwk_status) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! What comes out of a pipe.
+//! The items that a reader takes out of a pipe.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -32,22 +32,23 @@ pub struct pwk_key {
 pub const PWK_LIMIT_MAX_MESSAGE: u32 = 1;
 /// pwk_atomic_options.max_unfinished.
 pub const PWK_LIMIT_MAX_UNFINISHED: u32 = 2;
-/// What memory the system has left.
+/// The memory that the system has left.
 pub const PWK_LIMIT_MEMORY: u32 = 3;
 
-/// What a reader gives out. Data is lent until the next call on the reader, pwk_atomic_reader_free
-/// included.
+/// An item from a reader. Its data is lent until the next call on the reader,
+/// pwk_atomic_reader_free included.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_item {
-    /// What it is: PWK_ITEM_MESSAGE, and so on.
+    /// The kind of the item: PWK_ITEM_MESSAGE, and so on.
     pub kind: u32,
     /// Message and report: in how many parts it came, or how many of them had come.
     pub parts: u32,
-    /// Message and report: who sent it. Zeros where that is not known.
+    /// Message and report: its writer. Zeros if that is not known.
     pub writer: pwk_key,
-    /// What was sent, or a line with its "\n", "\r\n" or "\r", which the last line before the end
-    /// may lack, and a piece of a line that is longer than max_message. NULL in a report.
+    /// The bytes of the message or burst, or a line with its "\n", "\r\n" or "\r", which the last
+    /// line before the end may lack, or a piece of a line that is longer than max_message. NULL in
+    /// a report.
     pub data: *const c_void,
     /// How many bytes.
     pub len: usize,
@@ -76,7 +77,7 @@ impl From<WriterKey> for pwk_key {
     }
 }
 
-/// What an item is lent from, where that is not the reader's own buffer.
+/// The buffer that an item is lent from, if it is not the reader's own.
 #[derive(Default)]
 pub(super) struct Loan {
     data: Vec<u8>,
@@ -108,7 +109,7 @@ impl Loan {
     }
 }
 
-/// Where the bytes are: where they were, or in `own`, if nobody else keeps them.
+/// The address of the bytes: unchanged, or in `own`, if nothing else keeps them.
 #[inline]
 fn lend(own: &mut Vec<u8>, bytes: Cow<'_, [u8]>) -> (*const c_void, usize) {
     let bytes = match bytes {

@@ -1,4 +1,4 @@
-//! How the ends of a pipe are made, and what there is to know before.
+//! The options of the ends of a pipe, and functions to check a descriptor before.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
@@ -50,8 +50,8 @@ pub struct pwk_atomic_options {
     pub mixed: Truth,
     /// Each message and burst is compressed with zstd.
     pub compress: Truth,
-    /// Reader: frames without a checksum are taken although there is a dictionary, which may then
-    /// be a wrong one. Atomic::Pipe writes such frames.
+    /// Reader: frames without a checksum are taken even if a dictionary is set, which may then be a
+    /// wrong one. Atomic::Pipe writes such frames.
     pub accept_unchecked: Truth,
     /// Reader: items come with the zstd frame that held them.
     pub keep_compressed: Truth,
@@ -60,8 +60,8 @@ pub struct pwk_atomic_options {
     /// Mixed reader: bursts are looked for, which is the default. Without them, only messages lie
     /// between text: for the output of programs that may print any bytes.
     pub bursts: Truth,
-    /// Writer: where the descriptor is a terminal, a file or a device, messages are printed there
-    /// as lines. By default that is PWK_INVALID, for nobody takes messages apart there.
+    /// Writer: if the descriptor is a terminal, a file or a device, messages are printed there as
+    /// lines. By default that is PWK_INVALID, because no reader takes messages apart there.
     pub or_print: Truth,
 }
 

@@ -144,10 +144,11 @@ pub extern "C" fn pwk_atomic_reader_try_recv(
 
 /// Waits for the next line, burst, message or report of a lost message.
 ///
-/// Fails with PWK_CLOSED if the pipe has ended, and all is given out. PWK_CORRUPT: a plain stream
-/// that makes no sense; with `strict`, what opens like a part and is none. PWK_INCOMPATIBLE: a
-/// mixed reader's stream begins with a message of plain mode, which is said once; who calls again
-/// gets it as text. PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_STALE and PWK_OS as pwk_atomic_reader_recv.
+/// Fails with PWK_CLOSED if the pipe has ended, and all items were returned. PWK_CORRUPT: a plain
+/// stream that makes no sense; with `strict`, bytes that open like a part and are none.
+/// PWK_INCOMPATIBLE: a mixed reader's stream begins with a message of plain mode; this is returned
+/// once, and the next call gives the bytes as text. PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_STALE and
+/// PWK_OS as pwk_atomic_reader_recv.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_next_item(
     reader: InOut<'_, pwk_atomic_reader>,
@@ -177,8 +178,8 @@ pub extern "C" fn pwk_atomic_reader_try_next_item(
     })
 }
 
-/// Fills in the report of the loss that pwk_atomic_reader_recv or pwk_atomic_reader_try_recv told
-/// of last; false if the last one told of none.
+/// Fills in the report of the loss for which pwk_atomic_reader_recv or pwk_atomic_reader_try_recv
+/// failed last; false if the last call lost nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_torn(
     reader: In<'_, pwk_atomic_reader>,
@@ -191,7 +192,8 @@ pub extern "C" fn pwk_atomic_reader_torn(
 }
 
 /// Puts the text of a line that has begun and not ended into `text`, as far as it has come; nothing
-/// if there is none. It does not read: call it when pwk_atomic_reader_try_next_item has nothing.
+/// if no line has begun. It does not read: call it when pwk_atomic_reader_try_next_item has
+/// nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_peek(
     reader: InOut<'_, pwk_atomic_reader>,
@@ -207,8 +209,8 @@ pub extern "C" fn pwk_atomic_reader_peek(
 }
 
 /// By when to call again although the descriptor is not readable; PWK_NEVER: not before it is. For
-/// event loops, to be asked after a `try_` function had nothing: a part that waits for its rest
-/// becomes text then, or there is more in the pipe than one call looks at.
+/// event loops, to be asked after a `try_` function had nothing: at that time a part that waits for
+/// its rest becomes text, or more is in the pipe than one call looks at.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_next_timeout(reader: In<'_, pwk_atomic_reader>) -> pwk_deadline {
     get(PWK_NEVER, || {
@@ -239,7 +241,7 @@ pub extern "C" fn pwk_atomic_reader_is_eof(reader: In<'_, pwk_atomic_reader>) ->
 }
 
 /// Waits until it is known whether the pipe has ended, and all is given out; `is_eof` is false as
-/// soon as something is there, be it the beginning of a message. It reads, and gives nothing out.
+/// soon as something is there, even the beginning of a message. It reads, and gives nothing out.
 ///
 /// Fails with PWK_TIMED_OUT if neither has come. PWK_INTERRUPTED; PWK_CORRUPT and PWK_INCOMPATIBLE
 /// as pwk_atomic_reader_next_item; PWK_STALE; PWK_OS.
@@ -271,14 +273,14 @@ pub extern "C" fn pwk_atomic_reader_buffered(reader: In<'_, pwk_atomic_reader>) 
 }
 
 /// Whether nothing is held: no bytes, no line that has begun, no part of a message. After
-/// pwk_atomic_reader_set_exact it is so between the messages of a single writer, and somebody else
+/// pwk_atomic_reader_set_exact it is so between the messages of a single writer, and another reader
 /// may read on there.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_is_empty(reader: In<'_, pwk_atomic_reader>) -> bool {
     get(true, || reader.is_none_or(|reader| reader.reader.is_empty()))
 }
 
-/// Whether somebody else reads from the same FIFO now, which both have opened by its path. Both get
+/// Whether another reader reads from the same FIFO now, which both have opened by its path. Both get
 /// pieces of the stream, and messages are lost to both.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_has_other_reader(reader: In<'_, pwk_atomic_reader>) -> bool {
@@ -306,9 +308,10 @@ pub extern "C" fn pwk_atomic_reader_set_read_size(reader: InOut<'_, pwk_atomic_r
     get((), || reader.into_iter().for_each(|reader| reader.reader.set_read_size(bytes)));
 }
 
-/// Makes reads stop at the end of the so many-th item from here on, and then of each further one,
-/// so that what lies behind it stays in the pipe for somebody else. 0: they go ahead, as at first.
-/// Reports of lost messages do not count. For each 64 KiB it costs two system calls and a copy.
+/// Makes reads stop at the end of the given item, counted from here on, and then of each further
+/// one, so that the bytes behind it stay in the pipe for another reader. 0: they read ahead, as at
+/// first. Reports of lost messages do not count. For each 64 KiB it costs two system calls and a
+/// copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_set_exact(reader: InOut<'_, pwk_atomic_reader>, items: u64) {
     get((), || reader.into_iter().for_each(|reader| reader.reader.set_exact(items)));
@@ -339,9 +342,9 @@ pub extern "C" fn pwk_atomic_reader_set_mixed(
     run("pwk_atomic_reader_set_mixed", error, |name| done(open(reader, name)?.set_mixed(mixed.is_set())))
 }
 
-/// Sets how messages are decompressed, for all that is not given out yet: as `compress`,
-/// `dictionary` and `accept_unchecked` of the options say, whose other fields mean nothing here.
-/// NULL: not at all.
+/// Sets how messages are decompressed, for all that were not returned yet: as `compress`,
+/// `dictionary` and `accept_unchecked` of the options say; the other fields are ignored. NULL: not
+/// at all.
 ///
 /// Fails with PWK_INVALID if the level or the dictionary is none; PWK_STALE.
 #[unsafe(no_mangle)]
@@ -369,8 +372,8 @@ pub extern "C" fn pwk_atomic_reader_capacity(
 
 /// Asks for a capacity; `now` says which one the kernel chose, at least as large.
 ///
-/// Fails with PWK_OS, with EPERM past the limit of an unprivileged user, with EBUSY below what lies
-/// in the pipe. The capacity stays as it was then.
+/// Fails with PWK_OS, with EPERM past the limit of an unprivileged user, with EBUSY below the number
+/// of bytes in the pipe. The capacity stays as it was then.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_reader_set_capacity(
     reader: InOut<'_, pwk_atomic_reader>,

@@ -17,11 +17,12 @@ use crate::error::{PWK_OK, PWK_WOULD_BLOCK, Result, pwk_error, pwk_status};
 
 /// The writing end of a pipe, FIFO or Unix stream socket. One thread at a time;
 /// pwk_atomic_writer_clone makes another for another thread, and any number of processes can have
-/// theirs. In a child that was forked it is a writer of its own, without what the parent had
+/// theirs. In a child that was forked it is a writer of its own, without the parent's pending data.
+/// It is freed with pwk_atomic_writer_free, or with pwk_atomic_writer_close.
 /// pending. It is freed with pwk_atomic_writer_free, or with pwk_atomic_writer_close.
 pub struct pwk_atomic_writer(pub(crate) Writer);
 
-/// Makes a new pipe. A child that shall print and send into it gets pwk_atomic_writer_fd as its
+/// Makes a new pipe. A child that prints and sends into it gets pwk_atomic_writer_fd as its
 /// stdout, by dup2, and makes a writer there: pwk_atomic_writer_from_fd(1, PWK_FD_LEND, ..) with
 /// the same options.
 ///
@@ -43,8 +44,8 @@ pub extern "C" fn pwk_atomic_pair(
 
 /// Opens the FIFO at `path` for writing as soon as it has a reader.
 ///
-/// Fails with PWK_TIMED_OUT: nobody reads it. PWK_INTERRUPTED: call again. PWK_INVALID if `path` is
-/// a symbolic link or no FIFO; PWK_OS.
+/// Fails with PWK_TIMED_OUT: the FIFO has no reader. PWK_INTERRUPTED: call again. PWK_INVALID if
+/// `path` is a symbolic link or no FIFO; PWK_OS.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_writer_open_fifo(
     path: Lent<'_, c_char>,
@@ -108,7 +109,7 @@ pub extern "C" fn pwk_atomic_writer_close(
     run("pwk_atomic_writer_close", error, |name| done(name.given(writer)?.0.close(at(deadline))))
 }
 
-/// Another writer of the same pipe with a key of its own, for another thread. What is pending stays
+/// Another writer of the same pipe with a key of its own, for another thread. Pending data stays
 /// here.
 ///
 /// Fails with PWK_OS if no descriptor is left.
@@ -124,12 +125,12 @@ pub extern "C" fn pwk_atomic_writer_clone(
     })
 }
 
-/// Sends one message, after what is pending, and waits until all of it is in the pipe.
+/// Sends one message, after all pending data, and waits until all of it is in the pipe.
 ///
 /// After any failure the message is not delivered, and may be sent again. Fails with PWK_TIMED_OUT:
 /// parts that were in the pipe already reach the reader as a report. PWK_INTERRUPTED, if nothing
-/// was in the pipe yet: later signals do not interrupt. PWK_CLOSED: nobody reads; what was pending
-/// is dropped. PWK_TOO_LONG: more parts than can be counted. PWK_CORRUPT: the kernel has cut a
+/// was in the pipe yet: later signals do not interrupt. PWK_CLOSED: the pipe has no reader; pending
+/// data is dropped. PWK_TOO_LONG: more parts than can be counted. PWK_CORRUPT: the kernel has cut a
 /// write that POSIX promises to keep whole. PWK_OS.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_writer_send(
@@ -161,11 +162,11 @@ pub extern "C" fn pwk_atomic_writer_send_message(
     })
 }
 
-/// Sends one message, and does not wait. What the pipe has no space for is pending, and is written
-/// by the next call that writes, or when the handle is freed. PWK_WOULD_BLOCK, and nothing is
-/// taken, if more than max_pending bytes would be pending. A longer message than that is taken if
-/// nothing is pending and the pipe has space for its first part. PWK_OK may mean that nothing of it
-/// is written yet: pwk_atomic_writer_pending says.
+/// Sends one message, and does not wait. The bytes that the pipe has no space for are pending, and
+/// are written by the next call that writes, or when the handle is freed. PWK_WOULD_BLOCK, and
+/// nothing is taken, if more than max_pending bytes would be pending. A longer message than that is
+/// taken if nothing is pending and the pipe has space for its first part. PWK_OK may mean that
+/// nothing of it is written yet: pwk_atomic_writer_pending says.
 ///
 /// Fails with PWK_CLOSED, PWK_TOO_LONG, PWK_CORRUPT and PWK_OS as pwk_atomic_writer_send.
 #[unsafe(no_mangle)]
@@ -218,7 +219,7 @@ pub extern "C" fn pwk_atomic_writer_send_many(
     })
 }
 
-/// Puts one message behind what is pending, and writes nothing: for programs that call
+/// Adds one message to the pending data, and writes nothing: for programs that call
 /// pwk_atomic_writer_flush. It has no limit but memory.
 ///
 /// Fails with PWK_TOO_LONG as pwk_atomic_writer_send.
@@ -236,7 +237,7 @@ pub extern "C" fn pwk_atomic_writer_enqueue(
     })
 }
 
-/// Sends bytes in one write, after what is pending, without a sender's name: in mixed mode between
+/// Sends bytes in one write, after all pending data, without a sender's name: in mixed mode between
 /// two control bytes, in plain mode as they are, for a reader that is not of this kind.
 ///
 /// Fails with PWK_TOO_LONG if they do not fit in one write, as pwk_atomic_writer_fits_in_burst
@@ -257,7 +258,7 @@ pub extern "C" fn pwk_atomic_writer_burst(
     })
 }
 
-/// As pwk_atomic_writer_burst, without waiting; what is pending and PWK_WOULD_BLOCK as
+/// As pwk_atomic_writer_burst, without waiting; pending data and PWK_WOULD_BLOCK as
 /// pwk_atomic_writer_try_send.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_writer_try_burst(
@@ -272,7 +273,7 @@ pub extern "C" fn pwk_atomic_writer_try_burst(
     })
 }
 
-/// Says whether bytes fit in a burst, and how many it takes in the pipe then, 0 otherwise. Where
+/// Says whether bytes fit in a burst, and how many it takes in the pipe then, 0 otherwise. If
 /// messages are compressed, this compresses.
 ///
 /// Fails with PWK_TOO_LONG if they are too long for zstd.
@@ -302,7 +303,7 @@ pub extern "C" fn pwk_atomic_writer_pending(writer: In<'_, pwk_atomic_writer>) -
 /// Writes what is pending; small messages share writes.
 ///
 /// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the rest is still pending, call again. PWK_CLOSED,
-/// PWK_CORRUPT and PWK_OS: what was pending is dropped.
+/// PWK_CORRUPT and PWK_OS: pending data is dropped.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_writer_flush(
     writer: InOut<'_, pwk_atomic_writer>,
@@ -382,9 +383,9 @@ pub extern "C" fn pwk_atomic_writer_set_mixed(
 }
 
 /// Sets how messages are compressed from now on: as `compress`, `level` and `dictionary` of the
-/// options say, whose other fields mean nothing here. NULL: not at all.
+/// options say; the other fields are ignored. NULL: not at all.
 ///
-/// Fails with PWK_INVALID if the level or the dictionary is none. What was set before stays then.
+/// Fails with PWK_INVALID if the level or the dictionary is none. The former setting stays then.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_atomic_writer_set_zstd(
     writer: InOut<'_, pwk_atomic_writer>,

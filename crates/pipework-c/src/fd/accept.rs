@@ -1,9 +1,9 @@
-//! Accepting many connections at once, and what to do when descriptors have run out.
+//! Accepting many connections at once, and handling a lack of descriptors.
 //!
-//! Linux looks for a free descriptor before it looks for a connection. So nothing is lost when
-//! there is none, but the listener stays readable, and an event loop that just tries again spins.
-//! Either it stops watching the listener until a descriptor is closed, or it keeps a pwk_reserve
-//! and turns the waiting away.
+//! Linux looks for a free descriptor before it looks for a connection. So no connection is lost if
+//! descriptors have run out, but the listener stays readable, and an event loop that just tries
+//! again spins. Either it stops watching the listener until a descriptor is closed, or it keeps a
+//! pwk_reserve and turns the waiting connections away.
 
 use std::ffi::c_int;
 use std::os::fd::IntoRawFd;
@@ -17,12 +17,12 @@ use crate::error::{Failure, Result, pwk_error, pwk_status};
 /// Why accepting stopped: one of PWK_STOPPED_WOULD_BLOCK to PWK_STOPPED_FAILED.
 pub type pwk_stopped = u32;
 
-/// Nobody else is waiting.
+/// No other connection is waiting.
 pub const PWK_STOPPED_WOULD_BLOCK: pwk_stopped = 1;
 /// As many as were asked for have been taken; there may be more.
 pub const PWK_STOPPED_LIMIT: pwk_stopped = 2;
-/// No descriptor is left in this process or on this machine. Whoever waits goes on waiting: close
-/// something, or call pwk_reserve_shed.
+/// No descriptor is left in this process or on this machine. The connections that wait go on
+/// waiting: close something, or call pwk_reserve_shed.
 pub const PWK_STOPPED_NO_DESCRIPTORS: pwk_stopped = 3;
 /// Anything else, after some were taken: the next call fails with it.
 pub const PWK_STOPPED_FAILED: pwk_stopped = 4;
@@ -35,13 +35,13 @@ pub struct pwk_connection {
     pub fd: c_int,
     /// How long the address is; 0 where the kernel does not say who has connected.
     pub peer_len: socklen_t,
-    /// Who has connected; zeros behind the end of the address.
+    /// The address of the peer; zeros behind its end.
     pub peer: sockaddr_storage,
 }
 
 /// Accepts the connections that are there, up to `max`, into the array `connections`. `count`,
-/// which must not be NULL, says how many they are, and `stopped` why there are not more. It does
-/// not wait.
+/// which must not be NULL, is set to their number, and `stopped` to the reason why there are not
+/// more. It does not wait.
 ///
 /// A connection that its peer has given up meanwhile, or that a firewall forbids, counts as one of
 /// `max` and is not among them. The listener should not block: one that does is polled first, and
@@ -84,17 +84,17 @@ pub extern "C" fn pwk_reserve_new(
     run("pwk_reserve_new", error, |name| hand_out(name.given(reserve)?, pwk_reserve(Reserve::new()?)))
 }
 
-/// Whether there is a descriptor to give up; false for NULL. If not, the next pwk_reserve_shed
+/// Whether it holds a descriptor to give up; false for NULL. If not, the next pwk_reserve_shed
 /// tries to take one again.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_reserve_is_held(reserve: In<'_, pwk_reserve>) -> bool {
     get(false, || reserve.is_some_and(|reserve| reserve.0.is_held()))
 }
 
-/// Accepts up to `max` connections and closes each at once, so that their peers learn that nobody
-/// will serve them. `turned_away` says how many they were, and `stopped` why not more. It does not
-/// wait. The descriptor is given up meanwhile; if another thread takes it first, the reserve is not
-/// held any more.
+/// Accepts up to `max` connections and closes each at once, so that their peers learn that they
+/// will not be served. `turned_away` is set to their number, and `stopped` to the reason why there
+/// were not more. It does not wait. The descriptor is given up meanwhile; if another thread takes
+/// it first, the reserve is not held any more.
 ///
 /// Fails as pwk_fd_accept_many.
 #[unsafe(no_mangle)]
@@ -121,7 +121,7 @@ pub extern "C" fn pwk_reserve_free(reserve: Handle<pwk_reserve>) {
 
 // ---------------------------------------------------------------- on this side
 
-/// Why accepting stopped after `count` connections: an error is one only if there were none.
+/// Why accepting stopped after `count` connections: an error counts only if `count` is 0.
 fn reason(stopped: Stopped, count: usize) -> Result<pwk_stopped> {
     match stopped {
         Stopped::WouldBlock => Ok(PWK_STOPPED_WOULD_BLOCK),

@@ -46,11 +46,11 @@ pub extern "C" fn pwk_fd_write_all(
     })
 }
 
-/// Appends everything to what `data` holds, from the current position to the end of file. `len`
-/// says how many bytes that was. The buffer never takes more than about twice what it holds.
+/// Appends everything from the current position to the end of file to `data`. `len` is set to the
+/// number of bytes. The buffer never takes more than about twice its content.
 ///
-/// Fails with PWK_TOO_LONG if there are more than `max_bytes`; PWK_OS with ENOMEM if there is no
-/// memory. What was read before is in the buffer, and pwk_error.done says how much it is.
+/// Fails with PWK_TOO_LONG if there are more than `max_bytes`; PWK_OS with ENOMEM if the memory
+/// does not suffice. The bytes read before are in the buffer, and pwk_error.done is their number.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_fd_slurp(
     fd: Number,
@@ -83,8 +83,8 @@ pub extern "C" fn pwk_fd_pread_full(
     })
 }
 
-/// As pwk_fd_write_all, from `offset` on. The descriptor's own position stays. Linux appends,
-/// whatever `offset` is, if the file was opened for appending.
+/// As pwk_fd_write_all, from `offset` on. The descriptor's own position stays. If the file was
+/// opened for appending, Linux ignores `offset` and appends.
 ///
 /// Fails with PWK_INVALID for a pipe or socket, which has no positions.
 #[unsafe(no_mangle)]

@@ -13,11 +13,11 @@ use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_datagram {
-    /// The first byte; may be NULL if there are none.
+    /// The first byte; may be NULL if the datagram is empty.
     pub data: Lent<'static, c_void>,
     /// How many.
     pub len: usize,
-    /// Who has sent it, or who is to get it. NULL where the kernel does not say, or for the one
+    /// The sender or the receiver. NULL if the kernel does not know the sender, or for the receiver
     /// that the socket is connected to.
     pub address: Lent<'static, sockaddr>,
     /// How long the address is.
@@ -33,7 +33,7 @@ pub struct pwk_inbox(Inbox);
 /// Makes space for `max` datagrams of up to `max_bytes` bytes each; more than 64 count as 64, which
 /// one system call takes. All memory is taken at once.
 ///
-/// Fails with PWK_INVALID if one of them is 0; PWK_OS with ENOMEM if there is not so much memory.
+/// Fails with PWK_INVALID if one of them is 0; PWK_OS with ENOMEM if the memory does not suffice.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_inbox_new(
     max: usize,
@@ -45,7 +45,7 @@ pub extern "C" fn pwk_inbox_new(
 }
 
 /// Forgets what the inbox holds, waits for a datagram, and takes all that are there, as many as
-/// fit. `count` says how many. Descriptors that somebody sends along are closed.
+/// fit. `count` is set to their number. Descriptors that a sender sends along are closed.
 ///
 /// Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_OS.
 #[unsafe(no_mangle)]
@@ -62,7 +62,7 @@ pub extern "C" fn pwk_inbox_recv(
 /// Lends one of the datagrams that the last pwk_inbox_recv has taken: `i` counts from 0, in the
 /// order in which they came.
 ///
-/// Fails with PWK_INVALID if there are not so many.
+/// Fails with PWK_INVALID if `i` is too large.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_inbox_get(
     inbox: In<'_, pwk_inbox>,
@@ -86,7 +86,7 @@ pub extern "C" fn pwk_inbox_get(
     })
 }
 
-/// Frees the inbox, and what it has lent.
+/// Frees the inbox, and everything that it has lent.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_inbox_free(inbox: Handle<pwk_inbox>) {
     free(inbox);
@@ -94,7 +94,7 @@ pub extern "C" fn pwk_inbox_free(inbox: Handle<pwk_inbox>) {
 
 /// Sends each of `count` datagrams, and waits for space until the deadline.
 ///
-/// The first pwk_error.done have been sent when it fails, and the next one is what it failed at.
+/// The first pwk_error.done have been sent when it fails, and it failed at the next one.
 /// PWK_UNSUPPORTED for a stream socket; PWK_INVALID for an address that is too short or too long
 /// for its family.
 #[unsafe(no_mangle)]

@@ -8,8 +8,9 @@ use crate::deadline::{at, pwk_deadline};
 use crate::edge::{Out, Space, close_range, done, put, run};
 use crate::error::{pwk_error, pwk_status};
 
-/// As poll(2), until a deadline: waits until one of `count` descriptors is ready for what is asked
-/// of it. `ready` says how many are, 0 once the deadline has passed. None at all make it a sleep.
+/// As poll(2), until a deadline: waits until one of `count` descriptors is ready for its events.
+/// `ready` is set to the number of them, 0 once the deadline has passed. With `count` 0 it is a
+/// sleep.
 ///
 /// Fails with PWK_INTERRUPTED; PWK_OS. A descriptor that is not open is ready, with POLLNVAL; one
 /// with a negative number is left out.

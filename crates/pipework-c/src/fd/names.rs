@@ -30,7 +30,7 @@ pub extern "C" fn pwk_fd_mkstemp(
 }
 
 /// Replaces the X at the end of `path` as pwk_fd_mkstemp does, so that nothing has that name.
-/// Nothing is created: somebody else may take the name meanwhile.
+/// Nothing is created: another process may take the name meanwhile.
 ///
 /// Fails as pwk_fd_mkstemp.
 #[unsafe(no_mangle)]

@@ -18,14 +18,14 @@ pub struct pwk_pipe_reader(pub(super) Reader);
 /// freed with pwk_pipe_writer_finish, pwk_pipe_writer_free or pwk_pipe_writer_close_with_error.
 pub struct pwk_pipe_writer(pub(super) Writer);
 
-/// A capacity in bytes that suits most: what a pipe of the kernel has.
+/// A capacity in bytes that suits most programs: the capacity of a pipe of the kernel.
 pub const PWK_PIPE_CAPACITY: usize = 65536;
 
 /// Makes a pipe that holds up to `capacity` bytes, rounded up to a power of two, and takes the
 /// memory for them.
 ///
 /// Fails with PWK_INVALID if the capacity is 0 or more than half of the address space; PWK_OS with
-/// ENOMEM if there is no such memory.
+/// ENOMEM if the memory does not suffice.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_pipe_pair(
     capacity: usize,
@@ -45,10 +45,10 @@ const _: () = assert!(PWK_PIPE_CAPACITY == pipe::CAPACITY, "as the core says");
 
 // ---------------------------------------------------------------- on this side
 
-/// What an end closes with, in the program's words.
+/// The reason that an end closes with, in the program's words.
 pub(super) fn failure(reason: Lent<'_, c_char>) -> io::Error {
     let reason = reason.text(Name::NONE).map(|text| text.to_string_lossy()).unwrap_or_default();
-    // It says that there is one by its length.
+    // The length says whether the program gave one.
     if reason.is_empty() { io::Error::other(ErrorKind::Failed.to_string()) } else { io::Error::other(reason) }
 }
 

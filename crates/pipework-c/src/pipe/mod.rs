@@ -1,4 +1,4 @@
-//! Room pipe: a byte pipe inside one process, without descriptors, and without system calls while
+//! Module pipe: a byte pipe inside one process, without descriptors, and without system calls while
 //! both sides run.
 //!
 //! One thread writes a stream (a document, an archive, a compressed file), another reads it, and
@@ -11,8 +11,8 @@
 //! - The reader is freed: the writer gets PWK_CLOSED, although there be space.
 //! - The reader closes with an error: the writer gets PWK_FAILED.
 //!
-//! An end that waits learns of this at once. A forked child has a copy of the memory, and nobody at
-//! the other end.
+//! An end that waits learns of this at once. A forked child has a copy of the memory, and no other
+//! end.
 
 pub mod ends;
 pub mod reader;

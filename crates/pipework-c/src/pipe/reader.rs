@@ -9,8 +9,8 @@ use crate::deadline::{at, pwk_deadline};
 use crate::edge::{Handle, In, InOut, Lent, Number, Out, Space, done, free, get, or_would_block, put, run};
 use crate::error::{pwk_error, pwk_status};
 
-/// Waits for the first byte and takes what is there, as much as `space` bytes at `into` hold. `len`
-/// says how many; 0 is the end of the stream.
+/// Waits for the first byte and takes the bytes that are there, up to `space`, to `into`. `len` is
+/// set to their number; 0 is the end of the stream.
 ///
 /// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing was taken, call again. PWK_FAILED if the
 /// writer gave up, and everything before that has been taken; pwk_pipe_reader_failure says why.
@@ -45,11 +45,11 @@ pub extern "C" fn pwk_pipe_reader_try_recv(
     })
 }
 
-/// Takes until the `space` bytes at `into` are full. `len` says how many there are: fewer only at
+/// Takes until the `space` bytes at `into` are full. `len` is set to their number: fewer only at
 /// the end of the stream.
 ///
-/// Fails as pwk_pipe_reader_recv. What was taken before lies at `into`, and pwk_error.done says how
-/// much that is: go on behind it.
+/// Fails as pwk_pipe_reader_recv. The bytes taken before lie at `into`, and pwk_error.done is their
+/// number: go on behind them.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_pipe_reader_recv_full(
     reader: InOut<'_, pwk_pipe_reader>,
@@ -66,7 +66,7 @@ pub extern "C" fn pwk_pipe_reader_recv_full(
 }
 
 /// Takes up to and with the first byte that equals `delimiter`, or until the `space` bytes at
-/// `into` are full. `len` says how many there are. Without that byte at their end, either `into` is
+/// `into` are full. `len` is set to their number. Without that byte at their end, either `into` is
 /// full or the stream has ended.
 ///
 /// Fails as pwk_pipe_reader_recv_full.
@@ -87,8 +87,9 @@ pub extern "C" fn pwk_pipe_reader_recv_until(
 }
 
 /// Waits until at least `min` bytes are there and lends them where they lie, in `pieces[0]` and
-/// `pieces[1]`: the second is empty unless they reach round the end of the memory. There are fewer
-/// only at the end of the stream. With `min` 0 it does not wait, and lends what is there.
+/// `pieces[1]`: the second is empty unless they reach round the end of the memory. It lends fewer
+/// only at the end of the stream. With `min` 0 it does not wait, and lends the bytes that are
+/// there.
 ///
 /// They are lent until the next call on this end. Meanwhile the writer may add to them, but not
 /// change them.
@@ -110,7 +111,7 @@ pub extern "C" fn pwk_pipe_reader_peek(
     })
 }
 
-/// Is done with the first `len` bytes of what pwk_pipe_reader_peek lent.
+/// Consumes the first `len` bytes that pwk_pipe_reader_peek lent.
 ///
 /// Fails with PWK_INVALID if it lent fewer.
 #[unsafe(no_mangle)]
@@ -125,9 +126,9 @@ pub extern "C" fn pwk_pipe_reader_consume(
 /// Copies `len` bytes to a descriptor, or as many as the stream has; UINT64_MAX is everything.
 /// `copied` says how many. Whether the descriptor blocks does not matter.
 ///
-/// Fails as pwk_pipe_reader_recv; with PWK_CLOSED if nobody reads from the descriptor any more;
-/// PWK_OS. pwk_error.done bytes have arrived, and no other has left the pipe: the same call may be
-/// made again.
+/// Fails as pwk_pipe_reader_recv; with PWK_CLOSED if the descriptor has no reader any more; PWK_OS.
+/// pwk_error.done bytes have arrived, and no other has left the pipe: the same call may be made
+/// again.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_pipe_reader_copy_to_fd(
     reader: InOut<'_, pwk_pipe_reader>,
@@ -172,7 +173,7 @@ pub extern "C" fn pwk_pipe_reader_capacity(reader: In<'_, pwk_pipe_reader>) -> u
     get(0, || reader.map_or(0, |reader| reader.0.capacity()))
 }
 
-/// Sets for how long this end's thread spins before it sleeps, while waits of late have ended
+/// Sets for how long this end's thread spins before it sleeps, while recent waits have ended
 /// within that time: PWK_DEFAULT_SPIN_NS by default, up to 1 ms, 0 for never. NULL is allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_pipe_reader_set_spin(reader: InOut<'_, pwk_pipe_reader>, ns: u64) {
@@ -189,7 +190,7 @@ pub extern "C" fn pwk_pipe_reader_close_with_error(
     get((), || reader.into_iter().for_each(|reader| reader.0.close_with_error(failure(reason))));
 }
 
-/// Frees this end: what was not read is gone, and the writer's calls fail with PWK_CLOSED.
+/// Frees this end: unread bytes are lost, and the writer's calls fail with PWK_CLOSED.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_pipe_reader_free(reader: Handle<pwk_pipe_reader>) {
     free(reader);

@@ -9,11 +9,11 @@ use crate::deadline::{at, pwk_deadline};
 use crate::edge::{Handle, In, InOut, Lent, Number, Out, Space, done, free, get, or_would_block, put, run};
 use crate::error::{PWK_OK, pwk_error, pwk_status};
 
-/// Waits for space for the first byte and puts in as many as there is space for. `sent` says how
-/// many.
+/// Waits for space for the first byte and puts in as many bytes as fit. `sent` is set to their
+/// number.
 ///
-/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing was put in, call again. PWK_CLOSED if
-/// nobody will read it; PWK_FAILED if the reader gave up, and pwk_pipe_writer_failure says why.
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing was put in, call again. PWK_CLOSED if the
+/// reader is gone; PWK_FAILED if the reader gave up, and pwk_pipe_writer_failure says why.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_pipe_writer_send(
     writer: InOut<'_, pwk_pipe_writer>,
@@ -29,7 +29,7 @@ pub extern "C" fn pwk_pipe_writer_send(
     })
 }
 
-/// Puts in what there is space for now; PWK_WOULD_BLOCK if there is none. It does not wait.
+/// Puts in as many bytes as fit now; PWK_WOULD_BLOCK if the pipe is full. It does not wait.
 /// Otherwise it is as pwk_pipe_writer_send.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_pipe_writer_try_send(
@@ -64,11 +64,11 @@ pub extern "C" fn pwk_pipe_writer_send_all(
     })
 }
 
-/// Waits until there is space for at least `min` bytes and lends it, in `pieces[0]` and
-/// `pieces[1]`: the second is empty unless the space reaches round the end of the memory. With
-/// `min` 0 it does not wait, and lends the space there is.
+/// Waits until at least `min` bytes are free and lends that space, in `pieces[0]` and `pieces[1]`:
+/// the second is empty unless the space reaches round the end of the memory. With `min` 0 it does
+/// not wait, and lends the free space.
 ///
-/// It is lent until the next call on this end, and holds bytes of long ago. Nobody reads them
+/// It is lent until the next call on this end, and holds old bytes. The reader does not see them
 /// before pwk_pipe_writer_commit.
 ///
 /// Fails with PWK_TOO_LONG if `min` is more than the capacity; otherwise as pwk_pipe_writer_send.
@@ -100,9 +100,9 @@ pub extern "C" fn pwk_pipe_writer_commit(
     run("pwk_pipe_writer_commit", error, |name| done(name.given(writer)?.0.commit(len)))
 }
 
-/// Copies `len` bytes from a descriptor, or as many as it has; UINT64_MAX is everything. `copied`
-/// says how many. Whether the descriptor blocks does not matter. That the reader is gone is noticed
-/// when there is something for it, not before.
+/// Copies `len` bytes from a descriptor, or all if it has fewer; UINT64_MAX is everything. `copied`
+/// is set to their number. Whether the descriptor blocks does not matter. It notices that the
+/// reader is gone when it has bytes for it, not before.
 ///
 /// Fails as pwk_pipe_writer_send; with PWK_OS. pwk_error.done bytes are in the pipe, and no other
 /// has left the descriptor: the same call may be made again.

@@ -65,7 +65,7 @@ pub extern "C" fn pwk_client_new(
     })
 }
 
-/// Sends a request and waits for its reply, whose bytes replace what `reply` holds.
+/// Sends a request and waits for its reply, whose bytes replace the content of `reply`.
 ///
 /// Waits until the deadline, which covers sending and receiving. After PWK_FAILED, `reply` holds
 /// the reason that the server gave, if it gave one; after any other failure it is empty. It must
@@ -74,8 +74,8 @@ pub extern "C" fn pwk_client_new(
 /// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the call is cancelled, but a server may have begun
 /// with it; to go on after a signal, use pwk_client_send and pwk_client_recv. PWK_PEER_DIED: its
 /// server has died. PWK_FAILED: its server gave it up. PWK_TOO_LONG: the request or the reply is
-/// longer than max_message. PWK_NO_SERVER: there is none, and needs_server was set. PWK_CORRUPT:
-/// the segment was damaged. PWK_OS.
+/// longer than max_message. PWK_NO_SERVER: no server is attached, and needs_server was set.
+/// PWK_CORRUPT: the segment was damaged. PWK_OS.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_call(
     client: In<'_, pwk_client>,
@@ -106,7 +106,7 @@ pub extern "C" fn pwk_client_call_message(
 }
 
 /// As pwk_client_call_message, into memory of the program's: `space` bytes at `into`, which must
-/// not be where the request lies. `reply_len` says how long the reply is.
+/// not be where the request lies. `reply_len` is set to the length of the reply.
 ///
 /// Fails as pwk_client_call; with PWK_TOO_LONG, too, if the reply is longer than `space`. The reply
 /// is lost then, and so is the reason after PWK_FAILED: pwk_client_send and pwk_client_recv_into
@@ -132,7 +132,7 @@ pub extern "C" fn pwk_client_call_into(
         let (len, flags) = match client.recv_into(ticket, into, at(deadline)) {
             Ok(received) => received,
             Err(error) => {
-                // Nobody has the ticket.
+                // No caller has the ticket.
                 let plain = error.error();
                 let late = client.cancel(ticket)?.ok_or(error)?;
                 let place = into.get_mut(..late.len()).ok_or(plain)?;
@@ -145,16 +145,16 @@ pub extern "C" fn pwk_client_call_into(
     })
 }
 
-/// Sends a request; `ticket` is what its reply is received by. As many calls may be in progress as
-/// the segment has slots; a reply that was not received keeps its slot: see room reqrep in
+/// Sends a request; its reply is received by `ticket`. As many calls may be in progress as
+/// the segment has slots; a reply that was not received keeps its slot: see module reqrep in
 /// pipework(3).
 ///
 /// Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
 /// until a server has taken all but the last part of it.
 ///
-/// Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED: of a server that dies or
-/// gives up while it takes the parts, pwk_client_recv tells. Whatever the failure is, no server has
-/// the whole request, which can be sent again.
+/// Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED: if a server dies or gives
+/// up while it takes the parts, pwk_client_recv reports it. After any failure, no server has the
+/// whole request, which can be sent again.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_send(
     client: In<'_, pwk_client>,
@@ -213,7 +213,7 @@ pub extern "C" fn pwk_client_try_send_message(
 /// has space for as many; `sent`, which must not be NULL, says how many of them were sent: fewer if
 /// a failure came in between, which comes again with the next call.
 ///
-/// Waits until there was a slot for each, or until the deadline.
+/// Waits until each request had a slot, or until the deadline.
 ///
 /// Fails as pwk_client_send, if none could be sent.
 #[unsafe(no_mangle)]
@@ -243,8 +243,8 @@ pub extern "C" fn pwk_client_send_many(
     })
 }
 
-/// Waits for the reply of a call, whose bytes replace what `reply` holds. After PWK_FAILED, `reply`
-/// holds the reason that the server gave, if it gave one.
+/// Waits for the reply of a call, whose bytes replace the content of `reply`. After PWK_FAILED,
+/// `reply` holds the reason that the server gave, if it gave one.
 ///
 /// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: the call goes on, call again. PWK_PEER_DIED,
 /// PWK_FAILED, PWK_NO_SERVER: it is over. PWK_TOO_LONG: the reply is longer than max_message, and
@@ -326,9 +326,9 @@ pub extern "C" fn pwk_client_recv_into(
 /// Waits for whichever call of this client ends next: of all that were sent and not received, but
 /// no streams. Look at `ticket` first.
 ///
-/// Where it is not 0, that call is over, and what this returns is how it has ended, with its reply
-/// or reason, as pwk_client_recv does. Where it is 0 with PWK_OK, no call was in progress, and
-/// there was nothing to wait for. Where it is 0 with anything else, the wait has failed.
+/// If it is not 0, that call is over, and this function returns how it ended, with its reply or
+/// reason, as pwk_client_recv does. If it is 0 with PWK_OK, no call was in progress, so it waited
+/// for nothing. If it is 0 with another status, the wait has failed.
 ///
 /// The wait fails with PWK_TIMED_OUT, PWK_INTERRUPTED, PWK_CORRUPT and PWK_OS.
 #[unsafe(no_mangle)]
@@ -391,8 +391,8 @@ pub extern "C" fn pwk_client_forget(
 }
 
 /// Forgets every call in progress, and returns how many they were; 0 for NULL. Before
-/// pwk_client_free, so that no request that was sent is taken back. In a forked child that has not
-/// used the client there are none.
+/// pwk_client_free, so that no request that was sent is taken back. A forked child that has not
+/// used the client has none.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_forget_all(client: In<'_, pwk_client>) -> usize {
     get(0, || client.map_or(0, |client| client.client.forget_all()))
@@ -404,10 +404,10 @@ pub extern "C" fn pwk_client_pending(client: In<'_, pwk_client>) -> usize {
     get(0, || client.map_or(0, |client| client.client.pending()))
 }
 
-/// A descriptor for an event loop, readable while there is something to receive: a reply, or a
-/// failure in its place. It is the program's to close, and not to be read from. When it is
-/// readable, try to receive each call in progress; as soon as nothing is left, it is not readable
-/// any more. A forked child asks for one of its own.
+/// A descriptor for an event loop, readable while a reply, or a failure in its place, can be
+/// received. It is the program's to close, and not to be read from. When it is readable, try to
+/// receive each call in progress; as soon as nothing is left, it is not readable any more. A forked
+/// child asks for one of its own.
 ///
 /// Fails with PWK_OS if no descriptor is left, or no thread can be started.
 #[unsafe(no_mangle)]
@@ -564,7 +564,7 @@ impl pwk_client_options {
     }
 }
 
-/// Puts a reply into `into`, or the reason why there is none; the flags of the reply.
+/// Puts a reply into `into`, or the reason why the call has none; returns the flags of the reply.
 fn taken(ended: std::result::Result<Reply, CallError>, into: &mut Vec<u8>) -> Result<u32> {
     let reply = ended.map_err(|error| failed(error, into))?;
     let flags = reply.flags();
@@ -582,7 +582,7 @@ pub(super) fn failed(error: CallError, into: &mut Vec<u8>) -> Failure {
 }
 
 pub(super) fn fill(into: &mut Vec<u8>, reply: Reply) {
-    // What does not fit into memory that is there is moved instead of copied.
+    // If the reply does not fit into the buffer's memory, it is moved instead of copied.
     if reply.len() <= into.capacity() { into.extend_from_slice(&reply) } else { *into = reply.into_vec() }
 }
 

@@ -1,24 +1,25 @@
-//! Room reqrep: request and response over shared memory. Many clients, many competing servers, no
+//! Module reqrep: request and response over shared memory. Many clients, many competing servers, no
 //! broker.
 //!
 //! A segment is a file in shared memory, at a path or without a name. Clients put requests into it,
 //! each request goes to one of the servers, and each reply goes back to the client that asked. Any
 //! process may be killed at any instruction: the others go on, a caller gets PWK_PEER_DIED within
-//! 250 ms of the kernel closing that process's files, and what the dead process held is taken back.
+//! 250 ms of the kernel closing that process's files, and the slots of the dead process are taken
+//! back.
 //!
-//! A ticket, 64 bits and never 0, stands for a call: on both sides, from when the request is sent
+//! A ticket, 64 bits and never 0, identifies a call: on both sides, from when the request is sent
 //! until its reply is received.
 //!
-//! A call has a slot, and these end it: its client receives what came of it; or its client cancels
-//! it before a server takes it; or, once a server has it and nobody waits any more, that server
+//! A call has a slot. It keeps the slot until its client receives the result; or its client cancels
+//! it before a server takes it; or, if a server has it and its client no longer waits, that server
 //! answers or gives it up. So one thread that sends more calls than there are slots receives in
 //! between: pwk_client_try_send, and when that has no slot pwk_client_recv_any. And a server
-//! answers each request that it has taken, also where `wanted` is false, with pwk_server_reply or
+//! answers each request that it has taken, also if `wanted` is false, with pwk_server_reply or
 //! pwk_server_fail.
 //!
-//! Make slots as long as the usual request and reply: what is longer goes in parts, for which the
-//! two sides take turns. A server that has a part to give waits until the client takes it. Who
-//! waits for one call takes the parts of the client's other calls as well, but for streams, and
+//! Make slots as long as the usual request and reply: longer ones go in parts, for which the two
+//! sides take turns. A server that has a part to give waits until the client takes it. A thread
+//! that waits for one call takes the parts of the client's other calls as well, except streams, and
 //! only now and then: one thread with several long calls in progress is quickest with
 //! pwk_client_recv_any and slots that hold its requests, or with a thread for each call. A client
 //! that takes no parts for part_timeout_ns loses the call, with PWK_FAILED.

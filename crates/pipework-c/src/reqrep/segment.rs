@@ -1,4 +1,4 @@
-//! How a segment is made or opened, and what it reports as a whole.
+//! Making and opening a segment, and its counts.
 
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,8 +14,8 @@ use crate::edge::{
 };
 use crate::error::{Result, pwk_error, pwk_status};
 
-/// A segment that this process has opened. Any threads may use one at the same time. What was made
-/// from it lives on when it is freed, with pwk_segment_free.
+/// A segment that this process has opened. Any threads may use one at the same time. Clients and
+/// servers made from it live on when it is freed, with pwk_segment_free.
 #[derive(Clone)]
 pub struct pwk_segment {
     pub(super) segment: Segment,
@@ -81,7 +81,7 @@ pub extern "C" fn pwk_segment_create(
 
 /// Opens the segment at `path`.
 ///
-/// Fails with PWK_OS and ENOENT if there is no such file; PWK_INVALID for a symbolic link, for
+/// Fails with PWK_OS and ENOENT if the file does not exist; PWK_INVALID for a symbolic link, for
 /// anything but a regular file, and for another user's file; PWK_INCOMPATIBLE for a file that is no
 /// segment, one of another format or with other sizes than were set, and for a copy; PWK_CORRUPT
 /// for one that was damaged or cut short; PWK_TOO_LONG for one larger than max_bytes.
@@ -95,9 +95,9 @@ pub extern "C" fn pwk_segment_open(
     make("pwk_segment_open", options, segment, error, |options, name| Ok(options.open(path.path(name)?)?))
 }
 
-/// Opens the segment at `path`, or makes it if there is none. If several processes do this at the
-/// same time, one of them makes it. An empty regular file of this user counts as none: the segment
-/// replaces it. Fails as pwk_segment_open and pwk_segment_create.
+/// Opens the segment at `path`, or makes it if it does not exist. If several processes do this at
+/// the same time, one of them makes it. An empty regular file of this user counts as none: the
+/// segment replaces it. Fails as pwk_segment_open and pwk_segment_create.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_segment_open_or_create(
     path: Lent<'_, c_char>,
@@ -152,7 +152,7 @@ pub extern "C" fn pwk_segment_from_fd(
     })
 }
 
-/// What a segment was made with. It never changes.
+/// The sizes that a segment was made with. They never change.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_geometry {
@@ -225,8 +225,8 @@ pub extern "C" fn pwk_segment_len(segment: In<'_, pwk_segment>) -> usize {
     get(0, || segment.map_or(0, |segment| segment.segment.waiting()))
 }
 
-/// Removes its name, if that still leads to this segment, which `removed` says. Attached clients
-/// and servers stay attached.
+/// Removes its name, if that still leads to this segment; `removed` says whether it did. Attached
+/// clients and servers stay attached.
 ///
 /// Fails with PWK_INVALID for a segment without a name; PWK_OS.
 #[unsafe(no_mangle)]
@@ -238,7 +238,7 @@ pub extern "C" fn pwk_segment_unlink(
     run("pwk_segment_unlink", error, |name| put(removed, name.given(segment)?.segment.unlink()?))
 }
 
-/// Writes the segment to the storage that its file lies on, if there is one, and waits until that
+/// Writes the segment to the storage that its file lies on, if it lies on any, and waits until that
 /// is done.
 ///
 /// Fails with PWK_OS.
@@ -260,8 +260,8 @@ pub extern "C" fn pwk_segment_recover(
     run("pwk_segment_recover", error, |name| put(dead, name.given(segment)?.segment.recover()?))
 }
 
-/// What was done in a segment, by all members that there were. A process that is killed may leave
-/// its last step uncounted.
+/// The counts of a segment, of all members so far. A process that is killed may leave its last step
+/// uncounted.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_stats {
@@ -283,7 +283,7 @@ pub struct pwk_stats {
     pub redelivered: u64,
 }
 
-/// Fills in what was done so far. `size` is sizeof(pwk_stats).
+/// Fills in the counts so far. `size` is sizeof(pwk_stats).
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_segment_stats(
     segment: In<'_, pwk_segment>,
@@ -317,8 +317,8 @@ pub struct pwk_member {
     pub is_alive: u32,
 }
 
-/// Fills in up to `max` of the attached members; `count`, which must not be NULL, says how many
-/// there are in all.
+/// Fills in up to `max` of the attached members; `count`, which must not be NULL, is set to the
+/// number of all.
 ///
 /// Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
 #[unsafe(no_mangle)]

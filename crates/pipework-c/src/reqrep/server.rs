@@ -30,13 +30,13 @@ pub struct pwk_server {
 
 /// A request that a server has taken, and that no other server gets. It is answered by its ticket,
 /// once: with pwk_server_reply or pwk_server_fail. It keeps its slot until then, or until the
-/// server is freed, also if nobody waits for it any more.
+/// server is freed, even if its client no longer waits for it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_request {
-    /// What stands for the call; the same that pwk_client_send has given out.
+    /// The ticket of the call, the same as pwk_client_send has given out.
     pub ticket: u64,
-    /// Where its bytes begin in the buffer: 0, unless several requests came in it.
+    /// The offset of its bytes in the buffer: 0, unless several requests came in it.
     pub offset: usize,
     /// How many they are.
     pub len: usize,
@@ -82,7 +82,7 @@ pub extern "C" fn pwk_server_new(
     })
 }
 
-/// Waits for the next request, whose bytes replace what `data` holds.
+/// Waits for the next request, whose bytes replace the content of `data`.
 ///
 /// Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_CLOSED once the server was stopped; PWK_CORRUPT
 /// if the segment was damaged; PWK_OS.
@@ -275,9 +275,9 @@ pub extern "C" fn pwk_server_reply_until(
 }
 
 /// Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
-/// parts, or pwk_server_reply. `wanted` is false if nobody waits for it any more: the client has
-/// cancelled or forgotten the call, or its death was noticed; pwk_server_fail ends the request
-/// then. A client that does not ask for parts gets all of them as one reply.
+/// parts, or pwk_server_reply. `wanted` is false if the call is not waited for any more: the client
+/// has cancelled or forgotten it, or its death was noticed; pwk_server_fail ends the request then.
+/// A client that does not ask for parts gets all of them as one reply.
 ///
 /// Waits until the client has taken the part before, or until the deadline.
 ///
@@ -304,8 +304,8 @@ pub extern "C" fn pwk_server_part(
 }
 
 /// Waits until the client has taken the part that pwk_server_part gave last, or until the deadline.
-/// `wanted` is as for pwk_server_part. Before pwk_server_fail, whose reason has no space beside a
-/// part that was not taken.
+/// `wanted` is as for pwk_server_part. Call it before pwk_server_fail, whose reason does not fit
+/// beside a part that was not taken.
 ///
 /// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: it has not taken it yet. PWK_STALE, PWK_CORRUPT
 /// and PWK_OS as pwk_server_reply.
@@ -361,7 +361,7 @@ pub extern "C" fn pwk_server_is_wanted(
     })
 }
 
-/// How many servers have died with a request: what pwk_request.redeliveries said.
+/// How many servers have died with a request: the same as pwk_request.redeliveries.
 ///
 /// Fails with PWK_STALE if the ticket is none that this server has to answer.
 #[unsafe(no_mangle)]
@@ -381,7 +381,7 @@ pub extern "C" fn pwk_server_redeliveries(
 /// that fork for each request. The parent must not answer it any more, and gets PWK_STALE.
 ///
 /// Fails with PWK_STALE if the parent has answered it or has died, if something of it went in parts
-/// already, or if the ticket is none that it had to answer. What pwk_server_new fails with, since
+/// already, or if the ticket is none that it had to answer. It also fails as pwk_server_new, since
 /// the child attaches.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_adopt(
@@ -407,10 +407,10 @@ pub extern "C" fn pwk_server_clear(
     run("pwk_server_clear", error, |name| put(count, name.given(server)?.server.clear()?))
 }
 
-/// Stops a server: from now on, who receives gets PWK_CLOSED at once, and no more requests are
-/// taken. Those that were taken can be answered. Any thread may call it; it does not wait. NULL is
-/// allowed. To stop on a signal, block it in all threads, and have one wait for it with sigwait and
-/// then call this.
+/// Stops a server: from now on, calls that receive fail with PWK_CLOSED at once, and no more
+/// requests are taken. Requests that were taken can be answered. Any thread may call it; it does
+/// not wait. NULL is allowed. To stop on a signal, block it in all threads, and have one wait for
+/// it with sigwait and then call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_stop(server: In<'_, pwk_server>) {
     get((), || server.into_iter().for_each(|server| server.server.stop()));
@@ -418,8 +418,8 @@ pub extern "C" fn pwk_server_stop(server: In<'_, pwk_server>) {
 
 /// A descriptor for an event loop, readable while a request waits, and once the server was stopped.
 /// It is the program's to close, and not to be read from. When it is readable, take requests with
-/// pwk_server_try_recv or pwk_server_drain until there is none. A forked child asks for one of its
-/// own.
+/// pwk_server_try_recv or pwk_server_drain until no request is left. A forked child asks for one of
+/// its own.
 ///
 /// Fails with PWK_OS if no descriptor is left, or no thread can be started.
 #[unsafe(no_mangle)]
@@ -505,7 +505,7 @@ fn keep(request: Request<'_>, data: &mut Vec<u8>) -> pwk_request {
     described
 }
 
-/// The same for all of them, for which there is space; how many they are.
+/// Keeps all of them that have space, and returns how many they are.
 fn keep_all(requests: Vec<Request<'_>>, data: &mut Vec<u8>, space: &mut [MaybeUninit<pwk_request>]) -> usize {
     let count = requests.len();
     space.iter_mut().zip(requests).for_each(|(place, request)| _ = place.write(keep(request, data)));

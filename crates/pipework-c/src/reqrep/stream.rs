@@ -12,7 +12,7 @@ use crate::edge::{Handle, In, InOut, Lent, Out, free, hand_out, put, run};
 use crate::error::{pwk_error, pwk_status};
 
 /// The parts of a reply. One thread at a time. Freeing it, with pwk_stream_free, before its end
-/// cancels the call, which the server is told with its next part.
+/// cancels the call, and the server learns this with its next part.
 pub struct pwk_stream(Stream);
 
 /// Sends a request whose reply is received part by part. A server that answers at once gives one
@@ -36,7 +36,7 @@ pub extern "C" fn pwk_client_stream(
     })
 }
 
-/// Waits for the next part, whose bytes replace what `part` holds.
+/// Waits for the next part, whose bytes replace the content of `part`.
 ///
 /// Fails with PWK_CLOSED after the last. PWK_TIMED_OUT and PWK_INTERRUPTED: the stream goes on,
 /// call again. It is over after anything else: PWK_FAILED, where `part` holds the reason that the

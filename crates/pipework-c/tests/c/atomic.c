@@ -1,4 +1,4 @@
-/* Room atomic. */
+/* Module atomic. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ static bool is(uint32_t kind, const char *text) {
     return item.kind == kind && item.len == strlen(text) && memcmp(item.data, text, item.len) == 0;
 }
 
-/* `len` bytes that tell where they stand. To be freed. */
+/* `len` bytes that depend on their position. The caller frees them. */
 static char *bytes_of(size_t len) {
     char *bytes = malloc(len);
     for (size_t i = 0; i < len; i++) bytes[i] = (char)(i * 7 + i / 256);
@@ -739,7 +739,7 @@ static void descriptors_are_taken_or_lent(void) {
 
     OK(pwk_atomic_reader_from_fd(ends[0], PWK_FD_TAKE, NULL, &reader, &error));
     CHECK(fcntl(ends[0], F_GETFD) == FD_CLOEXEC);
-    /* What is taken is closed also where the call fails. */
+    /* A descriptor that is taken is closed even if the call fails. */
     GIVES(PWK_INVALID, pwk_atomic_writer_from_fd(ends[1], PWK_FD_TAKE, NULL, NULL, &error));
     CHECK(fcntl(ends[1], F_GETFD) == -1);
     tear_down();

@@ -1,5 +1,5 @@
 /*
- * What the test programs share: OK(call) must succeed, GIVES(PWK_X, call) must fail with PWK_X, and
+ * Shared by the test programs: OK(call) must succeed, GIVES(PWK_X, call) must fail with PWK_X, and
  * CHECK(condition) must hold. Calls report into `error`.
  *
  * A program is a list of tests. It runs all of them, or the one that is named.
@@ -43,7 +43,7 @@ static void check_true(bool holds, const char *what, int line) {
 /* The last error is an invalid argument of this function. */
 #define NAMES(function) CHECK(error.kind == PWK_INVALID && strcmp(error.op, #function) == 0)
 
-/* For what comes soon, and for what must not come. */
+/* Deadlines for events that come soon, and for events that must not come. */
 #define SOON pwk_in_ms(20000)
 #define SHORT pwk_in_ms(30)
 

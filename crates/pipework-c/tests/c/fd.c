@@ -1,4 +1,4 @@
-/* Room fd. */
+/* Module fd. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -228,7 +228,7 @@ static void datagrams_come_and_go_by_the_batch(void) {
     CHECK(got[0].address_len == sizeof here && memcmp(got[0].address, &here, sizeof here) == 0);
     GIVES(PWK_INVALID, pwk_inbox_get(inbox, 2, &got[0], &error));
 
-    /* What has come goes back as it is. */
+    /* The received datagrams go back as they are. */
     OK(pwk_fd_send_many(to, got, 2, SOON, &error));
     CHECK(recv(from, into, sizeof into, 0) == 3 && recv(from, into, sizeof into, 0) == 8);
     CHECK(connect(to, (struct sockaddr *)&here, sizeof here) == 0);

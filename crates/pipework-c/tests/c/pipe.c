@@ -1,4 +1,4 @@
-/* Room pipe. */
+/* Module pipe. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -207,7 +207,7 @@ static unsigned char byte(size_t i) {
     return (unsigned char)(i * 7 + i / 256);
 }
 
-/* Writes a long stream by each of the ways there are. */
+/* Writes a long stream in each way that the interface has. */
 static void *produce(void *none) {
     unsigned char piece[1000];
     for (size_t done = 0, ways = 0; done < LONG; ways++) {
@@ -277,7 +277,7 @@ static void descriptors_are_copied_from_and_to(void) {
           && memcmp(into, "from a descriptor", 17) == 0);
     tear_down();
 
-    /* Nobody reads any more: no SIGPIPE, and what did not leave stays. */
+    /* The reader is gone: no SIGPIPE, and the bytes that did not leave stay. */
     set_up(64);
     close(to[0]);
     OK(pwk_pipe_writer_send_all(writer, "x", 1, SOON, &error));

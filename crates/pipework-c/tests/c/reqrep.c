@@ -1,4 +1,4 @@
-/* Room reqrep. */
+/* Module reqrep. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -370,7 +370,7 @@ static void a_reply_comes_part_by_part(void) {
     OK(pwk_stream_next_part(stream, SOON, &reply, NULL, &error));
     CHECK(holds(&reply, "two"));
     OK(pwk_server_part(server, request.ticket, "two", 3, 0, SOON, &answer, &error));
-    /* Nobody has taken it, and the request stays open. */
+    /* No client has taken it, and the request stays open. */
     for (int i = 0; i < 2; i++) {
         GIVES(PWK_TIMED_OUT,
               pwk_server_reply_until(server, request.ticket, "three", 5, 0, SHORT, &answer, &error));
@@ -433,7 +433,7 @@ static void a_request_is_taken_part_by_part(void) {
     CHECK(holds(&reply, "done"));
     GIVES(PWK_STALE, pwk_server_next_part(server, SOON, &data, &request, &error));
 
-    /* What was asked for once is not asked for again. */
+    /* A part that was asked for once is not asked for again. */
     pid_t child = fork();
     if (child == 0) {
         raise(SIGSTOP);
@@ -491,7 +491,7 @@ static void a_child_is_a_member_of_its_own(void) {
     OK(pwk_server_recv(server, SOON, &data, &request, &error));
     pid_t child = fork();
     if (child == 0) {
-        /* What the parent has sent is not the child's, and what it has taken only when adopted. */
+        /* The parent's calls are not the child's, and its requests only when adopted. */
         CHECK(pwk_client_forget_all(client) == 0);
         GIVES(PWK_STALE, pwk_client_recv(client, ticket, SOON, &reply, &error));
         GIVES(PWK_STALE, pwk_server_reply(server, request.ticket, "no", 2, &error));
@@ -777,7 +777,7 @@ static void a_segment_is_passed_on_by_its_descriptor(void) {
     CHECK(fcntl(copy, F_GETFD) == -1);
     GIVES(PWK_INVALID, pwk_segment_from_fd(pwk_segment_fd(segment), PWK_FD_LEND, NULL, &other, &error));
     GIVES(PWK_INVALID, pwk_segment_from_fd(pwk_segment_fd(segment), 77, NULL, &other, &error));
-    /* What is taken is closed also where the call fails. */
+    /* A descriptor that is taken is closed even if the call fails. */
     copy = dup(pwk_segment_fd(segment));
     GIVES(PWK_INVALID, pwk_segment_from_fd(copy, PWK_FD_TAKE, NULL, NULL, &error));
     CHECK(fcntl(copy, F_GETFD) == -1);

@@ -1,4 +1,4 @@
-/* What all rooms share: statuses, errors, deadlines, buffers. */
+/* Shared by all modules: statuses, errors, deadlines, buffers. */
 #include "check.h"
 
 static void the_library_is_the_one_it_was_compiled_for(void) {

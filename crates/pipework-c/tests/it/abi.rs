@@ -1,8 +1,9 @@
-//! What a program that was compiled must find again: `abi/symbols.txt` are the functions,
+//! The part of the library that a compiled program relies on: `abi/symbols.txt` are the functions,
 //! `abi/layout.txt` the structs and constants as a C compiler sees them.
 //!
 //! A line that is added keeps every program working. One that is changed or taken out asks for
-//! another soname. As long as no version is released, whoever does it takes the line out by hand.
+//! another soname. As long as no version is released, whoever removes it takes the line out by
+//! hand.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -50,7 +51,7 @@ fn the_shared_library_exports_the_functions_and_nothing_else() {
     assert_eq!(symbols(&listed), functions());
 }
 
-/// The names in what `nm` says.
+/// The names in the output of `nm`.
 pub(crate) fn symbols(listed: &str) -> BTreeSet<String> {
     let lines = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     lines.filter(|words| words.len() == 3).map(|words| words[2].to_string()).collect()

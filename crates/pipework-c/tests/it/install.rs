@@ -1,5 +1,5 @@
-//! What `make install` puts where: programs in an empty folder build against it by pkg-config and
-//! by CMake, shared and static.
+//! The files that `make install` installs: programs in an empty folder build against them by
+//! pkg-config and by CMake, shared and static.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ pub(crate) fn make(target: &str, prefix: &Path) {
     done(&mut command(target, prefix));
 }
 
-/// What stands for all versions that programs may be run with that were linked with this one.
+/// The prefix of all versions that can run programs linked with this one.
 pub(crate) fn series() -> String {
     done(command("series", Path::new("/")).arg("-s")).trim().to_string()
 }
@@ -27,7 +27,7 @@ pub(crate) fn series() -> String {
 fn command(target: &str, prefix: &Path) -> Command {
     let mut make = Command::new("make");
     make.arg("-C").arg(home()).args([target, "PROFILE=dev"]).arg(format!("PREFIX={}", prefix.display()));
-    // What a make that runs the tests has set is not for this one.
+    // Variables that a make that runs the tests has set are not for this one.
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     make
 }
@@ -50,7 +50,7 @@ fn programs(from: &str, folder: &Folder) -> Vec<String> {
     c_files(from).into_iter().filter_map(name).collect()
 }
 
-/// What pkg-config says of the installed library.
+/// The output of pkg-config for the installed library.
 fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
     command
@@ -87,7 +87,7 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
     let link = prefix.join("lib").join(soname(&prefix.join("lib/libpipework.so")));
     assert!(link.is_symlink(), "{}", link.display());
     for name in functions() {
-        // Its own page, or one that leads to it.
+        // Its own page, or one that refers to it.
         let pages = prefix.join("share/man");
         let page = fs::read_to_string(pages.join(format!("man3/{name}.3"))).expect("it has a page");
         let page = match page.strip_prefix(".so ") {
@@ -100,15 +100,15 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
         assert!(head.0.split(", ").any(|other| other == name), "{name} is in the head of its page");
     }
     let first = fs::read_to_string(prefix.join("share/man/man3/pipework.3")).expect("it is a page");
-    for room in ["reqrep", "pipe", "fd"] {
-        assert!(first.contains(&format!("\n.SS Room {room}\n")), "pipework(3) introduces {room}");
+    for module in ["reqrep", "pipe", "fd"] {
+        assert!(first.contains(&format!("\n.SS Module {module}\n")), "pipework(3) introduces {module}");
     }
     assert!(first.contains("\n.SH SEE ALSO\n.BR pwk_status (3) ,\n"), "pipework(3) names its pages");
     let archive = prefix.join("lib/libpipework.a");
     let listed = done(Command::new("nm").args(["--extern-only", "--defined-only"]).arg(archive));
     assert_eq!(symbols(&listed), functions());
     build_with("examples", &prefix);
-    // Who puts the whole of it somewhere else finds it there.
+    // After the whole of it is moved, programs find it there.
     let moved = prefix.with_extension("moved");
     fs::rename(&*prefix, &moved).unwrap();
     build_with("tests/c", &moved);
@@ -118,13 +118,13 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
     assert_eq!(files(&prefix), BTreeSet::new());
 }
 
-/// Within a series, later versions do for who asks for an earlier one.
+/// Within a series, a later version suffices if a program asks for an earlier one.
 #[test]
 fn cmake_takes_a_later_version_of_the_series() {
     if !has_tools() {
         return;
     }
-    // What follows has nothing left to build, so it needs no turn.
+    // Nothing is left to build from here on, so it needs no turn.
     make("built", Path::new("/"));
     let [zero, one] = ["0.2.3", "1.2.3"].map(|version| {
         let prefix = Folder::new();
@@ -161,7 +161,7 @@ fn cmake_takes_a_later_version_of_the_series() {
     }
 }
 
-/// Who installs may be root, and have no cargo.
+/// The user who installs may be root, and have no cargo.
 #[test]
 fn what_is_built_is_installed_without_cargo_unless_sources_are_newer() {
     let (prefix, other) = (Folder::new(), Folder::new());

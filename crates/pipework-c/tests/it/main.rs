@@ -1,8 +1,8 @@
-//! The C library as C programs get it: the header, what is exported, programs in C against both
-//! libraries, and what `make install` puts where.
+//! The C library as C programs get it: the header, the exported symbols, programs in C against both
+//! libraries, and the files that `make install` installs.
 //!
-//! What is written from the sources (the header, the lists in `abi/`) is mended on a desk and an
-//! error in CI, as with a lock file.
+//! Files that are written from the sources (the header, the lists in `abi/`) are updated on a
+//! developer's machine, and are an error in CI, as with a lock file.
 
 mod sources;
 mod header;
@@ -30,7 +30,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(home().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What is written from the sources is there; otherwise it is put there, but for CI.
+/// Checks a file that is written from the sources. If it differs, writes it, except in CI.
 fn is_written(path: &str, text: &str) {
     if fs::read_to_string(home().join(path)).is_ok_and(|found| found == text) {
         return;
@@ -56,7 +56,7 @@ fn built() -> &'static Path {
     })
 }
 
-/// What a command prints; it must succeed.
+/// The output of a command; it must succeed.
 fn done(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}\n{}", output.status, text(&output));

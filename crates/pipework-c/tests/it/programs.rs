@@ -1,4 +1,4 @@
-//! Programs in C: the tests of each room, and the examples, against both libraries.
+//! Programs in C: the tests of each module, and the examples, against both libraries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -139,7 +139,7 @@ pub(crate) fn examples_of(text: &str, begin: &str, end: &str) -> Vec<String> {
     blocks.map(|block| block.split(&end).next().unwrap_or(block).to_string()).collect()
 }
 
-/// What a program prints.
+/// The output of a program.
 pub(crate) fn run_text(name: &str, text: &str) -> String {
     let folder = Folder::new();
     let source = folder.join(name);
@@ -185,7 +185,7 @@ fn rpath(shared: &Path) -> String {
     format!("-Wl,-rpath,{}", shared.parent().expect("it lies in a folder").display())
 }
 
-/// What a program prints; it must succeed, and in time.
+/// The output of a program; it must succeed, and in time.
 pub(crate) fn run(program: &Path) -> String {
     let (mut output, end) = std::io::pipe().unwrap();
     let mut command = Command::new(program);

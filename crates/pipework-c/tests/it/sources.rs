@@ -1,5 +1,5 @@
-//! What the sources say that C gets: constants, types and functions, in reading order, in C's
-//! words.
+//! The interface for C that the sources declare: constants, types and functions, in reading order,
+//! in C's words.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::home;
 
 /// Something that C gets, or text between such things.
 pub(crate) enum Entry {
-    /// What opens a file: about all that follows.
+    /// The comment that opens a file: about everything in it.
     Section(Vec<String>),
     Constant {
         docs: Vec<String>,
@@ -97,7 +97,7 @@ impl Words {
         let entries: Vec<Entry> = file.items.iter().filter_map(|item| self.of_item(item)).collect();
         let declares =
             file.items.iter().any(|item| matches!(item, Item::Mod(item) if item.content.is_none()));
-        // The wall has nothing for C.
+        // The boundary has nothing for C.
         if entries.is_empty() && !declares {
             return vec![];
         }

@@ -1,4 +1,4 @@
-//! The vectors of `vectors/`, read by C: what a program finds in each file is what the index says.
+//! The vectors of `vectors/`, read by C: the result for each file must equal the index's entry.
 
 mod atomic;
 
@@ -36,10 +36,10 @@ fn segments_hold_for_c_what_the_index_says() {
     }
 }
 
-/// What the program prints, as far as the index knows.
+/// The expected output of the program, as far as the index knows.
 fn expected(vector: &Value) -> BTreeMap<String, String> {
     let mut lines = BTreeMap::new();
-    // Whatever a vector holds besides its sizes is asked of it as the only one that has it open.
+    // Everything beside the sizes is read while no other program has the segment open.
     let parts =
         if vector["audit"].is_null() { &["opens"][..] } else { &["opens", "stats", "audit", "audit_after"] };
     for part in parts {

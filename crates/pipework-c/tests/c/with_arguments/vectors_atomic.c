@@ -4,7 +4,7 @@
  *
  *   vectors_atomic FILE MIXED STRICT MAX_MESSAGE COMPRESS ACCEPT_UNCHECKED DICTIONARY
  *
- * A 0 stands for no, and for what is not said.
+ * A 0 means no, and not given.
  */
 #include "../check.h"
 

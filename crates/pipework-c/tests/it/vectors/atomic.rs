@@ -43,7 +43,7 @@ fn arguments(vector: &Value) -> Vec<OsString> {
     ]
 }
 
-/// What the program prints for one size of reads.
+/// The expected output of the program for one size of reads.
 fn expected(vector: &Value) -> String {
     let items = vector["items"].as_array().unwrap().iter().map(line);
     let end = match vector["ends"].as_str().unwrap() {
@@ -78,8 +78,8 @@ fn line(item: &Value) -> String {
     format!("{kind} {pid}:{tid} {parts} {torn}:{limit}:{bytes} {data}\n")
 }
 
-/// A string stands for bytes, one for each character; an object for the numbers from `count_from`
-/// on, each with a space behind it; nothing for no bytes.
+/// A string means bytes, one for each character; an object the numbers from `count_from` on, each
+/// with a space behind it; nothing means no bytes.
 fn data(said: &Value) -> Vec<u8> {
     if let Some(text) = said.as_str() {
         return text.chars().map(|byte| u8::try_from(byte).unwrap()).collect();
