@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(name = "pipework nats", bin_name = "pipework nats", version, about = "Carries channels and message pipes from machine to machine over NATS", after_long_help = HELP)]
 pub(crate) struct Cli {
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -44,7 +44,7 @@ impl Command {
 /// When to stop, what to report, and the connection.
 #[derive(Args)]
 pub(crate) struct CommonArgs {
-    /// When told to stop, how long to wait for what is in progress; without it, as long as it takes
+    /// When stopped, how long to wait for work in progress; without it, as long as it takes
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) drain: Option<Duration>,
 
@@ -87,11 +87,11 @@ pub(crate) struct CarryArgs {
     #[arg(long, value_name = "SECS", default_value = "5", value_parser = seconds)]
     pub(crate) silence: Duration,
 
-    /// Where there are local workers, send out only what has waited for them this long
+    /// If workers are attached here, send out only calls that have waited for them this long
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) overflow: Option<Duration>,
 
-    /// While a call is in progress, how long to look for what is to come next, before sleeping
+    /// While a call is in progress, how long to poll for the next event before sleeping
     #[arg(long, value_name = "SECS", default_value = "0.0002", value_parser = seconds)]
     pub(crate) spin: Duration,
 
@@ -170,7 +170,7 @@ pub(crate) struct SubscribeArgs {
     #[arg(long, short, value_name = "SUBJECT", value_parser = pattern)]
     pub(crate) subject: String,
 
-    /// Receive from a stream by this name, under which it keeps what was acknowledged
+    /// Receive from a stream by this name, under which it keeps the acknowledgements
     #[arg(long, value_name = "NAME", value_parser = word)]
     pub(crate) durable: Option<String>,
 
@@ -217,7 +217,7 @@ pub(crate) struct AccessArgs {
     #[arg(long, value_name = "FILE", env = "NATS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// A certificate of one's own
+    /// The certificate of this client
     #[arg(long, value_name = "FILE", env = "NATS_CERT", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
 
@@ -225,7 +225,7 @@ pub(crate) struct AccessArgs {
     #[arg(long, value_name = "FILE", env = "NATS_KEY", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Where the inboxes begin that replies come to (default _INBOX)
+    /// The prefix of the inboxes that replies come to (default _INBOX)
     #[arg(long, value_name = "SUBJECT", value_parser = subject)]
     pub(crate) inbox_prefix: Option<String>,
 }
@@ -271,11 +271,11 @@ Examples:
     another$ pipework nats attach /dev/shm/upper --subject upper &
     another$ pipework call --wait /dev/shm/upper hello
 
-  Callers and workers on each of several machines; what waits for local workers
-  for a tenth of a second goes elsewhere:
+  Callers and workers on each of several machines; calls that wait for local
+  workers for a tenth of a second go elsewhere:
     pipework nats join /dev/shm/upper --subject upper --overflow 0.1
 
-  Anybody who speaks NATS is a caller:
+  Any NATS client is a caller:
     nats request upper hello
 
   Messages of any number of writers on one machine, received on another; none
@@ -290,14 +290,14 @@ Secrets:
   NATS_URL may hold a user and a password, NATS_USER and NATS_PASSWORD do, and
   NATS_TOKEN is a token. None is taken from the command line.
 
-When it is told to stop:
+When it is stopped:
   After SIGTERM or SIGINT (Ctrl-C) no more calls are taken, and those in
-  progress are finished, for up to --drain; what lies in a pipe is published
-  and acknowledged. A second signal ends it at once.
+  progress are finished, for up to --drain; the messages in a pipe are
+  published and acknowledged. A second signal ends it at once.
 
 Journals:
-  What lies in a pipe is gone when it was read. With --journal, publish moves
-  it into a file in the same step; killed and started again, it goes on there.
+  Bytes of a pipe are gone when they were read. With --journal, publish moves
+  them into a file in the same step; killed and started again, it goes on there.
   The journal of subscribe says which messages are in the pipe, by number and
   by name, so that none is written twice; if it is killed in the very moment of
   writing one, the next start says that this one may be there twice. A FIFO
@@ -305,9 +305,9 @@ Journals:
   (exec 9<> inbox) while bridges come and go.
 
 Exit status:
-  0    told to stop, and all in progress was finished; the writers have left,
+  0    stopped, and all work in progress was finished; or the writers have left,
        and all is published
-  1    failed, or what was in progress was cut short
+  1    failed, or work in progress was cut short
   2    usage
   3    messages were lost on their way here: standard error says so";
 

@@ -20,7 +20,7 @@ pub struct Access {
     pub nkey: Option<PathBuf>,
     /// Certificates to trust besides those of the system.
     pub tls_ca: Option<PathBuf>,
-    /// A certificate of one's own and its key.
+    /// The certificate of this client and its key.
     pub tls_cert: Option<(PathBuf, PathBuf)>,
     /// Whether to refuse a connection without TLS.
     pub tls: bool,

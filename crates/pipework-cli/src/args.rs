@@ -29,8 +29,8 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) max_message: Option<usize>,
 
-    /// Where text shares the pipe: how long the rest of a part that has begun is waited for while
-    /// no byte comes (default 5); a relay such as tee or ssh may cut it and stop for a while
+    /// If text shares the pipe: how long to wait for the rest of a part that has begun
+    /// while no byte comes (default 5); a relay such as tee or ssh may cut it and stop for a while
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) frame_timeout: Option<Duration>,
 }

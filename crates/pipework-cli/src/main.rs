@@ -111,10 +111,10 @@ enum Command {
     /// Watch channels and pipes at work
     #[command(after_long_help = top::HELP)]
     Top(TopArgs),
-    /// Say what is wrong with channels and the system, and remove what is dead
+    /// Report faults of channels and the system, and remove dead channels
     #[command(after_long_help = doctor::HELP)]
     Doctor(DoctorArgs),
-    /// Measure it beside what the kernel has, on this machine
+    /// Measure it beside the kernel's own means, on this machine
     #[command(after_long_help = bench::HELP)]
     Bench(BenchArgs),
     /// Show it at work: many processes, a real file, every record and every call checked
@@ -141,7 +141,7 @@ Examples:
     pipework recv --from inbox --create --forever --lines &
     pipework send --to inbox 'a message'
 
-  A build whose lines stay whole and tell where they come from:
+  A build whose lines stay whole and name their command:
     pipework run --tag make ::: npm run build
 
   A service, and a call of it:
@@ -155,11 +155,11 @@ Exit status:
   3    done, but damaged messages were reported (a writer was killed
        in the middle of one); doctor: something is wrong
   4    the server that had a request has died
-  5    nobody serves the channel
+  5    the channel has no server
   6    fewer messages came than recv --count asks for
-  124  the time given by --timeout is over
+  124  the time given by --timeout has passed
   141  the reader of standard output has left: the end, without a word
-  pipework run hands on the exit status of what it runs.
+  pipework run passes on the exit status of its commands.
 
 `pipework COMMAND --help` has more examples.";
 

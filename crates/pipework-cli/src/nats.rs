@@ -31,7 +31,7 @@ Examples:
     another$ pipework nats attach /dev/shm/upper --subject upper
     another$ pipework call --wait /dev/shm/upper hello
 
-  What else there is:
+  All commands:
     pipework nats expose --help
 
 The program:

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Options of `pipework bench`.
 #[derive(Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; without any, all of it
+    /// The modules to measure; all by default
     #[arg(value_name = "ROOM", value_enum)]
     pub(crate) rooms: Vec<Room>,
 
@@ -60,7 +60,7 @@ pub(crate) enum Role {
 
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
-Each room beside what the kernel has for the same purpose, on this machine, in
+Each module beside the kernel's means for the same purpose, on this machine, in
 less than a minute: calls of 12 bytes between two processes, messages of 5000
 bytes between two processes, blocks of 1 KiB between two threads, a file to a
 TCP connection.
@@ -74,7 +74,7 @@ Examples:
 
 How to read it:
   \"each\" is the time for one call, message or block, from the median of nine
-  rounds in which all take turns; \"CPU\" is what both sides take of processors
+  rounds in which all take turns; \"CPU\" is the processor time of both sides
   for it, spinning included; \"spread\" is how much longer the slowest round took
   than the fastest; \"pipework is\" says how many times as fast pipework is.
 

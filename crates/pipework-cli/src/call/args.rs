@@ -55,7 +55,7 @@ pub(crate) struct CallArgs {
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 
-    /// Where there is no channel, nobody serves it or all its places are taken, wait
+    /// Wait if the channel does not exist, has no server, or all its places are taken
     #[arg(long, short)]
     pub(crate) wait: bool,
 
@@ -93,38 +93,36 @@ Examples:
   Jobs, which workers take when they can (`pipework serve --help`):
     pipework call --queue --lines /dev/shm/sort < names
 
-  What a service prints, line by line, as it comes:
+  The output of a service, line by line, as it comes:
     pipework call --stream /dev/shm/count 3
 
   A service that may not be there yet, or may die; ten seconds for all of it:
     pipework call --wait --retries 3 --timeout 10 /dev/shm/upper hello
 
-What is printed:
+Output:
   The reply to a single request as it is: not one byte is added, so that any
   file can be a reply. (On a terminal, and with --newline, it ends with a
-  newline.) Of several, each reply ends with a newline, which is added if there
-  is none, or with --nul always with a NUL. A call that fails prints nothing
-  there: what has become of it is said on standard error, with its number,
-  counted from 1.
+  newline.) Of several, each reply ends with a newline, which is added if it is
+  missing, or with --nul always with a NUL. A call that fails prints nothing
+  there: standard error says why it failed, with its number, counted from 1.
 
   --json writes for each call an object like
     {\"index\":1,\"outcome\":\"answered\",\"seconds\":0.000113,\"data\":\"HELLO\"}
   The outcome is answered, queued, failed, timed_out, worker_died or no_worker;
-  those
-  that are not answered have a \"reason\". Bytes that are not UTF-8 come as
+  those that are not answered have a \"reason\". Bytes that are not UTF-8 come as
   \"data_base64\" or \"reason_base64\". With --stream, each part is an object with
   \"index\" and \"part\" and comes before that of its call, which has no data.
 
-  Calls go on after one that has failed, but for no_worker, which ends them:
-  what has not been sent by then is not sent.
+  Calls go on after one that has failed, except after no_worker, which ends
+  them: requests that were not sent by then are not sent.
 
 Exit status:
   0    answered; with --queue: all jobs are in the channel
   1    failed: the service has given it up, for instance
   2    usage
   4    the server has died with the request, which may be carried out or not
-  5    there is no channel, or nobody serves it; the request was not taken
+  5    the channel does not exist or has no server; the request was not taken
   124  no reply came within --timeout; a server may have begun with the request
   141  the reader of standard output has left
-  Of many calls, the gravest of these that has happened: 5 before 4, then 124,
+  Of many calls, the gravest of these that has occurred: 5 before 4, then 124,
   then 1.";

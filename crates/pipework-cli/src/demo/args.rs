@@ -80,21 +80,22 @@ pub(crate) const HELP: &str = "\
 Each line of the file is a record. The writers are processes; each sends its
 share of the records as messages, and prints stray text into the same pipe
 besides. The reader compares every record with the file, and checks that each
-comes exactly once and that a writer's records keep their order. The same bytes
-through a bare pipe, unchecked and undivided, stand beside it.
+comes exactly once and that a writer's records keep their order. For comparison
+the same bytes go through a bare pipe, unchecked and undivided.
 
 Then client processes ask worker processes about the records, through a channel
-in shared memory. Half-way a worker is killed; every call must be answered
-rightly, or told that its worker has died.
+in shared memory. Half-way a worker is killed; every call must get the right
+answer, or an error that its worker has died.
 
 Examples:
-  With whatever text this machine has:
+  With text that this machine has:
     pipework demo
 
   With a file of your own and eight writers:
     pipework demo --writers 8 /var/log/syslog
 
 Exit status:
-  0    every record arrived once and whole, every call was answered or told
+  0    every record arrived once and whole, every call was answered or failed
+       with that error
   1    otherwise
   141  the reader of standard output left before that was known";

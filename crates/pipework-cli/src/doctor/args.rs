@@ -11,11 +11,11 @@ pub(crate) struct DoctorArgs {
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, conflicts_with = "system")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Recover and remove what is dead without asking
+    /// Recover and remove dead channels without asking
     #[arg(long, short, conflicts_with = "system")]
     pub(crate) yes: bool,
 
-    /// Remove FIFOs that nobody has open, too
+    /// Remove FIFOs that no process has open, too
     #[arg(long, conflicts_with = "system")]
     pub(crate) fifos: bool,
 
@@ -30,13 +30,13 @@ pub(crate) struct DoctorArgs {
 
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
-Says in words what is wrong with channels and with the system, and mends what
-can be mended: takes back what dead members held, and removes channels that
-nobody has open. On a terminal it asks before each; elsewhere, and without
+Reports in words the faults of channels and of the system, and fixes those that
+it can: it takes back slots of dead members, and removes channels that no
+process has open. On a terminal it asks before each; elsewhere, and without
 --yes, it only reports.
 
 Examples:
-  What crashed programs left, and whether the system fits:
+  Remains of crashed programs, and whether the system fits:
     pipework doctor || [ $? = 3 ]
 
   Remove it, without questions:
@@ -45,25 +45,25 @@ Examples:
   One channel:
     pipework doctor /dev/shm/work
 
-  FIFOs that nobody has open, too; they may be waiting for their next user:
+  FIFOs that no process has open, too; they may wait for their next user:
     pipework doctor --yes --fifos /dev/shm
 
   The system alone, for a report:
     pipework doctor --system --json
 
-What is removed:
+Removal:
   A channel, when the kernel says that no process on this machine has it
-  open, in a container or not (it then grants a lease of the file). Where
+  open, in a container or not (it then grants a lease of the file). If
   the file system cannot say so, nothing is removed. A channel with requests
   that wait for a server, and a copy of a channel, are not removed by --yes.
 
-  A FIFO, with --fifos, when no process that /proc shows has it open or
-  waits for its other end, and nobody reads from it. A FIFO that other users
-  may use stays where /proc hides processes. Processes of other containers
-  that share the folder are not seen: from there, do not use --fifos.
+  A FIFO, with --fifos, when no process that /proc shows has it open or waits
+  for its other end, and no process at all reads from it. A FIFO that other
+  users may use stays if /proc hides processes. Processes of other containers
+  that share the folder are not visible: then do not use --fifos.
 
 Exit status:
-  0    nothing is wrong, or all of it was mended
+  0    no fault, or all of them were fixed
   1    failed; a path does not exist, for instance
   2    usage
-  3    something is wrong, and was not mended";
+  3    a fault was found and not fixed";

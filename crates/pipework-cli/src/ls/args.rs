@@ -10,7 +10,7 @@ pub(crate) struct LsArgs {
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Show only what nobody is seen to use: channels that are left or broken, and FIFOs
+    /// Show only those that no visible process uses: channels left or broken, and FIFOs
     #[arg(long, short)]
     pub(crate) unused: bool,
 
@@ -25,21 +25,21 @@ pub(crate) struct LsArgs {
 
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
-Lists channels and FIFOs, and says who uses them. Looking disturbs nobody:
-nothing is written, no channel is joined and no FIFO is opened.
+Lists channels and FIFOs, and the processes that use them. Looking disturbs
+none of them: nothing is written, no channel is joined and no FIFO is opened.
 
 The usual places are /dev/shm, $XDG_RUNTIME_DIR and $TMPDIR (/tmp). In a
 folder only what belongs to you is shown; folders inside are not searched, and
-links are not followed. A link that you name stands for what it leads to.
+links are not followed. A link that you name means its target.
 
 Examples:
-  What there is, alive or left behind:
+  All of them, alive or left behind:
     pipework ls
 
   One channel:
     pipework ls /dev/shm/work
 
-  The paths of all that nobody uses, for a script:
+  The paths of all that no process uses, for a script:
     pipework ls --unused --nul | xargs -0 -r ls -l
 
   Channels with a server, one JSON object on a line:
@@ -48,20 +48,20 @@ Examples:
 States:
   in use  members are attached to the channel; a FIFO has readers and writers
   open    a process has it open, and that is all
-  left    nobody is seen to use the channel; `pipework doctor` removes it
-  unused  nobody is seen to have the FIFO open; it may wait for its next user
+  left    no visible process uses the channel; `pipework doctor` removes it
+  unused  no visible process has the FIFO open; it may wait for its next user
   broken  the channel is damaged, a copy, or of another version
   closed  you may not look into it
 
-  That a member lives is known to the kernel, wherever the member runs. Who
-  merely has something open is seen only as far as /proc shows it to you:
-  not processes of other users or of containers.
+  The kernel knows that a member lives, on any user and in any container.
+  Processes that merely have a file open are visible only as far as /proc shows
+  them to you: not processes of other users or of containers.
 
 Columns:
-  SIZE is the length of a channel's file, and what lies unread in a FIFO
-  beside what it can hold. AGE is how long ago it was made.
+  SIZE is the length of a channel's file, and of a FIFO the unread bytes and
+  the bytes that it can hold. AGE is the time since it was made.
 
 Exit status:
-  0    listed; that there is nothing is said on standard error
+  0    listed; an empty list is reported on standard error
   1    failed; a path does not exist, for instance
   2    usage";

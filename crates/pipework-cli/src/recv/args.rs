@@ -52,7 +52,7 @@ pub(crate) struct RecvArgs {
     #[arg(long, short = 'P', value_name = "N", default_value = "1", value_parser = number(1usize..), requires = "exec")]
     pub(crate) jobs: usize,
 
-    /// Stop after this many messages, leaving in the pipe what comes behind them
+    /// Stop after this many messages, leaving the bytes behind them in the pipe
     #[arg(long, short = 'n', value_name = "N", value_parser = number(1u64..))]
     pub(crate) count: Option<u64>,
 
@@ -82,14 +82,14 @@ Examples:
     pipework recv --from inbox \\
       --exec sh -c 'echo \"$PIPEWORK_PID sent $(wc -c) bytes\"'
 
-  The same for four messages at a time, until it is told to stop:
+  The same for four messages at a time, until it is stopped:
     pipework recv --from inbox --create --forever --jobs 4 --exec ./work
 
 Receivers of one FIFO:
   One reads at a time; others wait for their turn, between whole messages.
-  While as many commands of --exec run as may, others read. What lies behind
-  the last message that was wanted stays in the FIFO. When nobody else has it
-  open, a process stays behind that keeps it until somebody reads again or the
+  While the limit of --exec commands is reached, others read. The bytes behind
+  the last message of --count stay in the FIFO. If no other process has it
+  open, a process stays behind that keeps it until it has a reader again or the
   FIFO is removed.
 
   Any number of workers can share the messages of up to 4,000 bytes of any
@@ -101,16 +101,16 @@ Receivers of one FIFO:
 When it is stopped:
   SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGQUIT may come at any time. The rest
   of a message that has begun to come is still taken, for up to five seconds,
-  what was read is delivered, and everything else stays in the FIFO. It reads
-  no more than standard output is sure to take; an output that takes nothing
-  is given up after five seconds, and what it has not got is counted on standard
-  error. Then it ends by that signal. A signal that comes when --count messages
-  were delivered changes nothing: the status is 0.
+  all messages read are delivered, and everything else stays in the FIFO. It
+  reads no more than standard output is sure to take; an output that takes
+  nothing is given up after five seconds, and standard error counts the
+  messages that it has not got. Then it ends by that signal. A signal that
+  comes when --count messages were delivered changes nothing: the status is 0.
 
-  One that is killed (SIGKILL) leaves nobody behind, and the message that it
-  had in hand is gone: a script that keeps the FIFO open (`exec 9<> inbox`)
-  loses no more than that. Where no message may be lost with its worker, use
-  the queue of `pipework serve --attempts`.
+  A receiver that is killed (SIGKILL) leaves no such process behind, and its
+  current message is lost: a script that keeps the FIFO open (`exec 9<> inbox`)
+  loses no more than that. If no message may be lost with its worker, use the
+  queue of `pipework serve --attempts`.
 
 Forms:
   Messages are written out as they are, nothing between them (on a terminal
@@ -122,8 +122,8 @@ Forms:
   Data that is not UTF-8 comes as \"data_base64\". A \"burst\" has only data,
   and so has a \"line\", without its end. One that is longer than --max-message
   comes in pieces: as objects, of which all but the first are \"continued\", and
-  otherwise as the line that it was, unless a message stands between them. A
-  line that is cut so is told of by the exit status. A message that is lost comes as
+  otherwise as the line that it was, unless a message comes between them. The
+  exit status reports a line that is cut so. A message that is lost comes as
     {\"type\":\"torn\",\"writer\":\"7:9\",\"parts\":1,\"bytes\":4,\"reason\":\"...\"}
 
   --exec gives the message to the command as its standard input, an unnamed
@@ -133,9 +133,9 @@ Forms:
   waited for, until the signal comes again (Ctrl-C and SIGQUIT of a terminal
   reach the commands as well).
 
-  With --from, --count or --exec nothing is read too early: what lies in the
-  pipe is looked at before it is read. Text with --mixed and --exec takes some
-  0.1 s a megabyte then.
+  With --from, --count or --exec nothing is read too early: the command looks
+  at the bytes in the pipe before it reads them. Text with --mixed and --exec
+  takes some 0.1 s a megabyte then.
 
 Exit status:
   0    the senders have left (perhaps before the first message), or --count

@@ -13,11 +13,11 @@ pub(crate) struct RunArgs {
     #[arg(long, short)]
     pub(crate) tag: bool,
 
-    /// What becomes of the commands' standard error, which is not touched otherwise
+    /// How to treat the commands' standard error, which is not touched by default
     #[arg(long, value_name = "WHAT")]
     pub(crate) stderr: Option<StderrTo>,
 
-    /// Where messages go: a file, which is emptied first (a FIFO is waited for), fd:N (an open
+    /// The target of messages: a file, which is emptied first (a FIFO is waited for), fd:N (an open
     /// descriptor), or exec:CMD (a shell command for each message)
     #[arg(long, short, value_name = "FILE|fd:N|exec:CMD", value_parser = destination)]
     pub(crate) messages: Option<Destination>,
@@ -26,7 +26,7 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "messages")]
     pub(crate) append: bool,
 
-    /// Take bursts for messages, too; otherwise what lies between the bytes 0x0E and 0x0F is text
+    /// Take bursts for messages, too; otherwise bytes between 0x0E and 0x0F are text
     #[arg(long)]
     pub(crate) bursts: bool,
 
@@ -37,7 +37,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short, value_name = "LINE", value_hint = ValueHint::CommandString)]
     pub(crate) shell: Vec<OsString>,
 
-    /// What stands between two commands
+    /// The separator between two commands
     #[arg(long, value_name = "WORD", default_value = ":::")]
     pub(crate) separator: OsString,
 
@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) arg_file: Option<PathBuf>,
 
-    /// What ends arguments in the file is a NUL byte, as `find -print0` prints it
+    /// Arguments in the file end with a NUL byte, as `find -print0` prints it
     #[arg(long, requires = "arg_file")]
     pub(crate) arg_nul: bool,
 
@@ -55,7 +55,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short = 'P', value_name = "N")]
     pub(crate) jobs: Option<usize>,
 
-    /// Print in the order of the commands: what one prints is read when those before it are over.
+    /// Print in the order of the commands: the output of one is read when those before it have ended.
     /// Until then it waits when its pipe is full (64 KiB), and its --timeout goes on
     #[arg(long, short)]
     pub(crate) keep_order: bool,
@@ -121,11 +121,11 @@ Each command has a pipe of its own as standard output. A single command keeps
 standard input, many get an empty one. Lines are printed whole, never mixed
 with each other. Of many commands, each that fails is named.
 
-With --tag a command is named by its file name; where several have the same
+With --tag a command is named by its file name; if several have the same
 one, by all its words; with --arg-file by its argument (as GNU parallel does).
-Unlike there, ::: stands between commands, and not before arguments:
+Unlike there, ::: separates commands, and does not introduce arguments:
 `printf '%s\\n' a b | pipework run -a - gzip` runs `gzip a` and `gzip b`.
-In a line of --shell, {} is written without quotes, whatever the argument is.
+In a line of --shell, write {} without quotes, for all arguments.
 
 Without --messages, messages go to standard output with a newline behind them.
 --nul and --json choose another form for them, and for lines that share the
@@ -151,17 +151,18 @@ has not taken yet.
 A pipe is read until everyone who holds it has left, also processes that the
 command left behind, unless it was stopped. When an output fails or its reader
 leaves, no more commands are started, the pipes are closed (the commands get
-SIGPIPE), and what has been received for the other output is still written
-there. Of a message that finds no space in a file nothing stays there, and
---append begins a new line behind what somebody else has left unfinished.
-Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to what
-they have started, and what they still print is printed. A second one, a second
-later or more, kills them. So does the time of --grace when another process has
-sent the signal, or the terminal has gone; after Ctrl-C a person decides. An
-output that takes nothing for 5 seconds after a signal is given up, and it is
-said how much is left out. Where there is no terminal each command has a
-process group of its own, and the group is signalled. If this process itself is
-killed (SIGKILL), its commands get SIGTERM; what they have started does not.
+SIGPIPE), and data received for the other output is still written there.
+Of a message that finds no space in a file nothing stays there, and --append
+begins a new line behind a line that another program has left unfinished.
+Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to the
+processes that they have started, and their last output is printed. A second
+one, a second later or more, kills them. So does the time of --grace when
+another process has sent the signal, or the terminal has gone; after Ctrl-C a
+person decides. An output that takes nothing for 5 seconds after a signal is
+given up, and a message says how much is left out. Without a terminal each
+command has a process group of its own, and the group is signalled. If this
+process itself is killed (SIGKILL), its commands get SIGTERM; processes that
+they started do not.
 
 Examples:
   Messages and stray prints of a program, told apart (the program sends with
@@ -178,7 +179,7 @@ Examples:
   All of it in one log, and an end at the first failure:
     pipework run --tag --stderr merged --fail-fast make lint ::: make test
 
-  What has failed, to be tried again:
+  The failed commands, to be tried again:
     seq 3 | pipework run --json -a - --shell 'test {} -gt 1' > ends ||
       jq -r 'select(.type == \"exit\" and .status != 0).command' ends
 

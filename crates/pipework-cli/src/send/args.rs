@@ -25,7 +25,7 @@ pub(crate) struct SendArgs {
     #[arg(long, short, group = "framing", requires = "messages")]
     pub(crate) files: bool,
 
-    /// Send to this FIFO, waiting until somebody reads from it, or to this open pipe (/dev/fd/3,
+    /// Send to this FIFO, waiting until it has a reader, or to this open pipe (/dev/fd/3,
     /// >(command), - for standard output)
     #[arg(long, short, value_name = "FIFO", value_hint = ValueHint::FilePath)]
     pub(crate) to: Option<PathBuf>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Options of `pipework serve`.
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// Where callers find it: the path of a channel, which is made if it is not there
+    /// The path of the channel, by which callers find it; it is made if it does not exist
     #[arg(value_name = "CHANNEL", value_hint = ValueHint::FilePath)]
     pub(crate) channel: PathBuf,
 
@@ -26,8 +26,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, short = '0', group = "framing")]
     pub(crate) nul: bool,
 
-    /// The same with messages, whose bytes may be any: it receives them, and sends one with --mixed
-    /// for each
+    /// The same with messages of any bytes: it receives them, and sends one with --mixed for
+    /// each
     #[arg(long, short, group = "framing")]
     pub(crate) messages: bool,
 
@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = number(1..=3u8))]
     pub(crate) attempts: u8,
 
-    /// When told to stop (SIGTERM, Ctrl-C), how long to wait for what is in hand; without it, as
+    /// When stopped (SIGTERM, Ctrl-C), how long to wait for requests in progress; without it, as
     /// long as it takes
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) drain: Option<Duration>,
@@ -90,7 +90,7 @@ pub(crate) struct MakingArgs {
     #[arg(long, value_name = "N", value_parser = number(2..=reqrep::MAX_MEMBERS))]
     pub(crate) members: Option<u32>,
 
-    /// Who may use it: the permissions of its file, as chmod takes them (default 600)
+    /// The permissions of its file, which say who may use it, as chmod takes them (default 600)
     #[arg(long, value_name = "OCTAL", value_parser = mode)]
     pub(crate) mode: Option<u32>,
 
@@ -113,10 +113,10 @@ fn mode(text: &str) -> Result<u32, String> {
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Without --lines, --nul or --messages, each request is given to a process of
-its own: the request is its standard input, what it prints is the reply. Exit
+its own: the request is its standard input, its output is the reply. Exit
 status 0 is an answer. With any other the call fails, and the last line of its
 standard error is the reason. The reply is complete when the process has ended
-and nobody holds its standard output any more.
+and no other process holds its standard output any more.
 
 Examples:
   A filter becomes a service; called from anywhere on this machine:
@@ -151,13 +151,13 @@ Commands that stay:
   the next process, once, and then fails with that reason.
 
   With --lines and --nul, no such record is taken for an answer. The end of a
-  request is sent only when the command has read what stands before it: what it
-  has printed until then is no answer. Three things cannot be seen: a prompt
-  without a newline is part of the next answer; in a pipeline (a | b), or where
-  one thread reads while another prints, what is printed late may look like the
-  next answer; and so may it before an empty request. A command that takes each
-  read(2) for a line, and not all up to the newline, cannot be used so. Where a
-  command may print anything, use --messages, or no option: text between
+  request is sent only when the command has read all bytes before it: output
+  until then is no answer. Three cases cannot be detected: a prompt without a
+  newline is part of the next answer; in a pipeline (a | b), or if one thread
+  reads while another prints, late output may look like the next answer; and so
+  may it before an empty request. A command that takes each read(2) for a line,
+  and not all up to the newline, cannot be used so. If a command may print
+  anything, use --messages, or no option: text between
   messages is passed on to standard error, and is no answer.
 
   Buffers hold answers back: use python3 -u, sed -u, grep --line-buffered, or
@@ -168,9 +168,8 @@ A queue of jobs:
     pipework call --queue /dev/shm/jobs lint test docs
 
   With `call --queue` a request is a job. It lies in the channel until a command
-  has ended with status 0 for it (one that stays: has answered). What it prints
-  on standard output goes nowhere. Whether the caller is still there does not
-  matter, nor whether any server is.
+  has ended with status 0 for it (one that stays: has answered). Its output is
+  dropped. The job stays even if the caller has gone, and without any server.
 
   A job comes back when its command fails, is killed, or takes longer than
   --timeout, and when this process itself is killed (SIGKILL) or stopped: then
@@ -179,7 +178,7 @@ A queue of jobs:
   times it is set aside: it becomes a file in the folder CHANNEL.failed, and is
   named on standard error with the reason. To try it once more:
     pipework call --queue CHANNEL < CHANNEL.failed/FILE
-  Where no file can be made (on a full disk), the job comes back, up to three
+  If no file can be made (on a full disk), the job comes back, up to three
   times. Then it is lost: standard error names it, and the exit status is 1.
 
   The channel holds as many jobs as it has --slots, each of up to
@@ -188,29 +187,29 @@ A queue of jobs:
 
 When a caller gives up:
   A process that works for it alone gets SIGTERM, and SIGKILL after --grace. A
-  command that stays goes on, and its answer is dropped; --timeout is what
-  stops it, or the end of the service, which does not wait for such an answer.
+  command that stays goes on, and its answer is dropped; only --timeout stops
+  it, or the end of the service, which does not wait for such an answer.
 
-When it is told to stop:
+When it is stopped:
   After SIGTERM, SIGINT (Ctrl-C), SIGHUP or SIGQUIT no more requests are taken;
-  what waits is for other servers of the channel, or for the next one. What is
-  in hand is finished, for up to --drain; then, or after a second signal (a
-  second later or more), commands are stopped and their calls fail. Commands
-  that stay get the end of their input first. If this process itself is killed
-  (SIGKILL), commands get SIGTERM, and callers are told.
+  those that wait are for other servers of the channel, or for the next one.
+  Requests in progress are finished, for up to --drain; then, or after a second
+  signal (a second later or more), commands are stopped and their calls fail.
+  Commands that stay get the end of their input first. If this process itself
+  is killed (SIGKILL), commands get SIGTERM, and callers get an error.
 
-  The channel is removed if this process has made it and nobody else uses it,
+  The channel is removed if this process has made it and no other uses it,
   unless jobs wait in it.
 
-A channel that is there:
+An existing channel:
   Several `pipework serve`, and servers in any language, share a channel. It is
   used as it is; options for the channel that say something else are refused.
 
 Standard error of the commands is passed on line by line.
 
 Exit status:
-  0    told to stop, and all that was in hand is done
-  1    failed, or requests in hand were cut short, or a job is lost
+  0    stopped, and all requests in progress were finished
+  1    failed, or requests in progress were cut short, or a job is lost
   126, 127  the command cannot be run, or is not there
   2    usage";
 

@@ -15,11 +15,11 @@ pub(crate) struct TopArgs {
     #[arg(value_name = "CHANNEL|FIFO|PID", value_hint = ValueHint::AnyPath)]
     pub(crate) targets: Vec<PathBuf>,
 
-    /// How often there are new figures
+    /// How often to show new figures
     #[arg(long, short, value_name = "SECS", value_parser = interval, default_value = "1")]
     pub(crate) interval: Duration,
 
-    /// What comes first
+    /// The order of the rows
     #[arg(long, short, value_name = "KEY", default_value = "name", conflicts_with = "prometheus")]
     pub(crate) sort: Sort,
 
@@ -47,8 +47,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Shows channels and pipes at work, on a terminal as a screen; elsewhere, and
-with --once or --json, as text. Looking disturbs nobody: no channel is joined,
-nothing is written, and a FIFO is not opened for an end that it has not.
+with --once or --json, as text. Looking disturbs no process: no channel is
+joined, nothing is written, and a FIFO is not opened for an end that it lacks.
 
 Examples:
   Everything of yours:
@@ -66,7 +66,7 @@ Examples:
     kill $!
 
 Keys:
-  up, down   select a channel or a pipe: below is who uses it
+  up, down   select a channel or a pipe, to see its users below
   n r w a    sort by name, rate, waiting or age; again: the other way round
   q, Ctrl-C  quit
   Ctrl-Z     stop, until fg
@@ -91,15 +91,15 @@ Figures of a channel:
   requests that went to another server. Failed calls are not counted apart.
 
 Figures of a pipe:
-  UNREAD bytes of what it can HOLD, and how many descriptors of other
+  UNREAD bytes of those that it can HOLD, and how many descriptors of other
   processes read and write, as far as /proc shows them.
 
 Cost:
-  Below 1 % of a CPU. What takes long, as reading /proc where there are many
-  processes, is done less often than --interval says.
+  Below 1 % of a CPU. Slow looks, such as reading /proc with many processes,
+  are made less often than --interval says.
 
 Exit status:
   0    shown, until a key or a signal ended it; with --once, or when the text
-       is cut because nobody reads it, 128 and the number of the signal
+       is cut because its reader left, 128 and the number of the signal
   1    failed; a channel does not exist, for instance
   2    usage";
