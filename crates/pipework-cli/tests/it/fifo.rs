@@ -192,7 +192,7 @@ fn a_loop_of_receivers_loses_no_job_to_signals() {
         until [ $(wc -l < done) = {JOBS} ]; do ({worker}) 2>> err & w=$!
             while kill -0 $w 2> gone; do for signal in TERM HUP; do
                 for id in $(cat /proc/$w/task/$w/children 2> gone); do kill -$signal $id 2> gone; done
-                sleep 0.0$(($(wc -l < done) % 7))5; done; done
+                n=$((n + 1)); sleep 0.$((n % 10 == 0))$((n % 7))5; done; done
             wait $w; done; sort -n done"
     );
     let done = sh(&folder, &script);

@@ -69,8 +69,9 @@ fn a_failure_has_a_reason() {
         let out = serving(&format!("ch -- {command}"), "call x 2> why; echo $?; cat why");
         assert_eq!(out, format!("1\npipework: {reason}\n"), "{command}");
     }
-    // Standard error is passed on, and is not the answer.
-    let script = "call x; cat err";
+    // Standard error is passed on, by a thread that may come after the reply, and is not the answer.
+    let script =
+        "call x; for i in $(seq 3000); do [ $(wc -l < err) = 2 ] && break; sleep 0.01; done; cat err";
     assert_eq!(
         serving("ch -- sh -c 'echo so it is >&2; printf more >&2; echo yes'", script),
         "yes\nso it is\nmore\n"
