@@ -443,7 +443,7 @@ def test_a_segment_by_path(tmp_path: Path) -> None:
     both.close()
     again.sync()
     assert again.unlink() and not again.unlink() and not path.exists()
-    assert server.recv(timeout=0).reply(b"y"), "who is attached stays so"
+    assert server.recv(timeout=0).reply(b"y"), "an attached server stays attached after unlink"
     assert Server(path).segment.geometry.slots == 256
 
 

@@ -1,9 +1,8 @@
 //! The part of the library that a compiled program relies on: `abi/symbols.txt` are the functions,
 //! `abi/layout.txt` the structs and constants as a C compiler sees them.
 //!
-//! A line that is added keeps every program working. One that is changed or taken out asks for
-//! another soname. As long as no version is released, whoever removes it takes the line out by
-//! hand.
+//! An added line keeps every program working. A changed or removed line needs another soname. Until
+//! the first release, remove the line by hand together with its function or constant.
 
 use std::collections::BTreeSet;
 use std::fs;
