@@ -1,5 +1,5 @@
-//! The shared-memory protocols, searched: every order of every step of several processes, with
-//! deaths anywhere.
+//! The protocols of shared memory and of the files of blobs, searched: every order of every step of
+//! several processes, with deaths anywhere.
 //!
 //! The small scopes run with every test; `make model` searches the large ones. Each rule of the
 //! protocol is also left out once: a search that does not find what the rule is for would prove
@@ -8,11 +8,12 @@
 mod search;
 mod calls;
 mod wake;
+mod blobs;
 mod scopes;
 
 use std::fmt::Debug;
 
-use scopes::{CALLS, LARGE_CALLS, WAKES};
+use scopes::{BLOBS, CALLS, LARGE_BLOBS, LARGE_CALLS, WAKES};
 use search::{Model, search};
 
 /// Set by `make model`.
@@ -61,6 +62,34 @@ fn no_rule_of_the_wake_up_can_be_left_out() {
             _ => "a wake-up is lost",
         };
         faulty(&wake::Scope { without: Some(rule), ..WAKES[0].1.clone() }, &format!("{rule:?}"), fault);
+    }
+}
+
+#[test]
+fn blobs_are_unchanged_and_freed_in_small_scopes() {
+    for (name, scope) in BLOBS {
+        sound(name, scope);
+    }
+}
+
+#[test]
+fn blobs_are_unchanged_and_freed_in_large_scopes() {
+    if std::env::var_os(LARGE).is_none() {
+        println!("not searched: `make model` does");
+        return;
+    }
+    for (name, scope) in LARGE_BLOBS {
+        sound(name, scope);
+    }
+}
+
+#[test]
+fn blobs_search_finds_a_fault_when_a_rule_is_left_out() {
+    for &rule in blobs::RULES {
+        let (name, fault) = blob_fault_without(rule);
+        let scopes = BLOBS.iter().chain(LARGE_BLOBS);
+        let (_, scope) = scopes.clone().find(|(scope, _)| *scope == name).expect("a scope of that name");
+        faulty(&blobs::Scope { without: Some(rule), ..scope.clone() }, &format!("{rule:?}"), fault);
     }
 }
 
@@ -140,5 +169,52 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::ServersRecoverClients => ("parts, two clients, two slots", HANGS),
         Rule::ForgetOnlyWhole => ("forgotten requests", "a request ended before its last part"),
         Rule::ForgottenIsNotDropped => ("forgotten requests, two deaths", "a forgotten request is lost"),
+    }
+}
+
+/// In which scope a rule of a blob is missed, and what then happens.
+fn blob_fault_without(rule: blobs::Rule) -> (&'static str, &'static str) {
+    use blobs::Rule;
+    const CHANGED: &str = "a blob that is held was changed or freed";
+    const LOST: &str = "what a slot names was changed or freed";
+    const REVIVED: &str = "garbage is used again";
+    const TOO_LOW: &str = "a count goes below zero";
+    const LEAKS: &str = "a file is left behind";
+    match rule {
+        Rule::LookAfterDropping => ("re-use", LEAKS),
+        Rule::LookAfterDetaching => ("re-use", LEAKS),
+        Rule::LookAfterGivingUp => ("re-use", LEAKS),
+        Rule::UnlockBeforeLooking => ("re-use", LEAKS),
+        Rule::ReadNamedAgain => ("a request with a blob", LOST),
+        Rule::VersionCounts => ("a forwarder", CHANGED),
+        Rule::LookAgainIfChanged => ("a request with a blob", LEAKS),
+        Rule::AskThroughAnotherOpen => ("re-use", CHANGED),
+        Rule::CountBeforePublishing => ("re-use", REVIVED),
+        Rule::LowerWhatWasNotPublished => ("a blob that comes back", LEAKS),
+        Rule::CountAfterSwap => ("re-use", REVIVED),
+        Rule::HoldToDetach => ("a forwarder", LOST),
+        Rule::LockBeforeFreeing => ("two files", REVIVED),
+        Rule::RequestStaysNamed => ("redelivery", LOST),
+        Rule::FillIsNotTrusted => ("a forwarder", TOO_LOW),
+        Rule::DiedIsNotHeld => ("a blob that comes back in parts", TOO_LOW),
+        Rule::FailureKeepsThePart => ("a blob that comes back in parts", TOO_LOW),
+        Rule::PartsUnderOneLock => ("a part that another thread cancels", TOO_LOW),
+        Rule::ReadWordAfterProof => ("parts for a client that dies", TOO_LOW),
+        Rule::AskBeforeReuse => ("re-use", CHANGED),
+        Rule::CountBeforeReuse => ("re-use", LOST),
+        Rule::ReadNamedAgainBeforeReuse => ("re-use beside a forwarder", LOST),
+        Rule::InterestOnce => ("re-use", REVIVED),
+        Rule::ForkedIsClosed => ("a child", REVIVED),
+        Rule::CloseBeforeLooking => ("a child", CHANGED),
+        Rule::ForkedIsNotReused => ("a child", REVIVED),
+        Rule::LookAgainAfterFork => ("a child that is no member", LEAKS),
+        Rule::SweepBeforeRole => ("a request with a blob", LEAKS),
+        Rule::SweepAfterProof => ("a request with a blob", LEAKS),
+        Rule::DoubtAfterDeath => ("redelivery", LEAKS),
+        Rule::DoubtAgain => ("a forwarder, two deaths", LEAKS),
+        Rule::AskAgainAfterCounting => ("redelivery", CHANGED),
+        Rule::CountedIsReadAgain => ("a forwarder", LOST),
+        Rule::CorrectWhatWasRead => ("a request with a blob", REVIVED),
+        Rule::RenameAtTheEnd => ("files with two names", REVIVED),
     }
 }

@@ -1,5 +1,9 @@
 //! What is searched.
 
+use super::blobs::Part::{
+    Canceller, Child as Heir, Client as Sender, Doctor, Echo, Forwarder, Maker, Server as Receiver,
+};
+use super::blobs::{Scope as Blobs, Whims as BlobWhims};
 use super::calls::Part::{Child, Client, Helper, Server};
 use super::calls::{Scope, Whims};
 use super::wake;
@@ -535,3 +539,248 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
 
 pub(crate) const WAKES: &[(&str, wake::Scope)] =
     &[("three wait, two wake", wake::Scope { waiters: 3, brings: &[2, 1], deaths: 1, without: None })];
+
+const STILL: BlobWhims = BlobWhims { deaths: 0, cancels: 0, failures: 0, forks: 0 };
+
+const BLOB: Blobs = Blobs {
+    cast: &[Sender, Receiver],
+    slots: 1,
+    files: 1,
+    calls: 1,
+    redeliveries: 0,
+    parts: false,
+    holds_replies: false,
+    unnamed: true,
+    joins: true,
+    whims: STILL,
+    without: None,
+};
+
+/// Searched with every test.
+pub(crate) const BLOBS: &[(&str, Blobs)] = &[
+    (
+        "a request with a blob",
+        Blobs {
+            cast: &[Sender, Receiver, Doctor],
+            whims: BlobWhims { deaths: 2, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "redelivery",
+        Blobs {
+            cast: &[Sender, Receiver, Receiver],
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a blob that comes back",
+        Blobs {
+            cast: &[Sender, Echo, Doctor],
+            holds_replies: true,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a blob that comes back in parts",
+        Blobs {
+            cast: &[Sender, Echo, Doctor],
+            holds_replies: true,
+            parts: true,
+            whims: BlobWhims { deaths: 1, cancels: 1, failures: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "parts for a client that dies",
+        Blobs {
+            cast: &[Sender, Echo, Doctor],
+            calls: 2,
+            parts: true,
+            whims: BlobWhims { deaths: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a part that another thread cancels",
+        Blobs {
+            cast: &[Sender, Canceller, Echo],
+            calls: 2,
+            parts: true,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "re-use beside a forwarder",
+        Blobs {
+            cast: &[Sender, Forwarder],
+            calls: 2,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    ("re-use", Blobs { calls: 3, whims: BlobWhims { deaths: 1, cancels: 1, ..STILL }, ..BLOB }),
+    (
+        "two files",
+        Blobs {
+            cast: &[Sender, Maker],
+            files: 2,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a forwarder",
+        Blobs {
+            cast: &[Sender, Forwarder, Receiver],
+            slots: 2,
+            whims: BlobWhims { deaths: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    ("two files, two slots", Blobs { cast: &[Sender, Sender, Receiver], slots: 2, files: 2, ..BLOB }),
+    (
+        "a child",
+        Blobs {
+            cast: &[Sender, Receiver, Heir],
+            calls: 2,
+            whims: BlobWhims { deaths: 1, forks: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a child that is no member",
+        Blobs {
+            cast: &[Sender, Receiver, Heir],
+            joins: false,
+            whims: BlobWhims { deaths: 1, forks: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "files with two names",
+        Blobs {
+            cast: &[Sender, Receiver, Doctor],
+            unnamed: false,
+            whims: BlobWhims { deaths: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+];
+
+/// Searched by `make model`.
+pub(crate) const LARGE_BLOBS: &[(&str, Blobs)] = &[
+    (
+        "files with two names, two deaths",
+        Blobs {
+            cast: &[Sender, Sender, Doctor],
+            files: 2,
+            unnamed: false,
+            whims: BlobWhims { deaths: 2, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a forwarder, two deaths",
+        Blobs {
+            cast: &[Sender, Forwarder, Receiver, Doctor],
+            whims: BlobWhims { deaths: 2, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a request with a blob, three deaths",
+        Blobs {
+            cast: &[Sender, Receiver, Receiver, Doctor],
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 3, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "two files, two slots, a death",
+        Blobs {
+            cast: &[Sender, Sender, Receiver],
+            slots: 2,
+            files: 2,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "two slots, a forwarder, redelivery",
+        Blobs {
+            cast: &[Sender, Forwarder, Receiver],
+            slots: 2,
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 2, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "parts, two calls, two deaths",
+        Blobs {
+            cast: &[Sender, Echo, Doctor],
+            calls: 2,
+            holds_replies: true,
+            parts: true,
+            whims: BlobWhims { deaths: 2, cancels: 1, failures: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "re-use, three calls, two deaths",
+        Blobs {
+            cast: &[Sender, Echo, Doctor],
+            calls: 3,
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 2, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "re-use beside a forwarder, two slots",
+        Blobs {
+            cast: &[Sender, Forwarder, Receiver],
+            slots: 2,
+            calls: 2,
+            whims: BlobWhims { cancels: 1, deaths: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "two files, two calls, two deaths",
+        Blobs {
+            cast: &[Sender, Maker, Doctor],
+            files: 2,
+            calls: 2,
+            holds_replies: true,
+            whims: BlobWhims { deaths: 2, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a child, two deaths",
+        Blobs {
+            cast: &[Sender, Receiver, Heir],
+            calls: 2,
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 2, cancels: 1, forks: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a child, two slots",
+        Blobs {
+            cast: &[Sender, Echo, Heir],
+            slots: 2,
+            calls: 1,
+            whims: BlobWhims { deaths: 1, forks: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+];

@@ -1,0 +1,507 @@
+//! The life of a blob's file between processes that may die at any step: locks, handles in slots,
+//! the count of the slots that name a file, re-use, and the sweep after a death, as SEGMENT.md has
+//! them.
+//!
+//! Each load, swap and store of shared memory, each question about a lock and each system call is a
+//! step of its own; between two of them any other process may act or die. Accesses are sequentially
+//! consistent. Left out is what the model of calls has: the ring, waiting, proofs of death, and
+//! numbers that are taken over. Each process has one thread, but for the thread that cancels.
+
+use super::search::{Kind, Model, Promise, Step};
+use detach::Detach;
+use look::{Look, Sweep};
+use world::{ACTORS, FILES, Handle, Name, Seen, State, Word};
+
+mod world;
+mod look;
+mod detach;
+mod programs;
+
+pub(crate) use world::{Actor, World};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    pub(crate) cast: &'static [Part],
+    pub(crate) slots: u8,
+    pub(crate) files: u8,
+    /// How often each process fills a blob, or sends one that it has.
+    pub(crate) calls: u8,
+    /// How often a request may go to another server.
+    pub(crate) redeliveries: u8,
+    /// Whether a server that sends blobs back does so in parts of the reply, as many as it has calls.
+    pub(crate) parts: bool,
+    /// Whether a client takes its reply with step 15.
+    pub(crate) holds_replies: bool,
+    /// Whether the file system has files without a name.
+    pub(crate) unnamed: bool,
+    /// Whether a child becomes a member.
+    pub(crate) joins: bool,
+    pub(crate) whims: Whims,
+    /// A rule that is left out, to see that the search finds what it is for.
+    pub(crate) without: Option<Rule>,
+}
+
+/// What may still happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Whims {
+    pub(crate) deaths: u8,
+    pub(crate) cancels: u8,
+    /// A server fails a request of which a part of the reply waits.
+    pub(crate) failures: u8,
+    pub(crate) forks: u8,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Fills blobs and sends them.
+    Client,
+    /// Receives blobs, and replies without any.
+    Server,
+    /// Replies with the blob that it has received.
+    Echo,
+    /// Replies with a blob of its own.
+    Maker,
+    /// Sends the blob that it has received to another server, before its reply or after it.
+    Forwarder,
+    /// Is forked by a client, and sends a blob that it has from there.
+    Child,
+    /// Another thread of the client before it, which cancels the call while a part of the reply waits.
+    Canceller,
+    /// Recovers the dead, and is no member.
+    Doctor,
+}
+
+macro_rules! rules {
+    ($($(#[$what:meta])* $rule:ident,)*) => {
+        /// The rules that the protocol stands on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Rule {
+            $($(#[$what])* $rule,)*
+        }
+
+        pub(crate) const RULES: &[Rule] = &[$(Rule::$rule,)*];
+    };
+}
+
+rules! {
+    /// A process looks at a file after it has unlocked it,
+    LookAfterDropping,
+    /// also where it locked the file only to detach a handle,
+    LookAfterDetaching,
+    /// and after it has given its interest up.
+    LookAfterGivingUp,
+    /// It unlocks before it looks.
+    UnlockBeforeLooking,
+    /// A look reads `named` again after the question about locks,
+    ReadNamedAgain,
+    /// compares the version, too,
+    VersionCounts,
+    /// and begins again if the word has changed.
+    LookAgainIfChanged,
+    /// A look asks through an open file that has no lock.
+    AskThroughAnotherOpen,
+    /// The count is raised before the handle is published.
+    CountBeforePublishing,
+    /// If the handle was not published, the count is lowered again.
+    LowerWhatWasNotPublished,
+    /// The count is lowered after the swap.
+    CountAfterSwap,
+    /// A process that detaches a handle has a lock on its file before the swap.
+    HoldToDetach,
+    /// A receiver has the lock before the slot stops naming the file.
+    LockBeforeFreeing,
+    /// The handles of a request stay named until its slot is free.
+    RequestStaysNamed,
+    /// The handles of a request that was not published mean nothing.
+    FillIsNotTrusted,
+    /// Step 15 is not made for a call whose server died.
+    DiedIsNotHeld,
+    /// Step 23 detaches nothing.
+    FailureKeepsThePart,
+    /// Threads of a client read the handles of a part and swap the word under one lock.
+    PartsUnderOneLock,
+    /// A recoverer that has read PART reads the word again after the proof, before the handles.
+    ReadWordAfterProof,
+    /// Re-use asks about holders,
+    AskBeforeReuse,
+    /// looks at the count,
+    CountBeforeReuse,
+    /// and reads `named` again after the question.
+    ReadNamedAgainBeforeReuse,
+    /// Interest that was given up is not taken again.
+    InterestOnce,
+    /// A file that was held at a fork is closed, and not unlocked,
+    ForkedIsClosed,
+    /// before the look,
+    CloseBeforeLooking,
+    /// and not used again.
+    ForkedIsNotReused,
+    /// Its maker looks at it again later.
+    LookAgainAfterFork,
+    /// After a death all files are looked at before the role is cleared.
+    SweepBeforeRole,
+    /// A sweep counts for the members whose death was proved before it began.
+    SweepAfterProof,
+    /// A sweep marks each count as doubtful, for the process that unlocks last,
+    DoubtAfterDeath,
+    /// and changes the word even if it is marked already.
+    DoubtAgain,
+    /// The look at a doubtful count asks about locks once more after it has counted the slots,
+    AskAgainAfterCounting,
+    /// reads `named` once more,
+    CountedIsReadAgain,
+    /// and corrects only the word that it has read.
+    CorrectWhatWasRead,
+    /// A file that was made under another name gets its own when it is locked and written.
+    RenameAtTheEnd,
+}
+
+const CHANGED: &str = "a blob that is held was changed or freed";
+const LOST: &str = "what a slot names was changed or freed";
+const NOT_FOUND: &str = "a receiver does not find what its slot names";
+const REVIVED: &str = "garbage is used again";
+const TOO_LOW: &str = "a count goes below zero";
+const LEAKS: &str = "a file is left behind";
+
+/// What a process does next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Main {
+    /// Not started, ended, or dead.
+    #[default]
+    Gone,
+    /// A client between two calls; a server that waits for a request.
+    Idle,
+    Reuse {
+        file: u8,
+        seen: Seen,
+        at: ReuseAt,
+    },
+    Birth {
+        file: u8,
+        at: BirthAt,
+    },
+    Write {
+        file: u8,
+    },
+    Acquire {
+        file: u8,
+    },
+    Count {
+        slot: u8,
+        file: u8,
+    },
+    Handle {
+        slot: u8,
+        file: u8,
+    },
+    Publish {
+        slot: u8,
+        file: u8,
+    },
+    CountLate {
+        slot: u8,
+        file: u8,
+    },
+    Wait {
+        slot: u8,
+    },
+    Hold {
+        slot: u8,
+        died: bool,
+    },
+    Receive {
+        slot: u8,
+        handle: Handle,
+        at: ReceiveAt,
+        then: Then,
+    },
+    TakePart {
+        slot: u8,
+        handle: Option<Handle>,
+    },
+    Finish {
+        slot: u8,
+        late: Option<Handle>,
+    },
+    Cancel {
+        slot: u8,
+    },
+    Serve {
+        slot: u8,
+    },
+    ReplyCount {
+        slot: u8,
+        file: u8,
+        to: State,
+    },
+    ReplyHandle {
+        slot: u8,
+        file: Option<u8>,
+        to: State,
+    },
+    Reply {
+        slot: u8,
+        file: Option<u8>,
+        to: State,
+    },
+    Undo {
+        slot: u8,
+        file: u8,
+    },
+    Dropping {
+        slot: u8,
+    },
+    PartWait {
+        slot: u8,
+    },
+    Fail {
+        slot: u8,
+    },
+    Aside {
+        slot: u8,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ReuseAt {
+    Read,
+    Ask,
+    ReadAgain,
+    Raise,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum BirthAt {
+    Create,
+    Lock,
+    Header,
+    Rename,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ReceiveAt {
+    Open,
+    Lock,
+    Check,
+}
+
+/// What comes after a blob was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Then {
+    Serve,
+    TakePart,
+    Finish,
+    End,
+}
+
+/// What a process may choose to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Choice {
+    GoOn,
+    Die,
+    Fork { child: u8 },
+    Recover(u8),
+    Drop(u8),
+    DropInherited(u8),
+    GiveUp(u8),
+    LookAgain(u8),
+    Reuse(u8),
+    Birth(u8),
+    Send(u8),
+    Acquire(u8),
+    FindNoSlot,
+    Claim(u8),
+    Reply(Option<u8>, State),
+    Cancel { is_whim: bool },
+    Fail,
+    CancelAside(u8),
+    Exit,
+}
+
+impl Scope {
+    fn keeps(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    fn part(&self, actor: usize) -> Part {
+        self.cast[actor]
+    }
+
+    fn is_child(&self, actor: usize) -> bool {
+        self.part(actor) == Part::Child
+    }
+
+    fn is_server(&self, actor: usize) -> bool {
+        matches!(self.part(actor), Part::Server | Part::Echo | Part::Maker | Part::Forwarder)
+    }
+
+    fn slots(&self) -> std::ops::Range<u8> {
+        0..self.slots
+    }
+
+    fn files(&self) -> std::ops::Range<usize> {
+        0..usize::from(self.files)
+    }
+}
+
+impl Model for Scope {
+    type State = World;
+
+    fn initial(&self) -> World {
+        assert!(self.cast.len() <= ACTORS && usize::from(self.files) <= FILES);
+        let mut world = World { left: self.whims, ..World::default() };
+        for (actor, part) in world.actors.iter_mut().zip(self.cast) {
+            let role = !matches!(part, Part::Doctor | Part::Canceller);
+            *actor = Actor { calls: self.calls, role, main: Main::Idle, ..*actor };
+            if *part == Part::Child {
+                (actor.main, actor.role) = (Main::Gone, false);
+            }
+        }
+        world
+    }
+
+    fn steps(&self, world: &World, steps: &mut Vec<Step<World>>) {
+        for me in 0..self.cast.len() {
+            self.choices(world, me, &mut |kind, choice| {
+                let mut turn = Turn { scope: self, world: *world, me };
+                let done = turn.take(choice);
+                turn.world.note_garbage();
+                match done {
+                    Ok(what) if turn.world != *world => {
+                        steps.push(Step { kind, actor: me, what, to: Ok(turn.world) });
+                    }
+                    Ok(_) => {}
+                    Err(what) => steps.push(Step { kind, actor: me, what: "", to: Err(what) }),
+                }
+            });
+        }
+    }
+
+    fn fault(&self, world: &World) -> Option<&'static str> {
+        for actor in &world.actors {
+            for file in self.files().filter(|file| actor.has_blob(*file)) {
+                let blob = Handle { file: file as u8, generation: actor.generations[file] };
+                if !world.is_whole(blob) {
+                    return Some(CHANGED);
+                }
+            }
+        }
+        for handle in world.slots.iter().flat_map(|slot| slot.handles()) {
+            if !world.is_whole(handle) {
+                return Some(LOST);
+            }
+        }
+        for file in self.files().filter(|file| world.files[*file].garbage) {
+            let is_interesting = world.opens_of(file).any(|open| open.interest);
+            let is_held = world.actors.iter().any(|actor| actor.has_blob(file));
+            if is_interesting || is_held || world.files[file].named.count > 0 {
+                return Some(REVIVED);
+            }
+        }
+        if self.files().any(|file| world.files[file].named.count > u8::MAX / 2) {
+            return Some(TOO_LOW);
+        }
+        let is_left = |file: usize| {
+            let has_name = matches!(world.files[file].name, Name::New | Name::Final);
+            has_name && !world.is_locked(file)
+        };
+        (is_quiet(self, world) && !world.unnoticed && self.files().any(is_left)).then_some(LEAKS)
+    }
+
+    const PROMISES: &'static [Promise<Self, World>] = &[Promise {
+        name: "an operation does not end although a process lives",
+        by: &[Kind::Work],
+        asks: |_, world| world.actors.iter().any(|actor| !actor.is_gone()),
+        keeps: is_quiet,
+    }];
+}
+
+/// All calls are over, all blobs are dropped, and all the dead are recovered.
+fn is_quiet(scope: &Scope, world: &World) -> bool {
+    let rests = |actor: &Actor| match actor.main {
+        Main::Gone => !actor.role,
+        Main::Idle => {
+            let has_time = |file| actor.listed[file] && is_worth_a_look(world, file);
+            actor.is_at_rest() && !scope.files().any(|file| actor.has_blob(file) || has_time(file))
+        }
+        _ => false,
+    };
+    world.actors.iter().all(rests) && world.slots.iter().all(|slot| slot.word.state == State::Free)
+}
+
+fn is_worth_a_look(world: &World, file: usize) -> bool {
+    world.files[file].name == Name::Final && !world.is_locked(file)
+}
+
+/// One step of one process.
+struct Turn<'a> {
+    scope: &'a Scope,
+    world: World,
+    me: usize,
+}
+
+/// What was done; or what is wrong with it.
+type Done = Result<&'static str, &'static str>;
+
+impl Turn<'_> {
+    fn take(&mut self, choice: Choice) -> Done {
+        match choice {
+            Choice::GoOn if self.actor().look.is_some() => self.look(),
+            Choice::GoOn if self.actor().detach.is_some() => self.detach(),
+            Choice::GoOn if self.actor().sweep.is_some() => self.sweep(),
+            Choice::GoOn => self.go_on(),
+            Choice::Die => {
+                self.world.left.deaths -= 1;
+                self.vanish();
+                Ok("dies")
+            }
+            Choice::Exit => {
+                self.vanish();
+                Ok("exits")
+            }
+            Choice::Recover(gone) => {
+                self.actor().sweep = Some(Sweep::of(gone, self.world.unnoticed));
+                self.sweep()
+            }
+            Choice::Drop(file) => {
+                self.drop_blob(usize::from(file));
+                Ok("drops a blob")
+            }
+            Choice::DropInherited(file) => {
+                self.drop_inherited(usize::from(file));
+                Ok("drops a blob of its parent's")
+            }
+            Choice::GiveUp(file) => {
+                self.give_up(usize::from(file));
+                Ok("gives its interest up")
+            }
+            Choice::LookAgain(file) => {
+                self.actor().look = Some(Look::at(file));
+                self.look()
+            }
+            _ => self.choose(choice),
+        }
+    }
+
+    fn keeps(&self, rule: Rule) -> bool {
+        self.scope.keeps(rule)
+    }
+
+    fn actor(&mut self) -> &mut Actor {
+        &mut self.world.actors[self.me]
+    }
+
+    fn slot(&mut self, idx: u8) -> &mut world::Slot {
+        &mut self.world.slots[usize::from(idx)]
+    }
+
+    fn file(&mut self, idx: u8) -> &mut world::File {
+        &mut self.world.files[usize::from(idx)]
+    }
+
+    fn start_detach(&mut self, slot: u8, to: Word) {
+        let seen = self.slot(slot).word;
+        self.actor().detach = Some(Detach::of(slot, seen, to));
+    }
+}
