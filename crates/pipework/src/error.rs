@@ -119,10 +119,12 @@ pub(crate) enum Explanation {
     OtherMount,
     OtherSize,
     NoPlace,
+    BlobsHeld,
+    TooManyBlobs,
 }
 
 impl Explanation {
-    const ALL: [(Explanation, &str); 16] = [
+    const ALL: [(Explanation, &str); 18] = [
         (Explanation::SentPlain, "the data was sent without `mixed`: is `mixed` set on both sides?"),
         (Explanation::SentMixed, "the data was sent with `mixed`: is `mixed` set on both sides?"),
         (Explanation::SentCompressed, "it was sent compressed: is `zstd` set on both sides?"),
@@ -139,6 +141,8 @@ impl Explanation {
         (Explanation::OtherMount, "it is a copy, or was made by another path or mount than this one"),
         (Explanation::OtherSize, "the segment was made with another size than was asked for"),
         (Explanation::NoPlace, "all places for members are taken"),
+        (Explanation::TooManyBlobs, "the channel was made for fewer `blobs` a message"),
+        (Explanation::BlobsHeld, "this process holds as many bytes of blobs as `blob_limit` allows"),
     ];
 }
 

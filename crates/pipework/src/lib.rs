@@ -31,6 +31,7 @@ mod sync;
 mod spin;
 mod region;
 mod event;
+mod blob;
 pub mod fd;
 pub mod pipe;
 pub mod atomic;

@@ -246,6 +246,33 @@ impl Flag {
     }
 }
 
+/// A lock for a few steps among threads of one process. A forked child finds it free, whichever
+/// thread of its parent had it.
+#[derive(Debug, Default)]
+pub(crate) struct ShortLock(process::AtomicU64);
+
+impl ShortLock {
+    pub(crate) fn lock(&self) -> ShortLocked<'_> {
+        let mine = u64::from(generation()) << 1 | 1;
+        loop {
+            let now = self.0.load(process::Ordering::Relaxed);
+            let (acquire, relaxed) = (process::Ordering::Acquire, process::Ordering::Relaxed);
+            if now != mine && self.0.compare_exchange(now, mine, acquire, relaxed).is_ok() {
+                return ShortLocked(self);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+pub(crate) struct ShortLocked<'a>(&'a ShortLock);
+
+impl Drop for ShortLocked<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(0, process::Ordering::Release);
+    }
+}
+
 /// A set of small numbers that only grows. It starts empty, and takes one bit for each number that
 /// it can hold.
 ///
@@ -333,6 +360,13 @@ fn begin() -> u32 {
     PROCESS.0.load(process::Ordering::Relaxed)
 }
 
+/// How often this process has forked, as far as fork handlers see it.
+pub(crate) fn forks() -> u64 {
+    FORKS.get()
+}
+
+static FORKS: Hint = Hint::new(0);
+
 /// The descriptors of this process that are known by more than their numbers.
 ///
 /// The lock is held while a process forks, so that none is between being opened and being listed.
@@ -363,6 +397,8 @@ fn watch_forks() {
     static WIPED: Flag = Flag::new();
     extern "C" fn before() {
         FORKING.set(Some(ManuallyDrop::new(NoForks::hold())));
+        // Under the lock, so no other thread counts at the same time.
+        FORKS.set(FORKS.get() + 1);
     }
     extern "C" fn in_parent() {
         drop(FORKING.take().map(ManuallyDrop::into_inner));

@@ -42,6 +42,8 @@ impl Errno {
     pub(crate) const NOENT: Errno = Errno(libc::ENOENT);
     pub(crate) const NOMEM: Errno = Errno(libc::ENOMEM);
     pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
+    pub(crate) const NOSPC: Errno = Errno(libc::ENOSPC);
+    pub(crate) const PERM: Errno = Errno(libc::EPERM);
     pub(crate) const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub(crate) const PIPE: Errno = Errno(libc::EPIPE);
     /// Not from the kernel: the deadline has passed. The kernel's ETIMEDOUT belongs to a connection
@@ -526,6 +528,27 @@ pub(crate) mod fault {
     /// different kernel take turns.
     pub(crate) static KERNEL: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
+    /// A child has the open files of all tests of this process, and their locks, until it ends. So
+    /// tests that count files share this, and tests that fork have it alone.
+    pub(crate) static FORKS: std::sync::RwLock<()> = std::sync::RwLock::new(());
+
+    /// What a test has of [`FORKS`].
+    #[allow(dead_code, reason = "held, and not read")]
+    pub(crate) enum Turn {
+        Shared(std::sync::RwLockReadGuard<'static, ()>),
+        Alone(std::sync::RwLockWriteGuard<'static, ()>),
+    }
+
+    impl Turn {
+        pub(crate) fn shared() -> Turn {
+            Turn::Shared(FORKS.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        }
+
+        pub(crate) fn alone() -> Turn {
+            Turn::Alone(FORKS.write().unwrap_or_else(std::sync::PoisonError::into_inner))
+        }
+    }
+
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub(crate) enum Fault {
         Errno(i32),
@@ -586,14 +609,30 @@ pub(crate) mod fault {
 
     /// Forks a child that exits at once, and waits for it.
     pub(crate) fn fork_once() {
-        // SAFETY: the child only exits.
+        let _turn = Turn::alone();
+        wait(fork(|| {}));
+    }
+
+    /// Forks a child that ends after `body`, without anything that ends with a program. For a test
+    /// that has [`FORKS`] alone.
+    pub(crate) fn fork(body: impl FnOnce()) -> i32 {
+        // SAFETY: of what other threads may have locked, the child uses the allocator only, which
+        // has fork handlers.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
             // SAFETY: it takes any number, and does not return.
-            unsafe { libc::_exit(0) };
+            unsafe { libc::_exit(i32::from(ended.is_err())) };
         }
-        // SAFETY: the status is not requested.
-        assert!(pid > 0 && unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } == pid);
+        assert!(pid > 0);
+        pid
+    }
+
+    /// Waits for the end of a child, which must not have panicked.
+    pub(crate) fn wait(pid: i32) {
+        let mut status = 0;
+        // SAFETY: the status is there during the call.
+        assert_eq!((unsafe { libc::waitpid(pid, &mut status, 0) }, status), (pid, 0));
     }
 
     pub(in crate::sys) fn due(name: &str) -> Option<Fault> {

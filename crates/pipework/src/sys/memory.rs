@@ -1,11 +1,12 @@
 //! Memory that processes share: files and what maps them, locks that tell of a death, futexes, and
 //! SIGBUS kept away.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -21,8 +22,11 @@ use super::{Errno, Result, without_signals};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) is_regular: bool,
+    pub(crate) is_folder: bool,
     pub(crate) len: u64,
     pub(crate) owner: u32,
+    /// Permissions.
+    pub(crate) mode: u32,
     /// Device and inode: which file it is.
     pub(crate) identity: (u64, u64),
 }
@@ -37,10 +41,13 @@ pub(crate) fn facts_at(path: &Path) -> Result<Facts> {
 }
 
 fn facts_of(stat: rustix::fs::Stat) -> Facts {
+    let kind = FileType::from_raw_mode(stat.st_mode);
     Facts {
-        is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+        is_regular: kind == FileType::RegularFile,
+        is_folder: kind == FileType::Directory,
         len: u64::try_from(stat.st_size).unwrap_or(0),
         owner: stat.st_uid,
+        mode: stat.st_mode & 0o7777,
         identity: (stat.st_dev, stat.st_ino),
     }
 }
@@ -49,6 +56,14 @@ fn facts_of(stat: rustix::fs::Stat) -> Facts {
 pub(crate) fn is_of(fd: BorrowedFd<'_>, identity: (u64, u64)) -> bool {
     // Not by way of `facts`, which tests make fail: a drop asks this, and has nobody to tell.
     rustix::fs::fstat(fd).is_ok_and(|stat| facts_of(stat).identity == identity)
+}
+
+/// How many names an open file has, and how many bytes; `None` if it is not the file with that
+/// device and inode.
+pub(crate) fn names_and_len(fd: BorrowedFd<'_>, identity: (u64, u64)) -> Option<(u64, u64)> {
+    // Not by way of `facts`, as above.
+    let stat = rustix::fs::fstat(fd).ok().filter(|stat| (stat.st_dev, stat.st_ino) == identity)?;
+    Some((stat.st_nlink, stat.st_size as u64))
 }
 
 /// A descriptor, and which file it is of.
@@ -139,6 +154,21 @@ pub(crate) fn rename_new(old: &Path, new: &Path) -> Result<()> {
     sys!("rename", rustix::fs::renameat_with(CWD, old, CWD, new, rustix::fs::RenameFlags::NOREPLACE))
 }
 
+/// Sets the permissions of what `path` names.
+pub(crate) fn set_mode_at(path: &Path, mode: u32) -> Result<()> {
+    sys!("chmod", rustix::fs::chmod(path, Mode::from_raw_mode(mode)))
+}
+
+/// Makes a folder with these permissions, as far as the umask allows them.
+pub(crate) fn make_folder(path: &Path, mode: u32) -> Result<()> {
+    sys!("mkdir", rustix::fs::mkdir(path, Mode::from_raw_mode(mode)))
+}
+
+/// Removes a folder, which must be empty.
+pub(crate) fn remove_folder(path: &Path) -> Result<()> {
+    sys!("rmdir", rustix::fs::rmdir(path))
+}
+
 pub(crate) fn unlink(path: &Path) -> Result<()> {
     sys!("unlink", rustix::fs::unlink(path))
 }
@@ -158,6 +188,14 @@ pub(crate) fn open_to_read(path: &Path) -> Result<OwnedFd> {
 /// Opens the file behind `fd` once more: an open file of its own, with locks of its own.
 pub(crate) fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     sys!("open", rustix::fs::open(own_path(fd), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))
+}
+
+/// The path of an open file; `None` for one that never had any, and without /proc.
+pub(crate) fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
+    let path = std::fs::read_link(own_path(fd)).ok()?.into_os_string().into_encoded_bytes();
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(&path);
+    let has_one = path.starts_with(b"/") && !path.starts_with(b"/memfd:");
+    has_one.then(|| PathBuf::from(OsStr::from_bytes(path)))
 }
 
 fn own_path(fd: BorrowedFd<'_>) -> String {
@@ -182,6 +220,12 @@ pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
 pub(crate) fn reserve(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
     let call = || sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), off, len));
     without_signals(|| again(call))
+}
+
+/// Takes the pages of `len` bytes from `off` on away: they read as zero from then on.
+pub(crate) fn punch(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    again(|| sys!("punch", rustix::fs::fallocate(fd, flags, off, len)))
 }
 
 /// Makes a call again for as long as signals stop it: one that gets on by itself, so that nobody
@@ -211,7 +255,7 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, bytes: &mut [u8], off: u64) -> Result<
 /// Takes the write lock of one byte for this open file; false if another open file has it. It goes
 /// with the last descriptor.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
-    match lock_call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte) {
+    match lock_call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte..byte + 1) {
         Ok(_) => Ok(true),
         Err(Errno(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(errno) => Err(errno),
@@ -221,20 +265,25 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
 /// Takes a read lock of one byte for this open file, which others may have as well. It goes with
 /// the last descriptor.
 pub(crate) fn lock_shared(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
-    lock_call(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte).map(drop)
+    lock_call(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte..byte + 1).map(drop)
 }
 
 /// Gives the lock of one byte back, whoever else has a descriptor of this open file.
 pub(crate) fn unlock(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
-    lock_call(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte).map(drop)
+    lock_call(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte..byte + 1).map(drop)
 }
 
 /// Whether another open file has the lock, in either form.
 pub(crate) fn is_locked(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
-    lock_call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte).map(|kind| kind != libc::F_UNLCK)
+    is_any_locked(fd, byte..byte + 1)
 }
 
-fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, byte: u64) -> Result<c_int> {
+/// Whether another open file has the lock of one of these bytes, in either form.
+pub(crate) fn is_any_locked(fd: BorrowedFd<'_>, bytes: Range<u64>) -> Result<bool> {
+    lock_call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, bytes).map(|kind| kind != libc::F_UNLCK)
+}
+
+fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, bytes: Range<u64>) -> Result<c_int> {
     #[cfg(test)]
     if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("lock") {
         return Err(Errno(errno));
@@ -243,8 +292,8 @@ fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, byte: u64) -> Resu
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock.l_start = byte as libc::off_t;
-    lock.l_len = 1;
+    lock.l_start = bytes.start as libc::off_t;
+    lock.l_len = (bytes.end - bytes.start) as libc::off_t;
     // SAFETY: the descriptor is open and the struct outlives the call.
     match unsafe { libc::fcntl(fd.as_raw_fd(), command, &mut lock) } {
         -1 => Err(Errno::last()),
@@ -281,6 +330,17 @@ pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<NonNull<u8>> {
 pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize) {
     // SAFETY: as above. It fails only for what is no mapping.
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) };
+}
+
+/// Gives `len` bytes from `start` on their pages in this process in one call, where the kernel can
+/// (Linux 5.14): otherwise each page costs a fault when it is first touched. No failure matters.
+///
+/// # Safety
+///
+/// The bytes are mapped.
+pub(crate) unsafe fn populate(start: NonNull<u8>, len: usize) {
+    // SAFETY: as above; it changes nothing that is there.
+    let _ = unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
 }
 
 /// Writes what was changed in a mapping to its file's storage, and waits for it.

@@ -1,0 +1,105 @@
+//! The folder of a channel's blobs: where it is, and what lies in it.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use super::file::{NEW, Name};
+use crate::sys::Errno;
+use crate::sys::memory::{self, Facts};
+
+/// A folder that is made when it is first needed.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Permissions of the files in it.
+    mode: u32,
+    /// The user whose folder it must be.
+    owner: u32,
+    /// The folder above it is made as well, if it is not there.
+    is_nested: bool,
+}
+
+impl Folder {
+    /// The folder of the segment at `path`, with that random number, user and mode.
+    pub(crate) fn beside(path: &Path, random: u64, owner: u32, mode: u32) -> Folder {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{random:016x}.blobs"));
+        Folder { path: path.with_file_name(name), mode, owner, is_nested: false }
+    }
+
+    /// The folder of a segment without a name.
+    pub(crate) fn in_memory(random: u64, owner: u32, mode: u32) -> Folder {
+        let path = PathBuf::from(format!("/dev/shm/pipework-{owner}/{random:016x}.blobs"));
+        Folder { path, mode, owner, is_nested: true }
+    }
+
+    pub(crate) fn location(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// Makes the folder, if it is not there. EPERM if what is there is no folder, or the predictable
+    /// one above it is another user's.
+    pub(super) fn make(&self) -> Result<(), Errno> {
+        if let (true, Some(above)) = (self.is_nested, self.path.parent()) {
+            let found = make_folder(above, 0o700 | searchable(self.mode))?;
+            if found.owner != self.owner {
+                return Err(Errno::PERM);
+            }
+        }
+        // Its name is random and stands in the segment only, so no stranger can have made it.
+        make_folder(&self.path, self.mode | searchable(self.mode)).map(drop)
+    }
+
+    /// Removes the folder, if it is there and empty.
+    pub(crate) fn remove(&self) {
+        // What is left is found by the next sweep.
+        let _ = memory::remove_folder(&self.path);
+    }
+
+    /// Removes files that were being made when their makers died, where the file system has no
+    /// files without a name.
+    pub(super) fn remove_unfinished(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let is_new = |path: &PathBuf| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(NEW))
+        };
+        for path in paths.filter(is_new) {
+            if let Ok(file) = memory::open(&path)
+                && memory::is_any_locked(file.as_fd(), 0..2) == Ok(false)
+            {
+                // One that was just being made is made again.
+                let _ = memory::unlink(&path);
+            }
+        }
+    }
+
+    /// The blobs in it, in the order of their names; none where there is no folder.
+    pub(super) fn names(&self) -> Vec<Name> {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return Vec::new() };
+        let names = entries.filter_map(|entry| Name::parse(entry.ok()?.file_name().to_str()?));
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// The bits by which those who may read a folder may look for names in it.
+fn searchable(mode: u32) -> u32 {
+    (mode & 0o444) >> 2
+}
+
+/// The folder at `path`, made with these permissions if nothing is there.
+fn make_folder(path: &Path, mode: u32) -> Result<Facts, Errno> {
+    match memory::make_folder(path, mode) {
+        Ok(()) => memory::set_mode_at(path, mode)?,
+        Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    let facts = memory::facts_at(path)?;
+    if facts.is_folder { Ok(facts) } else { Err(Errno::PERM) }
+}

@@ -1,0 +1,186 @@
+//! Blobs: memory that is filled once, frozen, and read in place by every process that holds it.
+//! What names them, and carries the names from process to process, is above.
+
+mod file;
+mod folder;
+mod store;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+pub(crate) use file::{Handle, Name, Slots};
+pub(crate) use folder::Folder;
+use store::Hold;
+pub(crate) use store::{Limits, Store};
+
+/// Bytes in shared memory that are still to be filled, by this process alone.
+///
+/// The memory may hold what an earlier blob of this process left there: fill all of it. Dropped
+/// unfrozen, it is used for a later blob.
+pub struct BlobMut(Hold);
+
+impl BlobMut {
+    pub(crate) fn new(store: &Arc<Store>, len: usize, op: &'static str) -> Result<BlobMut> {
+        store.draft(len, op).map(BlobMut)
+    }
+
+    /// From now on the bytes do not change, and may be attached to messages.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the file was cut short meanwhile: bytes are lost.
+    ///
+    /// # Panics
+    ///
+    /// In a forked child: the draft is its parent's.
+    pub fn freeze(self) -> Result<Blob> {
+        self.check_process();
+        if !self.0.file().is_uncut() {
+            return Err(Error::new(ErrorKind::Corrupt, "blob freeze"));
+        }
+        Ok(Blob(Bytes::Lent(self.0.share())))
+    }
+
+    fn check_process(&self) {
+        assert!(self.0.is_here(), "a draft of a blob belongs to the process that made it");
+    }
+}
+
+impl Deref for BlobMut {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.file().bytes(self.0.len())
+    }
+}
+
+impl DerefMut for BlobMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.check_process();
+        let len = self.0.len();
+        self.0.file_mut().bytes_mut(len)
+    }
+}
+
+impl fmt::Debug for BlobMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlobMut").field("len", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+/// Bytes in shared memory that do not change for as long as any process holds them. Clones are the
+/// same bytes.
+///
+/// It is freed when its last holder has dropped it or died, and no message that names it is on its
+/// way any more.
+#[derive(Clone)]
+pub struct Blob(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    Lent(Arc<Hold>),
+    Copied(Arc<Vec<u8>>),
+}
+
+/// A blob that a slot names, and that this process holds meanwhile: while it begins to, or until it
+/// has stopped. Without the hold, a sweep could count the slots between the step of the slot and the
+/// change of the count.
+#[derive(Clone)]
+pub(crate) struct Named(Arc<Hold>);
+
+impl Named {
+    /// Counts a slot that is about to name the blob. `None` if it has no file in this channel: it
+    /// belongs to another one, or is a copy.
+    pub(crate) fn new(store: &Arc<Store>, blob: &Blob) -> Option<Named> {
+        match &blob.0 {
+            Bytes::Lent(hold) if hold.is_of(store) => {
+                hold.file().add_name();
+                Some(Named(Arc::clone(hold)))
+            }
+            _ => None,
+        }
+    }
+
+    /// What a slot names. `None` if there is no such file: then nothing is left to be counted.
+    pub(crate) fn find(store: &Arc<Store>, handle: &Handle) -> Option<Named> {
+        store.hold_named(handle).map(Named)
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.0.handle()
+    }
+
+    /// Counts one slot less, which does not name the blob any more.
+    pub(crate) fn remove(self) {
+        self.0.file().remove_name();
+    }
+}
+
+impl Blob {
+    /// What a slot names. The slot goes on naming it until this returns.
+    pub(crate) fn receive(store: &Arc<Store>, handle: &Handle, op: &'static str) -> Result<Blob> {
+        let hold = store.receive(handle, op)?;
+        if hold.file().is_trusted() {
+            return Ok(Blob(Bytes::Lent(hold)));
+        }
+        let mut bytes = Vec::new();
+        let copied = hold.file().region(hold.len()).append_to(hold.len(), &mut bytes);
+        store.count_copied();
+        match copied {
+            Ok(true) if hold.file().is_uncut() => Ok(Blob(Bytes::Copied(Arc::new(bytes)))),
+            Ok(_) => Err(Error::new(ErrorKind::Corrupt, op)),
+            Err(errno) => Err(errno.at(op)),
+        }
+    }
+
+    /// Whether this process got a copy of its own: another user owns the file, or may change it.
+    pub fn is_copied(&self) -> bool {
+        matches!(self.0, Bytes::Copied(_))
+    }
+
+    /// Fails if bytes of it are lost.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if somebody cut the file short: what is missing reads as zero here.
+    pub fn check(&self) -> Result<()> {
+        match &self.0 {
+            Bytes::Lent(hold) if !hold.file().is_uncut() => Err(Error::new(ErrorKind::Corrupt, "blob check")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Deref for Blob {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Lent(hold) => hold.file().bytes(hold.len()),
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Blob {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A list of this one blob.
+impl AsRef<[Blob]> for Blob {
+    fn as_ref(&self) -> &[Blob] {
+        std::slice::from_ref(self)
+    }
+}
+
+impl fmt::Debug for Blob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blob").field("len", &self.len()).field("is_copied", &self.is_copied()).finish()
+    }
+}

@@ -1,0 +1,428 @@
+//! The blobs that this process has of one channel: those that it holds, and files that are kept for
+//! the next ones.
+//!
+//! Invariant: what is behind the lock takes a few system calls at a time. Files are made, mapped
+//! and unmapped outside of it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::iter;
+use std::mem;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use super::file::{BlobFile, Handle, Name, Slots};
+use super::folder::Folder;
+use crate::error::{Error, ErrorKind, Explanation, Result};
+use crate::sync::{self, Hint};
+use crate::sys::Errno;
+
+/// How much memory this process uses for the blobs of a channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of the files that are kept for re-use: those that it made, and as much again of others.
+    pub(crate) pool: u64,
+    /// Bytes of the blobs that it holds.
+    pub(crate) held: u64,
+}
+
+/// Files that are kept are looked through one by one.
+const MOST_KEPT: usize = 64;
+
+pub(crate) struct Store {
+    folder: Folder,
+    limits: Limits,
+    /// Where blobs are named; gone when this process has closed the channel.
+    slots: OnceLock<Weak<dyn Slots>>,
+    state: Mutex<State>,
+    copied: Hint,
+}
+
+#[derive(Default)]
+struct State {
+    /// The process that it belongs to: a forked child begins with an empty one.
+    process: u32,
+    /// What it holds and can find.
+    holds: HashMap<Name, Weak<Hold>>,
+    /// Files that it made and has locked as their maker, the last used last.
+    pool: Vec<BlobFile>,
+    /// Files that others made, without a lock, likewise.
+    seen: Vec<BlobFile>,
+    /// Files that a child may hold by the same open file as this process did: they are looked at
+    /// later.
+    left: Vec<Name>,
+    /// Bytes of what it holds.
+    held: u64,
+}
+
+/// Bytes that count as held.
+struct Counted {
+    store: Arc<Store>,
+    len: u64,
+    process: u32,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.store.with(|state| {
+            if state.process == self.process {
+                state.held -= self.len;
+            }
+        });
+    }
+}
+
+/// What keeps a blob: a lock of its file.
+pub(super) struct Hold {
+    counted: Counted,
+    /// There until it is dropped.
+    file: Option<BlobFile>,
+    generation: u64,
+    /// The lock is the one that the process has as the maker of the file.
+    is_made: bool,
+    /// How often the process had forked before.
+    forks: u64,
+}
+
+impl Hold {
+    fn new(counted: Counted, file: BlobFile, generation: u64, is_made: bool) -> Hold {
+        Hold { counted, file: Some(file), generation, is_made, forks: sync::forks() }
+    }
+
+    pub(super) fn file(&self) -> &BlobFile {
+        self.file.as_ref().expect("there until it is dropped")
+    }
+
+    pub(super) fn file_mut(&mut self) -> &mut BlobFile {
+        self.file.as_mut().expect("there until it is dropped")
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.counted.len as usize
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        Handle { name: self.file().name, generation: self.generation, len: self.counted.len }
+    }
+
+    /// False in a forked child.
+    pub(super) fn is_here(&self) -> bool {
+        self.counted.process == sync::generation()
+    }
+
+    pub(super) fn is_of(&self, store: &Arc<Store>) -> bool {
+        Arc::ptr_eq(&self.counted.store, store)
+    }
+
+    /// From now on, who receives the same blob in this process finds it.
+    pub(super) fn share(self) -> Arc<Hold> {
+        let hold = Arc::new(self);
+        let found = (hold.file().name, Arc::downgrade(&hold));
+        hold.counted.store.with(|state| state.holds.insert(found.0, found.1));
+        hold
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let store = &self.counted.store;
+        let Some(file) = self.file.take() else { return };
+        if self.is_here() && self.forks == sync::forks() {
+            store.forget(file.name);
+            if self.is_made { store.give_back(file) } else { store.let_go(file) }
+        } else {
+            // What this process unlocks, it unlocks for its parent or its children as well, which
+            // have the same open file. So it closes only.
+            let name = file.name;
+            drop(file);
+            store.forget(name);
+            store.with(|state| state.left.push(name));
+            store.look_at_left();
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn new(folder: Folder, limits: Limits) -> Store {
+        Store { folder, limits, slots: OnceLock::new(), state: Mutex::default(), copied: Hint::new(0) }
+    }
+
+    /// Says where blobs are named. Once, before anything else.
+    pub(crate) fn set_slots(&self, slots: Weak<dyn Slots>) {
+        let is_first = self.slots.set(slots).is_ok();
+        debug_assert!(is_first);
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// How many blobs this process has copied because another user may change their files.
+    pub(crate) fn copied(&self) -> u64 {
+        self.copied.get()
+    }
+
+    pub(super) fn count_copied(&self) {
+        self.copied.set(self.copied.get() + 1);
+    }
+
+    /// Bytes of the blobs that this process holds.
+    pub(crate) fn held(&self) -> u64 {
+        self.with(|state| state.held)
+    }
+
+    /// No process forks while `act` runs, or a child could inherit a lock that no thread of it can
+    /// release.
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let forks_wait = sync::no_forks();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_parent = State::default();
+        if state.process != sync::generation() {
+            of_parent = mem::replace(&mut *state, State { process: sync::generation(), ..State::default() });
+        }
+        let done = act(&mut state);
+        drop((state, forks_wait));
+        // Its files are closed, and not unlocked: the locks are the parent's.
+        drop(of_parent);
+        done
+    }
+
+    fn count(self: &Arc<Self>, len: u64, op: &'static str) -> Result<Counted> {
+        self.with(|state| {
+            let held = state.held.saturating_add(len);
+            if held > self.limits.held {
+                return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::BlobsHeld));
+            }
+            state.held = held;
+            Ok(Counted { store: Arc::clone(self), len, process: state.process })
+        })
+    }
+
+    /// A blob of `len` bytes in a file that this process makes or uses again.
+    pub(super) fn draft(self: &Arc<Self>, len: usize, op: &'static str) -> Result<Hold> {
+        self.look_at_left();
+        let (counted, slots) = (self.count(len as u64, op)?, self.slots());
+        let find = || {
+            self.with(|state| {
+                let is_fit = |file: &BlobFile| {
+                    let is_large = file.capacity() / 4 > len.max(64 << 10);
+                    file.capacity() >= len && !is_large && file.is_unused(slots.as_deref())
+                };
+                state.pool.iter().rposition(is_fit).map(|at| state.pool.remove(at))
+            })
+        };
+        // What was damaged is dropped.
+        let file = match iter::from_fn(find).find(BlobFile::is_there) {
+            Some(file) => file,
+            None => self.create(len).map_err(|errno| errno.at(op))?,
+        };
+        let generation = file.renew();
+        Ok(Hold::new(counted, file, generation, true))
+    }
+
+    fn create(&self, len: usize) -> std::result::Result<BlobFile, Errno> {
+        let folder = &self.folder;
+        let create = || BlobFile::create(folder.location(), folder.mode(), len);
+        match create() {
+            Err(Errno::NOENT) => folder.make().and_then(|()| create()),
+            // What is kept for later, or was left by a death, takes the place of what is needed now.
+            Err(Errno::NOSPC | Errno::MFILE) => {
+                self.give_up_idle();
+                self.sweep(&mut None, || false);
+                create()
+            }
+            made => made,
+        }
+    }
+
+    /// Holds the blob that a slot names. The slot goes on naming it until this returns.
+    pub(super) fn receive(self: &Arc<Self>, handle: &Handle, op: &'static str) -> Result<Arc<Hold>> {
+        if let Some(hold) = self.find(handle) {
+            return Ok(hold);
+        }
+        let counted = self.count(handle.len, op)?;
+        let (file, is_made) = self
+            .open(handle.name)
+            .map_err(|errno| errno.at(op))?
+            .ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        let is_it = file.is(handle);
+        let hold = Hold::new(counted, file, handle.generation, is_made);
+        if is_it { Ok(hold.share()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
+    }
+
+    /// Holds the file that a slot names, whose bytes are not asked for. `None` if there is no such
+    /// blob: then nobody counts it any more.
+    pub(super) fn hold_named(self: &Arc<Self>, handle: &Handle) -> Option<Arc<Hold>> {
+        if let Some(hold) = self.find(handle) {
+            return Some(hold);
+        }
+        let nothing = Counted { store: Arc::clone(self), len: 0, process: sync::generation() };
+        match self.open(handle.name) {
+            Ok(Some((file, is_made))) => {
+                let is_it = file.generation() == handle.generation;
+                let hold = Arc::new(Hold::new(nothing, file, handle.generation, is_made));
+                is_it.then_some(hold)
+            }
+            Ok(None) | Err(Errno::NOENT) => None,
+            Err(_) => {
+                // Without a descriptor it cannot be counted right: the next sweep does that.
+                self.with(|state| state.left.push(handle.name));
+                None
+            }
+        }
+    }
+
+    fn find(&self, handle: &Handle) -> Option<Arc<Hold>> {
+        let hold = self.with(|state| state.holds.get(&handle.name).and_then(Weak::upgrade))?;
+        (hold.handle() == *handle).then_some(hold)
+    }
+
+    /// A file that this process has locked: as its maker, as is said as well, or as a holder.
+    fn open(&self, name: Name) -> std::result::Result<Option<(BlobFile, bool)>, Errno> {
+        let (made, seen) = self.with(|state| {
+            let made = take(&mut state.pool, name);
+            let seen = if made.is_some() { None } else { take(&mut state.seen, name) };
+            (made, seen)
+        });
+        let file = match (made, seen) {
+            (Some(made), _) => return Ok(Some((made, true))),
+            (_, Some(seen)) => Some(seen),
+            _ => BlobFile::open(self.folder.location(), name)?,
+        };
+        let Some(file) = file else { return Ok(None) };
+        file.hold()?;
+        Ok(Some((file, false)))
+    }
+
+    /// A hold is dropped: nobody finds it any more.
+    fn forget(&self, name: Name) {
+        self.with(|state| {
+            if state.holds.get(&name).is_some_and(|hold| hold.strong_count() == 0) {
+                state.holds.remove(&name);
+            }
+        });
+    }
+
+    /// Takes back the file of a blob that this process made.
+    fn give_back(&self, file: BlobFile) {
+        let over = self.with(|state| {
+            let bytes: u64 = state.pool.iter().map(|file| file.capacity() as u64).sum();
+            let fits = bytes.saturating_add(file.capacity() as u64) <= self.limits.pool;
+            if fits && file.is_whole() && state.pool.len() < MOST_KEPT {
+                state.pool.push(file);
+                return None;
+            }
+            Some(file)
+        });
+        self.give_up(over);
+    }
+
+    /// Files that this process made and does not use again.
+    fn give_up(&self, files: impl IntoIterator<Item = BlobFile>) {
+        for file in files {
+            file.give_up();
+            self.look_at(&file);
+        }
+    }
+
+    /// Lets go of a file that others made, and keeps its mapping for the next blob in it.
+    fn let_go(&self, file: BlobFile) {
+        file.let_go();
+        if self.look_at(&file) || !file.is_whole() || file.capacity() as u64 > self.limits.pool {
+            return;
+        }
+        let dropped = self.with(|state| {
+            // Freed by their makers.
+            let mut dropped: Vec<_> = state.seen.extract_if(.., |file| file.generation() == 0).collect();
+            state.seen.push(file);
+            let mut bytes: u64 = state.seen.iter().map(|file| file.capacity() as u64).sum();
+            while bytes > self.limits.pool || state.seen.len() > MOST_KEPT {
+                let oldest = state.seen.remove(0);
+                bytes -= oldest.capacity() as u64;
+                dropped.push(oldest);
+            }
+            dropped
+        });
+        drop(dropped);
+    }
+
+    fn slots(&self) -> Option<Arc<dyn Slots>> {
+        self.slots.get().and_then(Weak::upgrade)
+    }
+
+    /// Frees a file that this process has unlocked, if it was the last to hold it.
+    fn look_at(&self, file: &BlobFile) -> bool {
+        file.look(self.folder.location(), self.slots().as_deref())
+    }
+
+    pub(crate) fn look_at_left(&self) {
+        let left = self.with(|state| mem::take(&mut state.left));
+        let is_there = |name: &Name| match BlobFile::open(self.folder.location(), *name) {
+            Ok(Some(file)) => {
+                file.doubt();
+                !self.look_at(&file)
+            }
+            Ok(None) => false,
+            Err(errno) => errno != Errno::NOENT,
+        };
+        let still: Vec<_> = left.into_iter().filter(is_there).collect();
+        if !still.is_empty() {
+            self.with(|state| state.left.extend(still));
+        }
+    }
+
+    /// Frees what deaths have left in the folder, now or when its last holder looks. True if it came
+    /// to the end before it `is_late`. Names up to `last` were done before; afterwards it is the name
+    /// that it has come to.
+    pub(crate) fn sweep(&self, last: &mut Option<Name>, is_late: impl Fn() -> bool) -> bool {
+        for name in self.folder.names() {
+            if last.is_some_and(|last| name <= last) {
+                continue;
+            }
+            if let Ok(Some(file)) = BlobFile::open(self.folder.location(), name) {
+                file.doubt();
+                self.look_at(&file);
+            }
+            *last = Some(name);
+            if is_late() {
+                return false;
+            }
+        }
+        self.folder.remove_unfinished();
+        true
+    }
+
+    /// Gives up the files that it keeps for later; false if there are none.
+    fn give_up_idle(&self) -> bool {
+        let (pool, seen) = self.with(|state| (mem::take(&mut state.pool), mem::take(&mut state.seen)));
+        let has_some = !pool.is_empty() || !seen.is_empty();
+        drop(seen);
+        self.give_up(pool);
+        has_some
+    }
+
+    /// Gives up what it keeps, and the folder if nothing is in it. For a channel that is closed.
+    pub(crate) fn close(&self) {
+        self.look_at_left();
+        if self.give_up_idle() {
+            self.folder.remove();
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn take(files: &mut Vec<BlobFile>, name: Name) -> Option<BlobFile> {
+    let at = files.iter().rposition(|file| file.name == name)?;
+    Some(files.remove(at))
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}

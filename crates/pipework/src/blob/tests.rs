@@ -1,0 +1,315 @@
+//! One process, or two by fork: what is made, found, used again and freed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::file::path_of;
+use super::{Blob, BlobMut, Folder, Handle, Limits, Name, Named, Slots, Store};
+use crate::deadline::Deadline;
+use crate::error::ErrorKind;
+use crate::sys::fault::{Turn, fork, wait};
+
+/// Slots that name some files once.
+#[derive(Debug)]
+struct Naming(Vec<Name>);
+
+impl Slots for Naming {
+    fn naming(&self, name: Name) -> u32 {
+        u32::from(self.0.contains(&name))
+    }
+}
+
+/// A folder of its own for each test.
+struct Place(PathBuf, #[allow(dead_code, reason = "held, and not read")] Option<Turn>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Place {
+    fn new() -> Place {
+        Place::with(Some(Turn::shared()))
+    }
+
+    fn with(turn: Option<Turn>) -> Place {
+        let number = crate::sync::new_id();
+        let path = std::env::temp_dir().join(format!("pipework-blobs-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Place(path, turn)
+    }
+
+    /// What one process has of the channel.
+    fn store_with(&self, pool: u64, mode: u32) -> Arc<Store> {
+        let folder = Folder::beside(&self.0.join("channel"), 7, crate::sys::memory::user(), mode);
+        Arc::new(Store::new(folder, Limits { pool, held: u64::MAX }))
+    }
+
+    fn store(&self) -> Arc<Store> {
+        self.store_with(64 << 20, 0o600)
+    }
+}
+
+/// How many files there are. Other tests fork, and a child keeps the locks that it has inherited
+/// until it ends: those of this test look again until there are no more than `most`.
+fn names(most: usize, stores: &[&Arc<Store>]) -> usize {
+    let limit = Deadline::after(Duration::from_secs(20));
+    loop {
+        let files = stores[0].folder().names().len();
+        if files <= most || limit.has_passed() {
+            return files;
+        }
+        stores.iter().for_each(|store| store.look_at_left());
+        std::thread::yield_now();
+    }
+}
+
+fn made(store: &Arc<Store>, bytes: &[u8]) -> Blob {
+    let mut draft = BlobMut::new(store, bytes.len(), "test").unwrap();
+    draft.copy_from_slice(bytes);
+    draft.freeze().unwrap()
+}
+
+/// A slot names the blob.
+fn named(store: &Arc<Store>, blob: &Blob) -> Handle {
+    Named::new(store, blob).expect("it is of this channel").handle()
+}
+
+/// A slot does not name it any more.
+fn detach(store: &Arc<Store>, handle: &Handle) {
+    Named::find(store, handle).unwrap().remove();
+}
+
+/// The channel has these slots, for as long as the result is there.
+fn with_slots(store: &Store, names: &[Name]) -> Arc<dyn Slots> {
+    let slots: Arc<dyn Slots> = Arc::new(Naming(names.to_vec()));
+    store.set_slots(Arc::downgrade(&slots));
+    slots
+}
+
+#[test]
+fn a_receiver_reads_what_the_maker_wrote_though_the_maker_has_dropped_it() {
+    let place = Place::new();
+    let (maker, receiver) = (place.store(), place.store());
+    let bytes: Vec<u8> = (0..100_000u32).map(|number| number as u8).collect();
+    let blob = made(&maker, &bytes);
+    let handle = named(&maker, &blob);
+    drop(blob);
+    maker.close();
+    assert_eq!(names(1, &[&maker, &receiver]), 1, "the slot keeps it");
+    let received = Blob::receive(&receiver, &handle, "test").unwrap();
+    detach(&receiver, &handle);
+    assert_eq!((*received == *bytes, received.is_copied(), names(1, &[&maker, &receiver])), (true, false, 1));
+    drop(received);
+    assert_eq!(names(0, &[&maker, &receiver]), 0);
+}
+
+#[test]
+fn the_last_of_three_events_frees_a_file_whichever_it_is() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let place = Place::new();
+        let (maker, receiver, other) = (place.store_with(0, 0o600), place.store(), place.store());
+        let blob = made(&maker, b"bytes");
+        let handle = named(&maker, &blob);
+        let (mut blob, mut received) = (Some(blob), Some(Blob::receive(&receiver, &handle, "test").unwrap()));
+        for (idx, event) in order.into_iter().enumerate() {
+            assert_eq!(names(1, &[&maker, &receiver, &other]), 1, "{order:?} before {idx}");
+            match event {
+                0 => drop(blob.take()),
+                1 => drop(received.take()),
+                _ => detach(&other, &handle),
+            }
+        }
+        assert_eq!(names(0, &[&maker, &receiver, &other]), 0, "{order:?}");
+    }
+}
+
+#[test]
+fn a_file_is_used_again_when_nobody_holds_or_names_it_and_not_before() {
+    let place = Place::new();
+    let (maker, receiver) = (place.store(), place.store());
+    let blob = made(&maker, b"first");
+    let (first, first_at) = (named(&maker, &blob), blob.as_ptr());
+    drop(blob);
+    let second = made(&maker, b"second");
+    assert_ne!(second.as_ptr(), first_at, "a slot names it");
+    let received = Blob::receive(&receiver, &first, "test").unwrap();
+    detach(&receiver, &first);
+    let third = made(&maker, b"third");
+    assert_ne!(third.as_ptr(), first_at, "a process holds it");
+    assert_eq!(&*received, b"first");
+    drop(received);
+    let again = made(&maker, b"again");
+    assert_eq!(again.as_ptr(), first_at);
+    let again = named(&maker, &again);
+    assert_eq!((again.name, again.generation), (first.name, first.generation + 1));
+    let received = Blob::receive(&receiver, &again, "test").unwrap();
+    assert_eq!(&*received, b"again");
+    let stale = Blob::receive(&receiver, &first, "test").unwrap_err();
+    assert_eq!(stale.kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_blob_that_comes_back_to_a_process_that_holds_it_is_the_same() {
+    let place = Place::new();
+    let maker = place.store();
+    let blob = made(&maker, b"bytes");
+    let handle = named(&maker, &blob);
+    let back = Blob::receive(&maker, &handle, "test").unwrap();
+    assert!(std::ptr::eq(back.as_ptr(), blob.as_ptr()));
+    drop(blob);
+    detach(&maker, &handle);
+    assert_eq!(&*back, b"bytes");
+    let other = made(&maker, b"other");
+    assert_ne!(named(&maker, &other).name, handle.name);
+}
+
+#[test]
+fn what_others_may_change_is_copied() {
+    let place = Place::new();
+    let (maker, receiver) = (place.store_with(64 << 20, 0o660), place.store_with(64 << 20, 0o660));
+    let handle = named(&maker, &made(&maker, b"bytes"));
+    let received = Blob::receive(&receiver, &handle, "test").unwrap();
+    assert_eq!((&*received, received.is_copied(), receiver.copied()), (&b"bytes"[..], true, 1));
+    assert!(Named::new(&receiver, &received).is_none());
+}
+
+#[test]
+fn a_death_leaves_nothing_after_a_sweep() {
+    let place = Place::new();
+    let (maker, other) = (place.store_with(0, 0o600), place.store());
+    let blobs = [made(&maker, b"named by a dead process"), made(&maker, b"named by a slot")];
+    let [gone, kept] = blobs.each_ref().map(|blob| named(&maker, blob));
+    // A process that died between the count and the slot.
+    named(&maker, &blobs[1]);
+    drop(blobs);
+    assert_eq!(names(2, &[&maker, &other]), 2);
+    let _slots = with_slots(&other, &[kept.name]);
+    let mut last = None;
+    assert!(!other.sweep(&mut last, || true), "late after one");
+    assert!(other.sweep(&mut last, || false));
+    assert_eq!((names(1, &[&maker, &other]), Blob::receive(&other, &gone, "test").is_err()), (1, true));
+    let received = Blob::receive(&other, &kept, "test").unwrap();
+    detach(&other, &kept);
+    drop(received);
+    assert_eq!(names(0, &[&maker, &other]), 0, "the sweep has set the count right");
+}
+
+#[test]
+fn the_last_holder_frees_what_a_sweep_found_held() {
+    let place = Place::new();
+    let (maker, receiver, other) = (place.store_with(0, 0o600), place.store(), place.store());
+    let handle = named(&maker, &made(&maker, b"bytes"));
+    let received = Blob::receive(&receiver, &handle, "test").unwrap();
+    let _slots = with_slots(&receiver, &[]);
+    assert!(other.sweep(&mut None, || false));
+    assert_eq!(names(1, &[&maker, &receiver, &other]), 1);
+    drop(received);
+    assert_eq!(names(0, &[&maker, &receiver, &other]), 0, "the slot that named it had died with its process");
+}
+
+#[test]
+fn a_maker_uses_a_file_again_whose_receiver_died_with_it() {
+    let place = Place::new();
+    let (maker, other) = (place.store(), place.store());
+    let _slots = with_slots(&maker, &[]);
+    let handle = named(&maker, &made(&maker, b"bytes"));
+    assert_ne!(named(&maker, &made(&maker, b"before the sweep")).name, handle.name);
+    assert!(other.sweep(&mut None, || false));
+    let again: Vec<_> = (0..2).map(|_| made(&maker, b"after it")).collect();
+    assert!(again.iter().any(|blob| named(&maker, blob).name == handle.name));
+}
+
+#[test]
+fn a_file_that_is_cut_short_is_an_error_and_no_signal() {
+    let place = Place::new();
+    let (maker, receiver) = (place.store(), place.store());
+    let blob = made(&maker, &[7; 100_000]);
+    let handle = named(&maker, &blob);
+    let received = Blob::receive(&receiver, &handle, "test").unwrap();
+    let path = path_of(maker.folder().location(), handle.name);
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(8192).unwrap();
+    assert_eq!(received.iter().filter(|byte| **byte == 0).count(), 100_000 - 4096);
+    assert_eq!(received.check().unwrap_err().kind(), ErrorKind::Corrupt);
+    drop(received);
+    assert_eq!(Blob::receive(&place.store(), &handle, "test").unwrap_err().kind(), ErrorKind::Corrupt);
+    drop(blob);
+    assert_eq!(&*made(&maker, b"the next"), b"the next");
+}
+
+#[test]
+fn a_file_that_is_cut_short_within_its_last_page_is_an_error_and_not_used_again() {
+    let place = Place::new();
+    let maker = place.store();
+    let blob = made(&maker, &[7; 4096]);
+    let handle = named(&maker, &blob);
+    let path = path_of(maker.folder().location(), handle.name);
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(8191).unwrap();
+    assert_eq!((blob[4095], blob.check().unwrap_err().kind()), (0, ErrorKind::Corrupt));
+    detach(&maker, &handle);
+    drop(blob);
+    assert_ne!(named(&maker, &made(&maker, &[8; 4096])).name, handle.name);
+    let mut draft = BlobMut::new(&maker, 4096, "test").unwrap();
+    draft.fill(9);
+    for name in maker.folder().names() {
+        let path = path_of(maker.folder().location(), name);
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(8191).unwrap();
+    }
+    assert_eq!(draft.freeze().unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn a_draft_that_is_dropped_leaves_its_file_to_the_next() {
+    let place = Place::new();
+    let maker = place.store();
+    let place_of = |draft: &BlobMut| draft.as_ptr();
+    let first = BlobMut::new(&maker, 10, "test").unwrap();
+    let at = place_of(&first);
+    drop(first);
+    assert_eq!(place_of(&BlobMut::new(&maker, 4096, "test").unwrap()), at);
+    maker.close();
+    assert!(!maker.folder().location().exists());
+}
+
+#[test]
+fn a_process_holds_no_more_than_its_limit() {
+    let place = Place::new();
+    let folder = Folder::beside(&place.0.join("channel"), 7, crate::sys::memory::user(), 0o600);
+    let store = Arc::new(Store::new(folder, Limits { pool: 0, held: 10_000 }));
+    let first = made(&store, &[1; 6000]);
+    let refused = BlobMut::new(&store, 6000, "test").unwrap_err();
+    assert_eq!((refused.kind(), store.held()), (ErrorKind::TooLong, 6000));
+    assert!(refused.explanation().is_some_and(|text| text.contains("blob_limit")));
+    drop(first);
+    drop(made(&store, &[2; 6000]));
+    assert_eq!(store.held(), 0);
+}
+
+#[test]
+fn a_child_keeps_what_its_parent_held_though_the_parent_drops_it() {
+    use std::io::{Read, Write};
+    let place = Place::with(Some(Turn::alone()));
+    let (maker, receiver) = (place.store(), place.store());
+    let blob = made(&maker, &[7; 5000]);
+    let handle = named(&maker, &blob);
+    let received = Blob::receive(&receiver, &handle, "test").unwrap();
+    detach(&maker, &handle);
+    let mut both = Some((blob, received));
+    let (mut here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let pid = fork(|| {
+        there.read_exact(&mut [0]).unwrap();
+        let (blob, received) = both.take().unwrap();
+        assert!(blob.iter().chain(received.iter()).all(|byte| *byte == 7));
+        assert_eq!(names(2, &[&maker, &receiver]), 2);
+        drop((blob, received));
+        assert_eq!(names(1, &[&maker, &receiver]), 1, "the last holder frees it");
+    });
+    // Dropped in this process alone: the child has its own.
+    drop(both.take());
+    let next = made(&maker, &[8; 5000]);
+    assert_ne!(named(&maker, &next).name, handle.name);
+    here.write_all(&[1]).unwrap();
+    wait(pid);
+}
