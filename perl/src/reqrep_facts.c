@@ -96,6 +96,7 @@ SV *pwp_reqrep_geometry(pTHX_ SV *self, int role, SV *path) {
     PUT(all, "request_bytes", geometry.request_bytes);
     PUT(all, "reply_bytes", geometry.reply_bytes);
     PUT(all, "members", geometry.members);
+    PUT(all, "blobs", geometry.blobs);
     PUT(all, "integers", pwp_is_of_integers(&geometry));
     return result;
 }

@@ -96,6 +96,7 @@ class Outcome(Generic[T]):
     request_bytes="Bytes of a request that a slot holds.",
     reply_bytes="Bytes of a reply that a slot holds.",
     members="Clients and servers that can be attached at the same time.",
+    blobs="Blobs that a message can carry.",
 )
 class Geometry(NamedTuple):
     """The sizes of a segment. They never change."""
@@ -105,6 +106,7 @@ class Geometry(NamedTuple):
     request_bytes: int
     reply_bytes: int
     members: int
+    blobs: int
 
 
 @described(

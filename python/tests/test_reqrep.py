@@ -425,7 +425,7 @@ def test_a_segment_by_path(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="reqrep open"):
         Client(path)
     server = Server(path, slots=2, queue=64, request_bytes=10, reply_bytes=20, members=3, mode=0o640, sparse=True, spin=0)
-    assert server.segment.geometry == Geometry(2, 64, 10, 20, 3)
+    assert server.segment.geometry == Geometry(2, 64, 10, 20, 3, 8)
     assert server.segment.path == path and stat.S_IMODE(path.stat().st_mode) == 0o640
     assert repr(server.segment) == f'<Segment "{path}", 2 slots, 3 members>'
     client = Client(str(path))

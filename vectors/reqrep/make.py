@@ -27,19 +27,21 @@ def place(at, size):
 
 
 class Sizes:
-    def __init__(self, slots=3, queue=8, request=100, reply=50, members=4):
+    def __init__(self, slots=3, queue=8, request=100, reply=50, members=4, blobs=0):
         self.slots, self.queue = slots, queue
-        self.request, self.reply, self.members = request, reply, members
+        self.request, self.reply, self.members, self.blobs = request, reply, members, blobs
 
     def said(self):
         return {"slots": self.slots, "queue": self.queue,
-                "request_bytes": self.request, "reply_bytes": self.reply, "members": self.members}
+                "request_bytes": self.request, "reply_bytes": self.reply, "members": self.members, "blobs": self.blobs}
 
     ring = property(lambda self: 4096 + 128 * self.members)
-    first_slot = property(lambda self: up(self.ring + 8 * self.queue, 64))
+    handles = property(lambda self: up(2 * 32 * (self.blobs + 1), 64))
+    # Where the head of the first slot is, behind its handles.
+    first_slot = property(lambda self: up(self.ring + 8 * self.queue, 64) + self.handles)
     reply_at = property(lambda self: place(32 + self.request, self.reply))
-    stride = property(lambda self: up(self.reply_at + self.reply, 64))
-    len = property(lambda self: self.first_slot + self.slots * self.stride + 64)
+    stride = property(lambda self: self.handles + up(self.reply_at + self.reply, 64))
+    len = property(lambda self: self.first_slot - self.handles + self.slots * self.stride + 64)
 
 
 def fnv1a(data):
@@ -49,10 +51,11 @@ def fnv1a(data):
     return value
 
 
-def header(sizes, *, magic=b"pipework", version=3, kind=0, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
+def header(sizes, *, magic=b"pipework", version=4, kind=0, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
     length = sizes.len if length is None else length
     fixed = magic + struct.pack(order + "8I4Q", version, kind, sizes.slots, sizes.queue, sizes.request,
-                                sizes.reply, sizes.members, flags, length, random, *file) + bytes(48)
+                                sizes.reply, sizes.members, flags, length, random, *file)
+    fixed += struct.pack(order + "I", sizes.blobs) + bytes(44)
     return fixed + struct.pack(order + "Q", fnv1a(fixed))
 
 
@@ -136,7 +139,7 @@ def audit(**places):
 def good():
     small = Sizes(slots=1, queue=2, request=0, reply=0, members=1)
     yield opens("smallest", "The smallest of everything.", small, header(small))
-    usual = Sizes(slots=64, queue=128, request=4096, reply=4096, members=256)
+    usual = Sizes(slots=64, queue=128, request=4096, reply=4096, members=256, blobs=8)
     yield opens("usual", "The sizes that nobody asked to change.", usual, header(usual))
     uneven = Sizes()
     yield opens("uneven", "Sizes that have to be rounded up.", uneven, header(uneven, random=2**64 - 1))
@@ -155,7 +158,7 @@ def evil():
     yield refused("zeros", "A file of the right length that nobody has filled in.", b"", NOT_OURS, sizes.len)
     yield refused("ones", "All bits set.", b"\xff" * 128, NOT_OURS, sizes.len)
     yield refused("other-magic", "Another magic.", header(sizes, magic=b"Pipework"), NOT_OURS, sizes.len)
-    for version in (0, 2, 4, 2**32 - 1):
+    for version in (0, 3, 5, 2**32 - 1):
         yield refused(f"format-{version}", "Another format, well formed otherwise.",
                       header(sizes, version=version), VERSION, sizes.len)
     yield refused("big-endian", "From a machine with the other byte order.", header(sizes, order=">"), NOT_OURS, sizes.len)
@@ -173,7 +176,7 @@ def evil():
         "slots-that-wrap": Sizes(slots=2**31, queue=2**31), "ring-too-small": Sizes(queue=4),
         "ring-uneven": Sizes(queue=12), "ring-too-large": Sizes(queue=2**23), "no-ring": Sizes(queue=0),
         "request-too-large": Sizes(request=2**30 + 1), "reply-too-large": Sizes(reply=2**32 - 1),
-        "no-members": Sizes(members=0),
+        "no-members": Sizes(members=0), "too-many-blobs": Sizes(blobs=9),
         "too-many-members": Sizes(members=65536), "all-too-large": Sizes(slots=2**20, queue=2**22, request=2**30),
     }
     for name, wrong in impossible.items():
@@ -274,7 +277,7 @@ def broken():
 def main():
     vectors = [*good(), *evil(), *states(), *broken()]
     lines = ",\n".join(json.dumps(said) for said, _ in vectors)
-    (HERE / "index.json").write_text(f'{{"byte_order": "little", "format": 3, "vectors": [\n{lines}\n]}}\n')
+    (HERE / "index.json").write_text(f'{{"byte_order": "little", "format": 4, "vectors": [\n{lines}\n]}}\n')
     for said, data in vectors:
         (HERE / f"{said['name']}.bin").write_bytes(data)
 

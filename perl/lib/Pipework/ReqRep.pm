@@ -303,7 +303,7 @@ request; waiters and C<arena_used> are not counted, and are 0.
 =head2 geometry
 
 The sizes that it was made with: a reference to a hash of
-C<slots queue request_bytes reply_bytes members integers>. C<CLASS-E<gt>geometry($path)> is that of
+C<slots queue request_bytes reply_bytes members blobs integers>. C<CLASS-E<gt>geometry($path)> is that of
 a file, and dies with a L<Pipework::Error>.
 
 =head2 members

@@ -134,13 +134,14 @@ impl Segment {
     #[getter]
     fn geometry(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         static GEOMETRY: Import = Import::new(MODULE, "Geometry");
-        let Geometry { slots, queue, request_bytes, reply_bytes, members } = self.geometry;
+        let Geometry { slots, queue, request_bytes, reply_bytes, members, blobs } = self.geometry;
         let fields = PyDict::new(py);
         fields.set_item("slots", slots)?;
         fields.set_item("queue", queue)?;
         fields.set_item("request_bytes", request_bytes)?;
         fields.set_item("reply_bytes", reply_bytes)?;
         fields.set_item("members", members)?;
+        fields.set_item("blobs", blobs)?;
         GEOMETRY.make_by_name(py, fields)
     }
 

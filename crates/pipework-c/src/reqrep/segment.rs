@@ -166,6 +166,8 @@ pub struct pwk_geometry {
     pub reply_bytes: u32,
     /// How many clients and servers can be attached at the same time.
     pub members: u32,
+    /// How many blobs a message can carry.
+    pub blobs: u32,
 }
 
 /// Fills in the sizes of the segment at `path`, without opening it for anything else: to report
@@ -454,8 +456,8 @@ fn make(
 
 impl From<&Geometry> for pwk_geometry {
     fn from(geometry: &Geometry) -> pwk_geometry {
-        let &Geometry { slots, queue, request_bytes, reply_bytes, members } = geometry;
-        pwk_geometry { slots, queue, request_bytes, reply_bytes, members }
+        let &Geometry { slots, queue, request_bytes, reply_bytes, members, blobs } = geometry;
+        pwk_geometry { slots, queue, request_bytes, reply_bytes, members, blobs }
     }
 }
 

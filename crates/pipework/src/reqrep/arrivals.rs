@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::shm::naming::Blobs;
 use super::shm::ticket::Ticket;
 use crate::sync::{self, Hint};
 
@@ -20,7 +21,14 @@ pub(super) struct Arrivals {
 type Table = HashMap<Ticket, Arrival, foldhash::fast::RandomState>;
 
 /// What has arrived of one reply. The thread that holds the lock receives its parts.
-pub(super) type Arrival = Arc<Mutex<Vec<u8>>>;
+pub(super) type Arrival = Arc<Mutex<Arrived>>;
+
+/// The bytes and the blobs of the parts that have come.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    pub(super) bytes: Vec<u8>,
+    pub(super) blobs: Blobs,
+}
 
 impl Arrivals {
     pub(super) fn new() -> Arrivals {

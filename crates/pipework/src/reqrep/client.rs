@@ -10,6 +10,7 @@ use super::reply::{Answer, Reply};
 use super::segment::Segment;
 use super::shm::call::Standing;
 use super::shm::mapping::{Role, Shared};
+use super::shm::naming::Leaver;
 use super::shm::payload::Message;
 use super::shm::slot::{Slot, SlotWord};
 use super::shm::ticket::Ticket;
@@ -268,11 +269,18 @@ impl Client {
         self.cancel_by(ticket, Slot::cancel)
     }
 
-    fn cancel_by(&self, ticket: Ticket, cancel: fn(&Slot, u64, u16) -> Option<SlotWord>) -> Result<bool> {
+    fn cancel_by(
+        &self,
+        ticket: Ticket,
+        cancel: fn(&Slot, u64, u16, &Leaver<'_>) -> Option<SlotWord>,
+    ) -> Result<bool> {
         const OP: &str = "reqrep cancel";
         let me = self.sender().number(OP)?;
         let slot = self.slot(ticket, OP)?;
-        match cancel(slot, ticket.generation(), me) {
+        let others_wait = self.shared().parts.lock();
+        let left = cancel(slot, ticket.generation(), me, &self.shared().leaving(ticket.idx()));
+        drop(others_wait);
+        match left {
             Some(left) => {
                 self.sender().cancelled(ticket.idx(), me, left);
                 self.inner.arrivals.forget(ticket);
@@ -303,7 +311,10 @@ impl Client {
         let slot = self.slot(ticket, OP)?;
         // From now on, servers recover servers, too.
         self.shared().forgotten().store(1, Ordering::Relaxed);
-        match slot.forget(ticket.generation(), me) {
+        let others_wait = self.shared().parts.lock();
+        let left = slot.forget(ticket.generation(), me, &self.shared().leaving(ticket.idx()));
+        drop(others_wait);
+        match left {
             Some(left) => {
                 self.sender().left(left);
                 self.inner.arrivals.forget(ticket);

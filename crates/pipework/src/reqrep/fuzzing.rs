@@ -83,12 +83,14 @@ fn geometry(script: &mut Script<'_>) -> Geometry {
         request_bytes: request_bytes.into(),
         reply_bytes: reply_bytes.into(),
         members: 1 + u32::from(members % 5),
+        blobs: u32::from(members % 3),
     }
 }
 
 fn well_formed(script: &mut Script<'_>) -> Segment {
     let sizes = geometry(script);
-    let options = Options::new().slots(sizes.slots).queue(sizes.queue).members(sizes.members);
+    let options =
+        Options::new().slots(sizes.slots).queue(sizes.queue).members(sizes.members).blobs(sizes.blobs);
     let segment = options.request_bytes(sizes.request_bytes).reply_bytes(sizes.reply_bytes).anonymous();
     let segment = segment.expect("the sizes are possible, and memory is left");
     assert_eq!(*segment.geometry(), sizes);

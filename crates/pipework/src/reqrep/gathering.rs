@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
-use super::arrivals::Arrival;
+use super::arrivals::{Arrival, Arrived};
 use super::client::{Client, may_be_open};
 use super::reply::{Answer, Reply};
 use super::shm::call::Standing;
@@ -84,18 +84,20 @@ impl Client {
             let part = self.shared().slot(other.idx())?.load();
             let is_part = part.state() == Some(State::Part) && part.generation() == other.generation();
             let arrival = is_part.then(|| self.arrival(other))?;
-            let mut bytes = arrival.try_lock().ok()?;
+            let mut arrived = arrival.try_lock().ok()?;
             // What cannot be taken is for the thread that receives it, which gets the error.
-            self.admit(other, bytes.len(), op).ok()?;
-            self.shared().take_part(other.idx(), part, &mut bytes, op).ok()?.map(drop)
+            self.admit(other, arrived.bytes.len(), op).ok()?;
+            let taken = self.shared().take_part(other.idx(), part, &mut arrived.bytes, op).ok()??;
+            arrived.blobs.append(taken.blobs);
+            Some(())
         };
         others.filter_map(take).count() > 0
     }
 
     /// Takes the part that is there; the last one makes the reply.
     fn gather_part(&self, arrival: &Arrival, ticket: Ticket, op: &'static str) -> Result<Step<Answer>> {
-        let mut bytes: MutexGuard<'_, Vec<u8>> = match arrival.try_lock() {
-            Ok(bytes) => bytes,
+        let mut arrived: MutexGuard<'_, Arrived> = match arrival.try_lock() {
+            Ok(arrived) => arrived,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another thread of this client is at it.
             Err(TryLockError::WouldBlock) => match self.poll(ticket, op)? {
@@ -110,9 +112,14 @@ impl Client {
         let taken = match self.poll(ticket, op) {
             Ok(None) => return Ok(None),
             Ok(Some(word)) if word.state() == Some(State::Part) => {
-                self.take_part(ticket, word, &mut bytes, op).map(|_| Continue(()))
+                self.take_part(ticket, word, &mut arrived.bytes, op).map(|taken| {
+                    if let Some(taken) = taken {
+                        arrived.blobs.append(taken.blobs);
+                    }
+                    Continue(())
+                })
             }
-            Ok(Some(done)) => Ok(Break(self.take_last(ticket, done, &mut bytes, op))),
+            Ok(Some(done)) => Ok(Break(self.take_last(ticket, done, &mut arrived, op))),
             Err(error) if may_be_open(error.kind()) => return Err(error),
             Err(error) => Err(error),
         };
@@ -143,19 +150,23 @@ impl Client {
         &self,
         ticket: Ticket,
         done: SlotWord,
-        bytes: &mut Vec<u8>,
+        arrived: &mut Arrived,
         op: &'static str,
     ) -> Answer {
         if done.state() != Some(State::Answered) {
             return self.take_out(ticket, done, done, op);
         }
+        let Arrived { bytes, blobs } = arrived;
         let admitted = self.admit(ticket, bytes.len(), op);
         let append = |shared: &Shared| {
             admitted?;
-            shared.append(ticket.idx(), Direction::Reply, bytes, op)
+            let flags = shared.append(ticket.idx(), Direction::Reply, bytes, op)?;
+            shared.add_named_blobs(ticket.idx(), Direction::Reply, blobs, op)?;
+            Ok(flags)
         };
         let flags = self.copy_and_free(ticket, done, append, op)?;
-        Ok(Reply::from_vec(std::mem::take(bytes), flags))
+        let Arrived { bytes, blobs } = std::mem::take(arrived);
+        Ok(Reply { blobs, ..Reply::from_vec(bytes, flags) })
     }
 
     /// Fails with `TooLong` if the part that is there makes the reply longer than it may be.

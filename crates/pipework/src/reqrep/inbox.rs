@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use super::shm::naming::Blobs;
 use super::shm::payload::Payload;
 use super::shm::slot::SlotWord;
 use crate::sync::{self, AtomicU64, Flag, Ordering};
@@ -45,6 +46,7 @@ pub(super) struct Gathered {
     pub(super) holder: u64,
     pub(super) flags: u32,
     pub(super) payload: Payload,
+    pub(super) blobs: Blobs,
 }
 
 impl Default for ServerInbox {

@@ -69,10 +69,13 @@ mod faults;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, not(loom)))]
+mod blobs;
+#[cfg(all(test, not(loom)))]
 mod waking;
 #[cfg(all(test, not(loom)))]
 mod beside;
 
+pub use crate::blob::{Blob, BlobMut};
 #[doc(hidden)]
 pub use bindings::KeptRequest;
 pub use client::{Client, ClientOptions};
@@ -81,10 +84,10 @@ pub use reply::{CallError, Completion, Reply};
 #[doc(hidden)]
 pub use request::Giving;
 pub use request::Request;
-pub use segment::{Audit, Call, Member, Segment, Stage, Stats};
+pub use segment::{Audit, BlobStats, Call, Member, Segment, Stage, Stats};
 pub use server::{Requests, Server};
 pub use serving::ServerOptions;
-pub use shm::layout::{Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
+pub use shm::layout::{Geometry, MAX_BLOBS, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use shm::mapping::Role;
 pub use shm::payload::{Message, Space};
 pub use shm::ticket::Ticket;

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::segment::Segment;
-use super::shm::layout::Geometry;
+use super::shm::layout::{Geometry, MAX_BLOBS};
 use super::shm::mapping::{Checks, Making, Shared, TOO_SHORT};
+use crate::blob::Limits;
 use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{self, Errno};
@@ -20,6 +21,8 @@ pub struct Options {
     request_bytes: Option<u32>,
     reply_bytes: Option<u32>,
     members: Option<u32>,
+    blobs: Option<u32>,
+    blob_limits: Limits,
     max_bytes: u64,
     mode: u32,
     sparse: bool,
@@ -35,6 +38,8 @@ impl Default for Options {
             request_bytes: None,
             reply_bytes: None,
             members: None,
+            blobs: None,
+            blob_limits: Limits { pool: 64 << 20, held: u64::MAX },
             max_bytes: u64::MAX,
             mode: defaults::MODE,
             sparse: false,
@@ -51,7 +56,8 @@ impl Options {
     }
 
     /// How many calls can be in progress at the same time, in all clients together; 1 to 2^20. Each
-    /// takes 32 bytes, a request and a reply, rounded up to 64 in all. Further callers wait in line.
+    /// takes 32 bytes, a request, a reply and the names of blobs, rounded up to 64 in all. Further
+    /// callers wait in line.
     pub fn slots(self, slots: u32) -> Options {
         Options { slots: Some(slots), ..self }
     }
@@ -76,6 +82,25 @@ impl Options {
     /// How many clients and servers can be attached at the same time; 1 to 65535.
     pub fn members(self, members: u32) -> Options {
         Options { members: Some(members), ..self }
+    }
+
+    /// How many [blobs](super::Blob) a message can carry, 0 to 8; the default is 8. Each takes 64
+    /// bytes of every slot.
+    pub fn blobs(self, blobs: u32) -> Options {
+        Options { blobs: Some(blobs), ..self }
+    }
+
+    /// Bytes of shared memory that this process keeps for its next blobs, when the ones before were
+    /// dropped. As much again stays mapped of what other processes have sent. The default is 64
+    /// MiB. A file of more than this is never kept.
+    pub fn blob_pool(self, bytes: u64) -> Options {
+        Options { blob_limits: Limits { pool: bytes, ..self.blob_limits }, ..self }
+    }
+
+    /// Bytes of all blobs that this process holds at a time: what is more fails with `TooLong`. The
+    /// default is no limit but that of the file system.
+    pub fn blob_limit(self, bytes: u64) -> Options {
+        Options { blob_limits: Limits { held: bytes, ..self.blob_limits }, ..self }
     }
 
     /// Bytes of the largest segment to open. This caps all of its sizes: the address space that it
@@ -223,6 +248,7 @@ impl Options {
             request_bytes: self.request_bytes.unwrap_or(defaults::REQUEST_BYTES),
             reply_bytes: self.reply_bytes.unwrap_or(defaults::REPLY_BYTES),
             members: self.members.unwrap_or(defaults::MEMBERS),
+            blobs: self.blobs.unwrap_or(MAX_BLOBS),
         };
         Making { geometry, mode: self.mode, sparse: self.sparse }
     }
@@ -243,6 +269,7 @@ impl Options {
                 (other(self.request_bytes, found.request_bytes), "reqrep open: request_bytes"),
                 (other(self.reply_bytes, found.reply_bytes), "reqrep open: reply_bytes"),
                 (other(self.members, found.members), "reqrep open: members"),
+                (other(self.blobs, found.blobs), "reqrep open: blobs"),
             ]
             .into_iter()
             .find_map(|(differs, op)| differs.then_some(op))
@@ -251,6 +278,6 @@ impl Options {
     }
 
     fn segment(&self, shared: Shared) -> Segment {
-        Segment::new(shared, self.spin)
+        Segment::new(shared, self.spin, self.blob_limits)
     }
 }

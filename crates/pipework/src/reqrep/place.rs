@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::liveness::Liveness;
 use super::shm::mapping::{Shared, count};
 use super::shm::member::Attached;
+use super::shm::naming::Naming;
 use super::shm::slot::{Caller, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::waiters::{Entry, GRACE, Waiters};
@@ -205,7 +206,7 @@ impl Sender {
     #[inline]
     pub(super) fn place(
         &self,
-        write: impl FnOnce(u32) -> Result<()>,
+        write: impl FnOnce(u32) -> Result<Naming>,
         Sending { has_ticket, follows, quietly }: Sending,
         deadline: Option<Later<'_>>,
         entry: Option<&Entry>,
@@ -230,11 +231,13 @@ impl Sender {
         };
         let slot = shared.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
         let freed_without_a_request = Unwritten { sender: self, idx, slot, filled };
-        write(idx)?;
+        let naming = write(idx)?;
         mem::forget(freed_without_a_request);
         let redeliveries = self.terms.redeliveries;
-        slot.set_caller(Caller { client: me, redeliveries, follows, has_ticket });
+        let named = naming.named();
+        slot.set_caller(Caller { client: me, redeliveries, follows, has_ticket, named });
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
+        naming.publish();
         let ticket = Ticket::new(idx, sent);
         let pushed = if quietly { shared.push(idx, op) } else { shared.enqueue(idx, op) };
         let queued = match pushed {
@@ -247,7 +250,7 @@ impl Sender {
         }
         self.ring_was_full.set(true);
         self.found_no_slot();
-        match slot.take_back(sent) {
+        match slot.take_back(sent, &shared.leaving(idx)) {
             // An older entry of the slot has led a server to it: it is sent.
             None => Ok(Some(ticket)),
             Some(before) => {

@@ -395,6 +395,11 @@ impl Client {
     /// slot may be another call's by then, whose reply a server of this very process is writing.
     #[inline]
     pub(super) fn hold(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<SlotWord> {
+        if done.state() == Some(State::Died) {
+            // Nothing is to be copied, and the marks of a dead server mean nothing: the step that
+            // frees the slot decides.
+            return Ok(done);
+        }
         self.slot(ticket, op)?.hold(done).ok_or(Error::new(ErrorKind::Stale, op))
     }
 
@@ -424,7 +429,12 @@ impl Client {
     #[inline]
     pub(super) fn take_reply(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<Reply> {
         let mut reply = Reply::empty();
-        let read = |shared: &Shared| shared.read(ticket.idx(), Direction::Reply, &mut reply.payload, op);
+        let Reply { payload, blobs, .. } = &mut reply;
+        let read = |shared: &Shared| {
+            let flags = shared.read(ticket.idx(), Direction::Reply, payload, op)?;
+            shared.add_named_blobs(ticket.idx(), Direction::Reply, blobs, op)?;
+            Ok(flags)
+        };
         reply.flags = self.copy_and_free(ticket, held, read, op)?;
         Ok(reply)
     }
@@ -459,7 +469,7 @@ impl Client {
     /// Step 8.
     #[inline]
     fn free(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<()> {
-        if !self.slot(ticket, op)?.step(held, held.freed()) {
+        if !self.slot(ticket, op)?.free(held, &self.shared().leaving(ticket.idx())) {
             return Err(Error::new(ErrorKind::Stale, op));
         }
         self.sender().gave_back(ticket.idx());
@@ -496,7 +506,10 @@ impl Client {
             return Ok(self.append_reply(ticket, done, into, op)?);
         }
         let reply = if done.has_begun() {
-            std::mem::swap(into, &mut self.arrival(ticket).lock().unwrap_or_else(PoisonError::into_inner));
+            std::mem::swap(
+                into,
+                &mut self.arrival(ticket).lock().unwrap_or_else(PoisonError::into_inner).bytes,
+            );
             self.gather_all(ticket, deadline(), op)?
         } else {
             self.take_out(ticket, done, done, op)?

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 
+use super::shm::naming::Blobs;
 use super::shm::payload::Payload;
 use super::shm::ticket::Ticket;
+use crate::blob::Blob;
 use crate::error::{Error, ErrorKind};
 
 /// The bytes that a server answered with. It dereferences to them.
@@ -12,9 +14,15 @@ use crate::error::{Error, ErrorKind};
 pub struct Reply {
     pub(super) payload: Payload,
     pub(super) flags: u32,
+    pub(super) blobs: Blobs,
 }
 
 impl Reply {
+    /// The blobs that the server has [attached](super::Message::attach).
+    pub fn blobs(&self) -> &[Blob] {
+        self.blobs.as_slice()
+    }
+
     /// The 32 bits that the server sent with it.
     pub fn flags(&self) -> u32 {
         self.flags
@@ -33,11 +41,11 @@ impl Reply {
     }
 
     pub(super) fn empty() -> Reply {
-        Reply { payload: Payload::empty(), flags: 0 }
+        Reply { payload: Payload::empty(), flags: 0, blobs: Blobs::default() }
     }
 
     pub(super) fn from_vec(bytes: Vec<u8>, flags: u32) -> Reply {
-        Reply { payload: Payload::from_vec(bytes), flags }
+        Reply { payload: Payload::from_vec(bytes), flags, blobs: Blobs::default() }
     }
 }
 

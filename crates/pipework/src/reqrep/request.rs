@@ -5,9 +5,11 @@ use std::ops::Deref;
 
 use super::serving::{Claimed, Serving};
 use super::shm::layout::Direction;
+use super::shm::naming::{Blobs, Naming};
 use super::shm::payload::{Message, Payload, Space};
 use super::shm::slot::{Holding, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
+use crate::blob::Blob;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interrupt;
@@ -29,6 +31,7 @@ pub struct Request<'a> {
     claimed: Claimed,
     flags: u32,
     payload: Payload,
+    blobs: Blobs,
     /// The bytes are in the segment, and only there.
     is_unread: bool,
     /// The client has more parts of it.
@@ -41,8 +44,8 @@ impl<'a> Request<'a> {
     /// A claimed request, without its payload.
     #[inline]
     pub(super) fn new(server: Cow<'a, Serving>, claimed: Claimed) -> Request<'a> {
-        let (payload, flags) = (Payload::empty(), 0);
-        Request { server, claimed, flags, payload, is_unread: true, follows: false, is_asked: false }
+        let (payload, flags, blobs) = (Payload::empty(), 0, Blobs::default());
+        Request { server, claimed, flags, payload, blobs, is_unread: true, follows: false, is_asked: false }
     }
 
     /// One that was kept.
@@ -58,15 +61,16 @@ impl<'a> Request<'a> {
         request
     }
 
-    /// One whose payload is here.
+    /// One whose payload and blobs are here.
     pub(super) fn with_payload(
         server: Cow<'a, Serving>,
         claimed: Claimed,
         payload: Payload,
         flags: u32,
+        blobs: Blobs,
     ) -> Request<'a> {
         let (follows, is_asked) = (false, false);
-        Request { server, claimed, payload, flags, is_unread: false, follows, is_asked }
+        Request { server, claimed, payload, flags, blobs, is_unread: false, follows, is_asked }
     }
 }
 
@@ -81,6 +85,11 @@ impl Request<'_> {
     /// Its bytes as a vector. A long payload is moved, not copied.
     pub fn take_payload(&mut self) -> Vec<u8> {
         std::mem::replace(&mut self.payload, Payload::empty()).into_vec()
+    }
+
+    /// The blobs that the client has [attached](super::Message::attach).
+    pub fn blobs(&self) -> &[Blob] {
+        self.blobs.as_slice()
     }
 
     /// The 32 bits that the client sent with it.
@@ -122,6 +131,7 @@ impl Request<'_> {
             claimed: self.disarm(),
             flags: self.flags,
             payload: std::mem::replace(&mut self.payload, Payload::empty()),
+            blobs: std::mem::take(&mut self.blobs),
             is_unread: self.is_unread,
             follows: self.follows,
             is_asked: self.is_asked,
@@ -295,8 +305,16 @@ impl Request<'_> {
         let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, RECV)?;
         self.flags = flags.unwrap_or(0);
         self.is_unread = false;
+        self.receive_blobs()?;
         self.look_for_more()?;
         Ok(flags.is_some())
+    }
+
+    /// Holds the blobs that came with it.
+    #[inline]
+    pub(super) fn receive_blobs(&mut self) -> Result<()> {
+        let Request { server, claimed, blobs, .. } = self;
+        server.shared().add_named_blobs(claimed.idx, Direction::Request, blobs, RECV)
     }
 
     /// As `copy_out`, into `bytes`, unless other parts follow.
@@ -305,6 +323,7 @@ impl Request<'_> {
         bytes.clear();
         let flags = self.server.shared().append(self.claimed.idx, Direction::Request, bytes, RECV)?;
         self.flags = flags.unwrap_or(0);
+        self.receive_blobs()?;
         self.look_for_more()?;
         if self.follows {
             self.set_payload(std::mem::take(bytes));
@@ -312,10 +331,10 @@ impl Request<'_> {
         Ok(flags.is_some())
     }
 
-    /// The claim and the payload, for the inbox: dropping this does nothing any more.
-    pub(super) fn into_parts(mut self) -> (Claimed, u32, Payload) {
+    /// The claim, the payload and the blobs, for the inbox: dropping this does nothing any more.
+    pub(super) fn into_parts(mut self) -> (Claimed, u32, Payload, Blobs) {
         let payload = std::mem::replace(&mut self.payload, Payload::empty());
-        (self.disarm(), self.flags, payload)
+        (self.disarm(), self.flags, payload, std::mem::take(&mut self.blobs))
     }
 
     fn check_held(&self, op: &'static str) -> Result<()> {
@@ -389,7 +408,7 @@ impl Request<'_> {
             _ => {
                 let (idx, shared) = (self.claimed.idx, self.server.shared());
                 shared.write_with(idx, Direction::Reply, len, write, REPLY)?;
-                Ok(self.finish(State::Answered))
+                Ok(self.finish_answered(Naming::default()))
             }
         }
     }
@@ -513,8 +532,8 @@ impl Request<'_> {
         // now.
         match self.server.slot(self.claimed, REPLY)?.holding(self.claimed.taken) {
             Holding::Taken | Holding::Dropped | Holding::Forgotten => {
-                shared.write(self.claimed.idx, Direction::Reply, reply, REPLY)?;
-                Ok(Some(self.finish(State::Answered)))
+                let naming = shared.write(self.claimed.idx, Direction::Reply, reply, REPLY)?;
+                Ok(Some(self.finish_answered(naming)))
             }
             Holding::Given => Ok(None),
             Holding::Lost => Err(Error::new(ErrorKind::Stale, REPLY)),
@@ -539,13 +558,15 @@ impl Request<'_> {
             Holding::Taken => {}
             Holding::Given => return Ok(None),
             Holding::Lost => return Err(Error::new(ErrorKind::Stale, REPLY)),
-            Holding::Dropped | Holding::Forgotten => return Ok(Some(self.finish(State::Answered))),
+            Holding::Dropped | Holding::Forgotten => {
+                return Ok(Some(self.finish_answered(Naming::default())));
+            }
         }
         let (piece, later) = self.server.shared().split(Direction::Reply, rest);
         if later.payload.is_empty() {
             let (idx, shared) = (self.claimed.idx, self.server.shared());
-            shared.write(idx, Direction::Reply, &piece, REPLY)?;
-            return Ok(Some(self.finish(State::Answered)));
+            let naming = shared.write(idx, Direction::Reply, &piece, REPLY)?;
+            return Ok(Some(self.finish_answered(naming)));
         }
         if self.server.give_part(self.claimed, &piece, true, REPLY)? {
             *rest = later;
@@ -569,12 +590,17 @@ impl Request<'_> {
         self.server.shared().admit(Direction::Reply, message, self.server.max_message(), op)
     }
 
-    /// Steps 5, 7 and 28; true if the client gets it.
+    /// Steps 5, 7 and 28 for what was written into the slot; true if the client gets it.
     #[inline]
-    fn finish(&mut self, outcome: State) -> bool {
+    fn finish_answered(&mut self, naming: Naming) -> bool {
         // It counts as finished from here on, whatever happens: a drop must not finish it again.
         let claimed = self.disarm();
-        self.server.finish(claimed, outcome)
+        self.server.shared().describe_answer(claimed.slot_and_word(), &naming);
+        let is_wanted = self.server.finish(claimed, State::Answered);
+        if is_wanted {
+            naming.publish();
+        }
+        is_wanted
     }
 }
 

@@ -10,6 +10,7 @@ use super::shm::mapping::{Role, Shared, role};
 use super::shm::member::Attached;
 use super::shm::slot::{Slot, State};
 use super::shm::ticket::Ticket;
+use crate::blob::{BlobMut, Limits};
 use crate::error::Result;
 use crate::spin;
 use crate::sync::{AtomicU64, Ordering};
@@ -39,9 +40,45 @@ struct SegmentInner {
     spin: Duration,
 }
 
+/// What a process has of a channel's blobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlobStats {
+    /// Bytes of the blobs that it holds now, drafts included.
+    pub held: u64,
+    /// How many blobs it has received as [copies](super::Blob::is_copied), since it opened the channel.
+    pub copied: u64,
+}
+
 impl Segment {
-    pub(super) fn new(shared: Shared, spin: Duration) -> Segment {
-        Segment(Arc::new(SegmentInner { shared: Arc::new(shared), spin }))
+    pub(super) fn new(shared: Shared, spin: Duration, blob_limits: Limits) -> Segment {
+        let shared = Arc::new(shared);
+        shared.set_blob_limits(blob_limits);
+        Segment(Arc::new(SegmentInner { shared, spin }))
+    }
+
+    /// Memory for a blob of `len` bytes: to be filled, [frozen](BlobMut::freeze) and
+    /// [attached](super::Message::attach) to messages of this channel. It may hold bytes of an
+    /// earlier blob of this process.
+    ///
+    /// # Blocking
+    ///
+    /// It does not wait for other processes. The first blob of a size has its memory allocated here;
+    /// later ones use it again.
+    ///
+    /// # Errors
+    ///
+    /// `Os`: with ENOSPC if there is no memory for it, with EMFILE if no descriptor is left, or with
+    /// what the kernel says of the folder beside the segment. `TooLong` if this process would hold
+    /// more than [`blob_limit`](super::Options::blob_limit).
+    pub fn blob(&self, len: usize) -> Result<BlobMut> {
+        BlobMut::new(self.shared().blobs(), len, "reqrep blob")
+    }
+
+    /// What this process has of the channel's blobs.
+    pub fn blob_stats(&self) -> BlobStats {
+        let blobs = self.shared().blobs();
+        BlobStats { held: blobs.held(), copied: blobs.copied() }
     }
 
     pub(super) fn join(&self, role: Role, op: &'static str) -> Result<Attached> {

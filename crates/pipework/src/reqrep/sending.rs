@@ -8,6 +8,7 @@ use super::gathering::Step;
 use super::place::Sending;
 use super::shm::call::Standing;
 use super::shm::layout::Direction;
+use super::shm::naming::Naming;
 use super::shm::payload::{Message, Space};
 use super::shm::slot::State;
 use super::shm::ticket::Ticket;
@@ -91,7 +92,9 @@ impl Client {
         deadline: impl Into<Deadline>,
         write: impl FnOnce(&mut Space<'_>) -> Result<()>,
     ) -> Result<Ticket> {
-        let write = |idx| self.shared().write_with(idx, Direction::Request, len, write, SEND);
+        let write = |idx| {
+            self.shared().write_with(idx, Direction::Request, len, write, SEND).map(|()| Naming::default())
+        };
         if len > self.shared().geometry().bytes(Direction::Request) {
             return Err(Error::new(ErrorKind::TooLong, SEND));
         }

@@ -286,6 +286,7 @@ impl Server {
             match self.find_until(&|| *deadline)? {
                 FoundRequest::Claimed(claimed) => {
                     let mut request = self.request(claimed);
+                    request.receive_blobs()?;
                     request.look_for_more()?;
                     return Ok(request);
                 }
@@ -424,7 +425,8 @@ impl Server {
     /// # Errors
     ///
     /// `Stale` in a forked child, for a request that its parent keeps: [`adopt`](Server::adopt)
-    /// gets it. And where others had to take this server for dead.
+    /// gets it. And where others had to take this server for dead. If its blobs cannot be had, what
+    /// [`recv`](Server::recv) fails with; then its call fails.
     // Always: requests are moved no more often than they must be.
     #[inline(always)]
     pub fn kept(&self, ticket: Ticket) -> Result<Option<Request<'_>>> {
@@ -432,7 +434,9 @@ impl Server {
         let number = self.0.membership().number(OP)?;
         match self.0.kept(ticket) {
             Some(taken) if taken.owner() == number => {
-                Ok(Some(Request::kept(&self.0, self.claimed((ticket.idx(), taken)))))
+                let mut request = Request::kept(&self.0, self.claimed((ticket.idx(), taken)));
+                request.receive_blobs()?;
+                Ok(Some(request))
             }
             Some(taken) => {
                 self.0.keep(self.claimed((ticket.idx(), taken)));
@@ -451,7 +455,8 @@ impl Server {
     ///
     /// `Stale`: the parent has answered it or has died, or something of it went in parts already;
     /// or the ticket is none that was kept. What [`Segment::server`] fails with, since the child
-    /// joins.
+    /// joins. If its blobs cannot be had, what [`recv`](Server::recv) fails with; then its call
+    /// fails.
     pub fn adopt(&self, ticket: Ticket) -> Result<Request<'_>> {
         const OP: &str = "reqrep adopt";
         let number = self.0.membership().present(OP)?;
@@ -463,7 +468,9 @@ impl Server {
             self.0.keep(self.claimed((ticket.idx(), taken)));
             return Err(stale);
         };
-        Ok(self.request((ticket.idx(), adopted)))
+        let mut request = self.request((ticket.idx(), adopted));
+        request.receive_blobs()?;
+        Ok(request)
     }
 
     /// A descriptor for an event loop, readable while a request waits. The client may be any
@@ -612,10 +619,10 @@ impl Server {
 
     /// `None` in a forked child, for what is its parent's.
     fn gathered(&self, gathered: Gathered) -> Option<Request<'_>> {
-        let Gathered { claimed: (idx, taken), holder, flags, payload } = gathered;
+        let Gathered { claimed: (idx, taken), holder, flags, payload, blobs } = gathered;
         let claimed = Claimed { idx, taken, holder };
         let is_here = self.0.is_here(claimed);
-        is_here.then(|| Request::with_payload(Cow::Borrowed(&self.0), claimed, payload, flags))
+        is_here.then(|| Request::with_payload(Cow::Borrowed(&self.0), claimed, payload, flags, blobs))
     }
 }
 
@@ -730,8 +737,8 @@ impl Server {
                 return;
             }
             request.set_payload(bytes);
-            let (Claimed { idx, taken, holder }, flags, payload) = request.into_parts();
-            server.inbox().push(Gathered { claimed: (idx, taken), holder, flags, payload });
+            let (Claimed { idx, taken, holder }, flags, payload, blobs) = request.into_parts();
+            server.inbox().push(Gathered { claimed: (idx, taken), holder, flags, payload, blobs });
             server.shared().requests().notify_all(Reach::Machine);
             Server(server).fail_what_is_left();
         };

@@ -112,7 +112,7 @@ impl Claimed {
         Ticket::new(self.idx, self.taken)
     }
 
-    fn slot_and_word(&self) -> (u32, SlotWord) {
+    pub(super) fn slot_and_word(&self) -> (u32, SlotWord) {
         (self.idx, self.taken)
     }
 }
@@ -289,7 +289,10 @@ impl Serving {
     pub(super) fn lose(&self, claimed: Claimed) -> bool {
         let Claimed { idx, taken, .. } = claimed;
         let shared = self.shared();
-        let Some((before, after)) = shared.slot(idx).and_then(|slot| slot.lose(taken)) else { return false };
+        let Some((before, after)) = shared.slot(idx).and_then(|slot| slot.lose(taken, &shared.leaving(idx)))
+        else {
+            return false;
+        };
         shared.tell_of_death(idx, before, after);
         match after.state() {
             Some(State::Sent) => match self.queue_again(claimed) {
@@ -345,7 +348,7 @@ impl ServingInner {
         let Claimed { idx, taken, .. } = claimed;
         let Some(slot) = self.shared.slot(idx) else { return false };
         let client = slot.caller().client;
-        let Some(next) = slot.finish(taken, outcome) else { return false };
+        let Some(next) = slot.finish(taken, outcome, &self.shared.leaving(idx)) else { return false };
         self.shared.member(taken.owner()).inspect(|me| count(&me.counters.0.replies));
         if next.state() == Some(State::Free) {
             self.shared.slot_is_free(idx);

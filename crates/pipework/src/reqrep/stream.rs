@@ -3,6 +3,7 @@
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
+use super::arrivals::Arrived;
 use super::client::{Client, may_be_open};
 use super::gathering::{Step, make_steps};
 use super::reply::{Answer, CallError, Reply};
@@ -32,7 +33,7 @@ pub(super) struct Progress {
     /// `None` once the call is over. Nobody else has it.
     pub(super) ticket: Option<Ticket>,
     /// What has arrived of a part that comes in pieces.
-    piece: Vec<u8>,
+    piece: Arrived,
     /// Those of the last part, once that has come.
     end_flags: u32,
 }
@@ -93,7 +94,7 @@ impl Client {
 
 impl Stream {
     pub(super) fn new(client: Client, ticket: Ticket, each: Duration) -> Stream {
-        let progress = Progress { ticket: Some(ticket), piece: Vec::new(), end_flags: 0 };
+        let progress = Progress { ticket: Some(ticket), piece: Arrived::default(), end_flags: 0 };
         Stream { client, progress, each }
     }
 
@@ -154,21 +155,23 @@ impl Progress {
     fn advance_in(&mut self, client: &Client, ticket: Ticket) -> Result<Step<Answer<Option<Reply>>>> {
         let Some(word) = client.poll(ticket, STREAM)? else { return Ok(None) };
         if word.state() == Some(State::Part) {
-            let taken = client.take_part(ticket, word, &mut self.piece, STREAM);
+            let taken = client.take_part(ticket, word, &mut self.piece.bytes, STREAM);
             // The call is cancelled after an error.
-            return Ok(Some(match taken.inspect_err(|_| self.ticket = None)? {
-                Some(taken) if !taken.continues => {
-                    let part = std::mem::take(&mut self.piece);
-                    Break(Ok(Some(Reply::from_vec(part, taken.flags))))
-                }
-                _ => Continue(()),
-            }));
+            let Some(taken) = taken.inspect_err(|_| self.ticket = None)? else {
+                return Ok(Some(Continue(())));
+            };
+            self.piece.blobs.append(taken.blobs);
+            if taken.continues {
+                return Ok(Some(Continue(())));
+            }
+            let Arrived { bytes, blobs } = std::mem::take(&mut self.piece);
+            return Ok(Some(Break(Ok(Some(Reply { blobs, ..Reply::from_vec(bytes, taken.flags) })))));
         }
         self.ticket = None;
         let last = client.take_last(ticket, word, &mut self.piece, STREAM);
         Ok(Some(Break(last.map(|last| {
             self.end_flags = last.flags();
-            (!last.is_empty()).then_some(last)
+            (!last.is_empty() || !last.blobs().is_empty()).then_some(last)
         }))))
     }
 }

@@ -94,7 +94,7 @@ fn recv_skips_a_request_whose_second_part_is_malformed() {
             };
             slot.describe(Direction::Request, len, 0);
             slot.set_caller(Caller { follows, ..slot.caller() });
-            assert!(slot.pass_to_server(asked));
+            assert!(slot.pass_to_server(asked, &super::shm::naming::none_leave));
             client.shared().ring_server(number);
             // Nobody receives a call that is still being sent.
             while follows && slot.load().state() != Some(State::Failed) {

@@ -35,6 +35,7 @@ int main(int argc, char **argv) {
     printf("opens.request_bytes %u\n", (unsigned)sizes.request_bytes);
     printf("opens.reply_bytes %u\n", (unsigned)sizes.reply_bytes);
     printf("opens.members %u\n", (unsigned)sizes.members);
+    printf("opens.blobs %u\n", (unsigned)sizes.blobs);
     pwk_segment_stats(segment, &stats, sizeof stats, NULL);
     printf("stats.requests %llu\n", (unsigned long long)stats.requests);
     printf("stats.replies %llu\n", (unsigned long long)stats.replies);

@@ -356,7 +356,10 @@ fn calls_that_others_have_ended_do_not_count_for_max_in_flight() {
     let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
     let free = |ticket: Ticket| {
         let slot = client.slot(ticket, "test").unwrap();
-        assert!(slot.cancel(ticket.generation(), slot.load().owner()).is_some());
+        assert!(
+            slot.cancel(ticket.generation(), slot.load().owner(), &crate::reqrep::shm::naming::none_leave)
+                .is_some()
+        );
     };
     let first = client.try_send("first").unwrap().expect("there is a slot");
     // A call that is in progress counts, however often it is counted.
@@ -471,7 +474,9 @@ fn a_cancelled_call_wakes_a_thread_that_waits_for_a_cell() {
         let slot = shared.slot(front).expect("it is one of the slots");
         let (first, client) = (slot.load(), segment.client().unwrap());
         // As its client would.
-        assert!(slot.cancel(first.generation(), first.owner()).is_some());
+        assert!(
+            slot.cancel(first.generation(), first.owner(), &crate::reqrep::shm::naming::none_leave).is_some()
+        );
         client.sender().gave_up(front);
         Instant::now()
     });

@@ -16,6 +16,8 @@ pub struct Geometry {
     pub reply_bytes: u32,
     /// How many clients and servers can be attached at the same time.
     pub members: u32,
+    /// How many [blobs](super::super::Blob) a message can carry.
+    pub blobs: u32,
 }
 
 /// The largest number of slots of a segment.
@@ -28,10 +30,12 @@ pub const MAX_PAYLOAD: u32 = 1 << 30;
 pub const MAX_MEMBERS: u32 = u16::MAX as u32;
 // `queue` is a power of two, and at least twice `slots`.
 const _: () = assert!(MAX_QUEUE.is_power_of_two() && MAX_SLOTS <= MAX_QUEUE / 2);
+/// The largest number of blobs that a message can carry.
+pub const MAX_BLOBS: u32 = 8;
 const MAX_LEN: u64 = 1 << 46;
 
 const MAGIC: [u8; 8] = *b"pipework";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// The only flag: pages that hold nothing but payloads are allocated when they are first written.
 const SPARSE: u32 = 1;
 
@@ -57,6 +61,8 @@ pub(crate) const MEMBER: usize = 128;
 const CELL: usize = 8;
 /// Bytes of a slot in front of its request.
 pub(crate) const SLOT_HEAD: usize = 32;
+/// Bytes of a handle: how a slot names a blob.
+pub(crate) const HANDLE: usize = 32;
 /// Bytes that are copied out together, however few are asked for.
 pub(crate) const SMALL: usize = 64;
 /// Bytes that processors keep apart: a cache line.
@@ -85,6 +91,7 @@ impl Geometry {
             && (2 * self.slots..=MAX_QUEUE).contains(&self.queue)
             && self.request_bytes <= MAX_PAYLOAD
             && self.reply_bytes <= MAX_PAYLOAD
+            && self.blobs <= MAX_BLOBS
             && Layout::new(self).len as u64 <= MAX_LEN;
         if ok { Ok(self) } else { Err(Error::new(ErrorKind::Invalid, op)) }
     }
@@ -95,8 +102,11 @@ impl Geometry {
 pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
     pub(crate) ring: usize,
+    /// Where the first slot begins, with its handles.
     slots: usize,
     stride: usize,
+    /// Bytes of the handles in front of the head of a slot.
+    handles: usize,
     /// Offset of the reply inside its slot.
     reply: usize,
     pub(crate) len: usize,
@@ -107,10 +117,11 @@ impl Layout {
         let ring = HEADER + geometry.members as usize * MEMBER;
         let slots = (ring + geometry.queue as usize * CELL).next_multiple_of(LINE);
         let (request_bytes, reply_bytes) = (geometry.request_bytes as usize, geometry.reply_bytes as usize);
+        let handles = (2 * handles_of(&geometry) * HANDLE).next_multiple_of(LINE);
         let reply = in_few_lines(SLOT_HEAD + request_bytes, reply_bytes);
-        let stride = (reply + reply_bytes).next_multiple_of(LINE);
+        let stride = handles + (reply + reply_bytes).next_multiple_of(LINE);
         let len = slots + geometry.slots as usize * stride + LINE;
-        Layout { geometry, ring, slots, stride, reply, len }
+        Layout { geometry, ring, slots, stride, handles, reply, len }
     }
 
     /// Where the last number of the file is: a process that cuts the file short removes it.
@@ -126,7 +137,8 @@ impl Layout {
     /// The areas of a sparse segment that hold words.
     pub(crate) fn words(&self) -> impl Iterator<Item = Area> {
         let area = |at, len| Area { at, len, space: len };
-        let heads = (0..self.geometry.slots).filter_map(move |idx| Some(area(self.slot(idx)?, SLOT_HEAD)));
+        let heads = (0..self.geometry.slots)
+            .filter_map(move |idx| Some(area(self.slot(idx)? - self.handles, self.handles + SLOT_HEAD)));
         std::iter::once(area(0, self.slots)).chain(heads).chain(std::iter::once(area(self.len - LINE, LINE)))
     }
 
@@ -137,7 +149,16 @@ impl Layout {
     }
 
     pub(crate) fn slot(&self, idx: u32) -> Option<usize> {
-        (idx < self.geometry.slots).then_some(self.slots + idx as usize * self.stride)
+        (idx < self.geometry.slots).then_some(self.slots + idx as usize * self.stride + self.handles)
+    }
+
+    /// Where the handles of a slot's request or reply are. The first of them is for a message that
+    /// is in a blob itself.
+    pub(crate) fn handles(&self, idx: u32, direction: Direction) -> Option<Area> {
+        let len = handles_of(&self.geometry) * HANDLE;
+        let first = self.slot(idx)? - self.handles;
+        let at = first + if matches!(direction, Direction::Request) { 0 } else { len };
+        Some(Area { at, len, space: len })
     }
 
     pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Area> {
@@ -146,8 +167,13 @@ impl Layout {
             Direction::Request => (SLOT_HEAD, request_bytes),
             Direction::Reply => (self.reply, reply_bytes),
         };
-        Some(Area { at: slot + at, len: len as usize, space: self.stride - at })
+        Some(Area { at: slot + at, len: len as usize, space: self.stride - self.handles - at })
     }
+}
+
+/// How many handles a slot has place for, in each direction.
+fn handles_of(geometry: &Geometry) -> usize {
+    geometry.blobs as usize + 1
 }
 
 /// Where a reply begins behind `at`: there if it ends in the same line, else on the next. Each line
@@ -209,6 +235,7 @@ pub(crate) fn encode(header: &SegmentHeader) -> [u8; FIXED] {
     put(48, &random.to_le_bytes());
     put(56, &identity.0.to_le_bytes());
     put(64, &identity.1.to_le_bytes());
+    put(72, &geometry.blobs.to_le_bytes());
     let checksum = fnv1a(&bytes[..CHECKSUM_AT]);
     bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
     bytes
@@ -242,7 +269,8 @@ pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<SegmentHeader> {
         _ => return refused(ErrorKind::Incompatible, "reqrep open: unknown flags"),
     };
     let (slots, queue, members) = (u32_at(16), u32_at(20), u32_at(32));
-    let geometry = Geometry { slots, queue, request_bytes: u32_at(24), reply_bytes: u32_at(28), members };
+    let (request_bytes, reply_bytes, blobs) = (u32_at(24), u32_at(28), u32_at(72));
+    let geometry = Geometry { slots, queue, request_bytes, reply_bytes, members, blobs };
     const IMPOSSIBLE: &str = "reqrep open: impossible sizes";
     let Ok(geometry) = geometry.checked(IMPOSSIBLE) else {
         return refused(ErrorKind::Corrupt, IMPOSSIBLE);
@@ -269,7 +297,7 @@ mod tests {
     use super::*;
 
     const GEOMETRY: Geometry =
-        Geometry { slots: 3, queue: 8, request_bytes: 100, reply_bytes: 50, members: 2 };
+        Geometry { slots: 3, queue: 8, request_bytes: 100, reply_bytes: 50, members: 2, blobs: 0 };
 
     #[test]
     fn parts_follow_each_other_without_overlap() {
@@ -277,15 +305,20 @@ mod tests {
         assert_eq!((layout.member(1), layout.member(2)), (Some(4096), Some(4224)));
         assert_eq!((layout.member(0), layout.member(3)), (None, None));
         assert_eq!((layout.ring, layout.slots), (4352, 4416));
-        assert_eq!((layout.reply, layout.stride, layout.len), (132, 192, 4416 + 3 * 192 + 64));
-        assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 192), None));
+        assert_eq!((layout.reply, layout.stride, layout.len), (132, 256, 4416 + 3 * 256 + 64));
+        assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 256 + 64), None));
+        let handles = |idx, direction| layout.handles(idx, direction).map(|area| (area.at, area.len));
+        assert_eq!(handles(0, Direction::Request), Some((4416, 32)));
+        assert_eq!(handles(2, Direction::Reply), Some((4416 + 2 * 256 + 32, 32)));
+        let layout = Layout::new(Geometry { blobs: 8, ..GEOMETRY });
+        assert_eq!((layout.handles, layout.slot(0)), (576, Some(4416 + 576)));
     }
 
     #[test]
     fn small_payloads_share_the_line_of_the_head() {
         let places = |request_bytes, reply_bytes| {
             let layout = Layout::new(Geometry { request_bytes, reply_bytes, ..GEOMETRY });
-            (layout.reply, layout.stride)
+            (layout.reply, layout.stride - layout.handles)
         };
         assert_eq!(places(12, 12), (44, 64));
         assert_eq!(places(16, 16), (48, 64));

@@ -6,9 +6,11 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use super::layout::{
@@ -17,10 +19,11 @@ use super::layout::{
 };
 use super::queue::Queue;
 use super::slot::Slot;
+use crate::blob::{Folder, Limits, Name, Store};
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
-use crate::sync::{AtomicU32, AtomicU64, Hint, KeptFd, Numbers, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Hint, KeptFd, Numbers, Ordering, ShortLock};
 use crate::sys::memory::{Facts, KnownFile};
 use crate::sys::{self, Errno, memory};
 
@@ -44,6 +47,24 @@ pub(crate) struct Shared {
     /// How many bytes of each slot's request and reply are known to have allocated pages; empty
     /// where all have.
     reserved: Vec<[Hint; 2]>,
+    blobs: OnceLock<Arc<Store>>,
+    pub(crate) sweep: Mutex<Option<Sweep>>,
+    /// For a client's threads: from reading the word of a part to the step that leaves it.
+    pub(crate) parts: ShortLock,
+    /// The segment's random number, and its user and permissions.
+    random: u64,
+    facts: Facts,
+}
+
+/// A sweep of the folder of blobs that has not come to its end yet.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    /// Which process has begun it.
+    pub(crate) process: u32,
+    /// Members that were dead before it began.
+    pub(crate) begun_for: BTreeMap<u16, u64>,
+    /// The file that it has come to.
+    pub(crate) last: Option<Name>,
 }
 
 /// What a member is.
@@ -247,32 +268,26 @@ impl Shared {
                 memory::reserve(fd, 0, layout.len as u64)?;
             }
             let random = u64::from(sys::random()?) << 32 | u64::from(sys::random()?);
-            Ok((Mapping::new(fd, layout.len)?, memory::facts(fd)?.identity, random))
+            Ok((Mapping::new(fd, layout.len)?, memory::facts(fd)?, random))
         };
-        let (mapping, identity, random) = made().map_err(|errno: Errno| errno.at(op))?;
-        let header = SegmentHeader { geometry, sparse, identity, random };
+        let (mapping, facts, random) = made().map_err(|errno: Errno| errno.at(op))?;
+        let header = SegmentHeader { geometry, sparse, identity: facts.identity, random };
         let bytes = layout::encode(&header);
-        let shared = Shared::new(mapping, file, identity, &header, layout::mark(&bytes));
+        let shared = Shared::new(mapping, file, facts, &header, layout::mark(&bytes));
         let written = shared.region(Area { at: 0, len: FIXED, space: FIXED }).copy_in(&bytes);
         assert!(written, "a header is as long as its bytes");
         shared.end().store(shared.mark, Ordering::Relaxed);
         Ok(shared)
     }
 
-    fn new(
-        mapping: Mapping,
-        file: OwnedFd,
-        identity: (u64, u64),
-        header: &SegmentHeader,
-        mark: u64,
-    ) -> Shared {
+    fn new(mapping: Mapping, file: OwnedFd, facts: Facts, header: &SegmentHeader, mark: u64) -> Shared {
         let layout = Layout::new(header.geometry);
         let unknown = || [Hint::new(0), Hint::new(0)];
         let reserved = if header.sparse { header.geometry.slots } else { 0 };
         Shared {
             mapping,
             layout,
-            file: KeptFd::new(KnownFile::new(file, identity)),
+            file: KeptFd::new(KnownFile::new(file, facts.identity)),
             path: None,
             acquired: Numbers::below(header.geometry.slots),
             looked_at: Hint::new(0),
@@ -280,6 +295,11 @@ impl Shared {
             recovered_to: Hint::new(sys::process_id() as u64 * 0x9E37_79B9),
             mark,
             reserved: (0..reserved).map(|_| unknown()).collect(),
+            blobs: OnceLock::new(),
+            sweep: Mutex::new(None),
+            parts: ShortLock::default(),
+            random: header.random,
+            facts,
         }
     }
 
@@ -312,7 +332,7 @@ impl Shared {
         }
         let len = Layout::new(header.geometry).len;
         let mapping = Mapping::new(file.as_fd(), len).map_err(|errno| errno.at(OP))?;
-        let shared = Shared::new(mapping, file, facts.identity, &header, mark);
+        let shared = Shared::new(mapping, file, facts, &header, mark);
         if shared.is_whole() { Ok(shared) } else { Err(Error::new(ErrorKind::Corrupt, CUT)) }
     }
 
@@ -336,6 +356,33 @@ impl Shared {
     fn named(mut self, path: &Path) -> Shared {
         self.path = Some(path.to_owned());
         self
+    }
+
+    /// Says how much memory this process uses for blobs. Once, before anything is received or sent.
+    pub(crate) fn set_blob_limits(self: &Arc<Self>, limits: Limits) {
+        let store = Arc::new(Store::new(self.blob_folder(), limits));
+        let slots: Weak<Shared> = Arc::downgrade(self);
+        store.set_slots(slots);
+        let is_first = self.blobs.set(store).is_ok();
+        debug_assert!(is_first);
+    }
+
+    /// What this process has of the segment's blobs.
+    pub(crate) fn blobs(&self) -> &Arc<Store> {
+        self.blobs.get().expect("the limits are set before anything else")
+    }
+
+    /// Where the segment's blobs are: beside it, under any name by which it was opened.
+    fn blob_folder(&self) -> Folder {
+        let Facts { owner, mode, .. } = self.facts;
+        let path = match &self.path {
+            Some(path) => std::path::absolute(path).ok(),
+            None => memory::path_of(self.file()),
+        };
+        match path {
+            Some(path) => Folder::beside(&path, self.random, owner, mode & 0o666),
+            None => Folder::in_memory(self.random, owner, mode & 0o666),
+        }
     }
 
     /// Opens the file once more, for a lock.
@@ -391,6 +438,14 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(store) = self.blobs.get() {
+            store.close();
+        }
+    }
+}
+
 /// The facts of a file that may be a segment.
 fn regular(file: BorrowedFd<'_>) -> Result<Facts> {
     let facts = memory::facts(file).map_err(|errno| errno.at("reqrep open"))?;
@@ -422,6 +477,11 @@ impl Shared {
     #[inline]
     pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Region> {
         self.layout.payload(idx, direction).map(|area| self.region(area))
+    }
+
+    /// Where the handles of a request's or a reply's blobs are.
+    pub(crate) fn handles_region(&self, idx: u32, direction: Direction) -> Option<Region> {
+        self.layout.handles(idx, direction).map(|area| self.region(area))
     }
 
     /// A member by its number, counted from 1.

@@ -195,13 +195,17 @@ impl Membership {
         let mut first = 1;
         loop {
             let (number, before, lock) = match self.acquire_number(first, op)? {
-                JoinStep::Joined(number) => return Ok(number),
+                JoinStep::Joined(number) => {
+                    self.shared.sweep_after_joining();
+                    return Ok(number);
+                }
                 JoinStep::Recover { number, word, lock } => (number, word, lock),
             };
             // Without the locks of the process, for it may take long: other segments and forks do
             // not wait for it.
             let mut gone = Gone::from([(number, before)]);
             let is_done = self.shared.recover(&mut gone, Proof::Lock(&lock), Deadline::NEVER, op)?;
+            self.shared.blobs().sweep(&mut None, || false);
             // The ring is full. A server goes on with its ticks: it may be the only one that makes
             // space. A client may never wait again, so it leaves the role to others.
             if !is_done && self.role == Role::Client {

@@ -1,12 +1,14 @@
-//! The lower storey of `reqrep`: what lies in a segment, and every step that changes it. It knows
+//! The lower layer of `reqrep`: what lies in a segment, and every step that changes it. It knows
 //! clients and servers by their numbers only.
 
 pub(super) mod layout;
 pub(super) mod word;
+pub(super) mod naming;
 pub(super) mod slot;
 pub(super) mod ticket;
 pub(super) mod queue;
 pub(super) mod mapping;
+pub(super) mod blobs;
 pub(super) mod payload;
 pub(super) mod call;
 pub(super) mod handoff;

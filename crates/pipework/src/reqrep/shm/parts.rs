@@ -5,14 +5,16 @@
 
 use super::layout::Direction;
 use super::mapping::Shared;
+use super::naming::{Blobs, NamedBlobs, Naming};
 use super::payload::Message;
 use super::slot::{Holding, Mark, SlotWord, State};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A part of a reply that a client has taken.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) flags: u32,
+    pub(crate) blobs: Blobs,
     /// The next part of the reply continues this one.
     pub(crate) continues: bool,
 }
@@ -61,13 +63,20 @@ impl Shared {
         op: &'static str,
     ) -> Result<bool> {
         let mark = if continues { Mark::Continues } else { Mark::Whole };
-        self.write(idx, Direction::Reply, part, op)?;
-        Ok(self.pass_to_client((idx, taken), mark, State::Part))
+        let naming = self.write(idx, Direction::Reply, part, op)?;
+        Ok(self.pass_to_client((idx, taken), mark, naming, State::Part))
     }
 
     /// Step 18: asks the client for the next part of the request; as `give_part`.
     pub(crate) fn ask_for_more(&self, claimed: (u32, SlotWord)) -> bool {
-        self.pass_to_client(claimed, Mark::Whole, State::More)
+        self.pass_to_client(claimed, Mark::Whole, Naming::default(), State::More)
+    }
+
+    /// Before a request is answered: says what the reply is that lies in the slot.
+    #[inline]
+    pub(crate) fn describe_answer(&self, (idx, taken): (u32, SlotWord), naming: &Naming) {
+        let slot = self.slot(idx);
+        slot.inspect(|slot| slot.set_holder(taken.owner(), Mark::Whole, naming.named()));
     }
 
     /// Before a request fails: leaves the reason for its client, as much of it as there is space
@@ -77,19 +86,28 @@ impl Shared {
         let (reason, _) = self.split(Direction::Reply, reason);
         let is_said = !reason.payload.is_empty();
         // Without a page for it, the call fails without it.
+        let reason = Message { blobs: &[], ..reason };
         let is_written = is_said && self.write(idx, Direction::Reply, &reason, "reqrep fail").is_ok();
-        slot.set_holder(taken.owner(), if is_written { Mark::Reason } else { Mark::Whole });
+        let mark = if is_written { Mark::Reason } else { Mark::Whole };
+        slot.set_holder(taken.owner(), mark, NamedBlobs::default());
     }
 
-    fn pass_to_client(&self, (idx, taken): (u32, SlotWord), mark: Mark, state: State) -> bool {
+    fn pass_to_client(
+        &self,
+        (idx, taken): (u32, SlotWord),
+        mark: Mark,
+        naming: Naming,
+        state: State,
+    ) -> bool {
         // Another server may have the request by now, and the fields are that one's.
         let Some(slot) = self.slot(idx).filter(|slot| slot.holding(taken) == Holding::Taken) else {
             return false;
         };
-        slot.set_holder(taken.owner(), mark);
+        slot.set_holder(taken.owner(), mark, naming.named());
         let client = slot.caller().client;
         let passed = slot.pass_to_client(taken, state);
         if let Some(before) = passed {
+            naming.publish();
             self.tell_client(slot, before.has_waiter(), client);
         }
         passed.is_some()
@@ -111,11 +129,14 @@ impl Shared {
         let (before, continues) = (bytes.len(), slot.is_marked(Mark::Continues));
         let flags = self.append(idx, Direction::Reply, bytes, op)?;
         let flags = flags.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        let mut blobs = Blobs::default();
+        let received = self.add_named_blobs(idx, Direction::Reply, &mut blobs, op);
+        received.inspect_err(|_| bytes.truncate(before))?;
         if !self.pass_to_server(idx, part) {
             bytes.truncate(before);
             return Ok(None);
         }
-        Ok(Some(Taken { flags, continues }))
+        Ok(Some(Taken { flags, continues, blobs }))
     }
 
     /// Step 19: writes the next part of the request; the last one says whether the caller gets the
@@ -139,7 +160,9 @@ impl Shared {
     fn pass_to_server(&self, idx: u32, seen: SlotWord) -> bool {
         let Some(slot) = self.slot(idx) else { return false };
         let server = slot.fields().server;
-        let passed = slot.pass_to_server(seen);
+        let others_wait = self.parts.lock();
+        let passed = slot.pass_to_server(seen, &self.leaving(idx));
+        drop(others_wait);
         if passed {
             self.ring_server(server);
         }

@@ -7,21 +7,25 @@ use std::{fmt, io};
 
 use super::layout::{Direction, SMALL};
 use super::mapping::Shared;
+use super::naming::Naming;
+use crate::blob::Blob;
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
 use crate::sys::Errno;
 
 impl Shared {
-    /// Writes a request to its slot, or a reply. `Os` with ENOSPC if there is no page for it,
-    /// `Corrupt` if one of the segment's was lost: nobody else could read what was written there.
-    #[inline]
+    /// Writes a request to its slot, or a reply; returns the blobs that the slot is to name. `Os`
+    /// with ENOSPC if there is no page for it, `Corrupt` if a page of the segment was lost: no other
+    /// process could read what was written there.
+    // Always: every call passes here twice.
+    #[inline(always)]
     pub(crate) fn write(
         &self,
         idx: u32,
         direction: Direction,
         message: &Message<'_>,
         op: &'static str,
-    ) -> Result<()> {
+    ) -> Result<Naming> {
         let (bytes, corrupt) = (message.payload, Error::new(ErrorKind::Corrupt, op));
         let (slot, area) = self.slot(idx).zip(self.payload(idx, direction)).ok_or(corrupt)?;
         self.reserve(idx, direction, bytes.len(), op)?;
@@ -29,7 +33,8 @@ impl Shared {
             return Err(Error::new(ErrorKind::TooLong, op));
         }
         slot.describe(direction, bytes.len() as u32, message.flags);
-        self.check_whole(op)
+        self.check_whole(op)?;
+        self.name(idx, direction, message.blobs, op)
     }
 
     /// Has a request or a reply of up to `len` bytes written in place; as `write`.
@@ -162,16 +167,17 @@ impl io::Write for Space<'_> {
 }
 
 /// A payload with its flags, as it is sent: a request or a reply. Bytes and text convert into one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     pub(crate) payload: &'a [u8],
     pub(crate) flags: u32,
+    pub(crate) blobs: &'a [Blob],
 }
 
 impl<'a> Message<'a> {
     /// A payload with flags 0.
     pub fn new<T: AsRef<[u8]> + ?Sized>(payload: &'a T) -> Message<'a> {
-        Message { payload: payload.as_ref(), flags: 0 }
+        Message { payload: payload.as_ref(), flags: 0, blobs: &[] }
     }
 
     /// Sends 32 bits of the user's along.
@@ -179,10 +185,17 @@ impl<'a> Message<'a> {
         Message { flags, ..self }
     }
 
-    /// The first part of it, of at most `len` bytes, and the rest.
+    /// Sends blobs along: one, or a list of up to as many as the channel [was made
+    /// for](crate::reqrep::Options::blobs). A blob of another channel, and one that [was
+    /// copied](Blob::is_copied), is copied into a new one.
+    pub fn attach(self, blobs: &'a (impl AsRef<[Blob]> + ?Sized)) -> Message<'a> {
+        Message { blobs: blobs.as_ref(), ..self }
+    }
+
+    /// The first part of it, of at most `len` bytes, with the blobs, and the rest.
     pub(crate) fn split(self, len: usize) -> (Message<'a>, Message<'a>) {
         let (first, rest) = self.payload.split_at(len.min(self.payload.len()));
-        (Message { payload: first, ..self }, Message { payload: rest, ..self })
+        (Message { payload: first, ..self }, Message { payload: rest, blobs: &[], ..self })
     }
 }
 

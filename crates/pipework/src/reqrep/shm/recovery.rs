@@ -6,14 +6,15 @@
 //! member may have held very many.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 use std::time::Duration;
 
-use super::mapping::{ROLE, Role, Shared, count, refused, role};
+use super::mapping::{ROLE, Role, Shared, Sweep, count, refused, role};
 use super::slot::{Slot, SlotWord, State};
 use super::word::NOBODY;
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::sync::{Ordering, Unshared};
+use crate::sync::{self, Ordering, Unshared};
 #[cfg(test)]
 use crate::sys;
 use crate::sys::{Errno, memory};
@@ -168,7 +169,7 @@ impl Shared {
     fn recover_gone(&self, mut gone: Gone, limit: Deadline, op: &'static str) -> Result<Option<usize>> {
         // A member that has taken a number over meanwhile believes the role, and has the rest to
         // do.
-        if !self.recover(&mut gone, Proof::Kernel, limit, op)? {
+        if !self.recover(&mut gone, Proof::Kernel, limit, op)? || !self.sweep_blobs(&mut gone, limit) {
             return Ok(None);
         }
         let mut found = 0;
@@ -183,6 +184,38 @@ impl Shared {
             }
         }
         Ok(Some(found))
+    }
+
+    /// Frees the blobs that dead members have left, before their roles are cleared: as long as one is
+    /// there, another process does it if this one dies meanwhile. False if time was up before.
+    /// Otherwise `gone` is left with those that were dead when it began.
+    fn sweep_blobs(&self, gone: &mut Gone, limit: Deadline) -> bool {
+        if gone.is_empty() {
+            return true;
+        }
+        let begun = self.swap_sweep(None).filter(|begun| begun.process == sync::generation());
+        let fresh = || Sweep { process: sync::generation(), begun_for: gone.clone(), last: None };
+        let mut sweep = begun.unwrap_or_else(fresh);
+        if !self.blobs().sweep(&mut sweep.last, || limit.has_passed()) {
+            self.swap_sweep(Some(sweep));
+            return false;
+        }
+        gone.retain(|number, word| sweep.begun_for.get(number) == Some(word));
+        true
+    }
+
+    /// Frees what was left by processes whose deaths nobody learns of: they were no members, or had
+    /// left before. For a short time only: the rest is found the next time.
+    pub(crate) fn sweep_after_joining(&self) {
+        let limit = Deadline::after(LOOK);
+        self.blobs().sweep(&mut None, || limit.has_passed());
+    }
+
+    /// Another thread that looks meanwhile begins from the start.
+    fn swap_sweep(&self, sweep: Option<Sweep>) -> Option<Sweep> {
+        // No fork in here, or a child could inherit a lock that no thread of it can release.
+        let _forks_wait = sync::no_forks();
+        std::mem::replace(&mut self.sweep.lock().unwrap_or_else(PoisonError::into_inner), sweep)
     }
 
     /// Recovers all slots that name the members `gone`, in one pass; false if that is not all done:
@@ -253,7 +286,12 @@ impl Shared {
                 }
             }
             for &Named { idx, number, word, next } in &*named {
-                let swaps = |slot: &Slot| gone.contains_key(&number) && slot.step(word, next);
+                let leaving = self.leaving(idx);
+                // The word of a part may have come back before the death: see `leaving`.
+                let is_still = |slot: &Slot| word.state() != Some(State::Part) || slot.load() == word;
+                let swaps = |slot: &Slot| {
+                    gone.contains_key(&number) && is_still(slot) && slot.take_out(word, next, &leaving)
+                };
                 if self.slot(idx).is_some_and(swaps) {
                     if !matches!(proof, Proof::Leaving(_)) {
                         count(&self.recoveries().recovered);

@@ -6,6 +6,7 @@
 //! was read proves that nothing happened in between that matters to the member that swaps.
 
 use super::layout::Direction;
+use super::naming::{Leaver, NamedBlobs, none_leave};
 pub(crate) use super::word::{Fields, SlotWord, State};
 use super::word::{NOBODY, WAITER};
 use crate::error::Result;
@@ -25,10 +26,12 @@ pub(crate) struct Caller {
     pub(crate) follows: bool,
     /// The caller has the ticket: it was sent, and not called.
     pub(crate) has_ticket: bool,
+    pub(crate) named: NamedBlobs,
 }
 
 const FOLLOWS: u32 = 1 << 24;
 const HAS_TICKET: u32 = 1 << 25;
+const NAMED_SHIFT: u32 = 27;
 
 impl Caller {
     fn to_bits(self) -> u32 {
@@ -37,6 +40,7 @@ impl Caller {
             | u32::from(self.redeliveries) << 16
             | mark(FOLLOWS, self.follows)
             | mark(HAS_TICKET, self.has_ticket)
+            | self.named.to_bits() << NAMED_SHIFT
     }
 
     fn from_bits(bits: u32) -> Caller {
@@ -45,6 +49,7 @@ impl Caller {
             redeliveries: (bits >> 16) as u8,
             follows: bits & FOLLOWS != 0,
             has_ticket: bits & HAS_TICKET != 0,
+            named: NamedBlobs::from_bits(bits >> NAMED_SHIFT),
         }
     }
 }
@@ -80,10 +85,10 @@ pub(crate) enum Holding {
 #[derive(Debug)]
 pub(crate) struct Slot {
     word: Word,
-    /// `{ marks: 8, redeliveries: 8, client: 16 }`, a [`Caller`]. Written by the client in FILL;
+    /// `{ named: 5, marks: 3, redeliveries: 8, client: 16 }`, a [`Caller`]. Written by the client in FILL;
     /// its marks once more by the thread that sends, when it is done with that.
     caller: AtomicU32,
-    /// `{ marks: 16, server: 16 }`. Written by the server in TAKEN.
+    /// `{ named: 5, marks: 11, server: 16 }`. Written by the server in TAKEN.
     holder: AtomicU32,
     /// Bytes of the part of the request. Written by the client in FILL and MORE, and so is the next.
     request_len: AtomicU32,
@@ -123,6 +128,36 @@ impl Slot {
     /// belongs to the new word.
     pub(crate) fn step(&self, from: SlotWord, to: SlotWord) -> bool {
         self.word.replace(from.0, to.0, Ordering::AcqRel).is_ok()
+    }
+
+    /// Makes a step by which the slot may stop to name blobs: `leaving` finds them.
+    // Always: a call without blobs pays two loads here.
+    #[inline(always)]
+    fn step_leaving(&self, from: SlotWord, to: SlotWord, leaving: &Leaver<'_>) -> bool {
+        // Marks of an earlier call may be there still: then `leaving` finds out.
+        let marks = self.caller.load(Ordering::Relaxed) | self.holder.load(Ordering::Relaxed);
+        if marks >> NAMED_SHIFT == 0 { self.step(from, to) } else { self.step_with(from, to, leaving) }
+    }
+
+    #[cold]
+    fn step_with(&self, from: SlotWord, to: SlotWord, leaving: &Leaver<'_>) -> bool {
+        let left = leaving(from, to);
+        let is_made = self.step(from, to);
+        if is_made {
+            left.apply();
+        }
+        is_made
+    }
+
+    /// Step 8, and step 3 from FILL: the client frees the slot.
+    #[inline]
+    pub(crate) fn free(&self, from: SlotWord, leaving: &Leaver<'_>) -> bool {
+        self.step_leaving(from, from.freed(), leaving)
+    }
+
+    /// Any step by which a member that is gone is taken out of the slot.
+    pub(crate) fn take_out(&self, from: SlotWord, to: SlotWord, leaving: &Leaver<'_>) -> bool {
+        self.step_leaving(from, to, leaving)
     }
 
     /// Step 1: acquires the slot for a call, if it is free.
@@ -191,7 +226,7 @@ impl Slot {
     /// Steps 5, 7, 23 and 28: a server lets go of what it had taken. Returns the slot's new word;
     /// `None` if the slot was not this server's any more.
     #[inline]
-    pub(crate) fn finish(&self, taken: SlotWord, outcome: State) -> Option<SlotWord> {
+    pub(crate) fn finish(&self, taken: SlotWord, outcome: State, leaving: &Leaver<'_>) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
             let next = match self.holding_now(now, taken) {
@@ -201,7 +236,7 @@ impl Slot {
                 Holding::Dropped | Holding::Forgotten => now.freed(),
                 Holding::Lost => return None,
             };
-            if self.step(now, next) {
+            if self.step_leaving(now, next, leaving) {
                 return Some(next);
             }
         }
@@ -211,19 +246,20 @@ impl Slot {
     /// Step 31: a server gives back what it had taken, for other servers. False if it cannot, or
     /// does not have it any more.
     pub(crate) fn give_back(&self, taken: SlotWord) -> bool {
-        self.part_with(taken, |now, fields| now.given_back(fields.client)).is_some()
+        self.part_with(taken, |now, fields| now.given_back(fields.client), &none_leave).is_some()
     }
 
     /// What recovery would do if the server that claimed `taken` were dead, done by itself. Returns
     /// the words before and after; `None` if the slot was not this server's any more.
-    pub(crate) fn lose(&self, taken: SlotWord) -> Option<(SlotWord, SlotWord)> {
-        self.part_with(taken, |now, fields| now.without(taken.owner(), fields))
+    pub(crate) fn lose(&self, taken: SlotWord, leaving: &Leaver<'_>) -> Option<(SlotWord, SlotWord)> {
+        self.part_with(taken, |now, fields| now.without(taken.owner(), fields), leaving)
     }
 
     fn part_with(
         &self,
         taken: SlotWord,
         next: impl Fn(SlotWord, Fields) -> Option<SlotWord>,
+        leaving: &Leaver<'_>,
     ) -> Option<(SlotWord, SlotWord)> {
         for _ in 0..TURNS {
             let now = self.load();
@@ -231,7 +267,7 @@ impl Slot {
                 return None;
             }
             let next = next(now, self.fields())?;
-            if self.step(now, next) {
+            if self.step_leaving(now, next, leaving) {
                 return Some((now, next));
             }
         }
@@ -255,14 +291,14 @@ impl Slot {
 
     /// Steps 17 and 19: it is the server's turn again. False if the slot has moved on since it was
     /// `seen` in PART or MORE.
-    pub(crate) fn pass_to_server(&self, seen: SlotWord) -> bool {
+    pub(crate) fn pass_to_server(&self, seen: SlotWord, leaving: &Leaver<'_>) -> bool {
         for _ in 0..TURNS {
             let now = self.load();
             // The server may have announced meanwhile that it waits.
             if now.0 & !WAITER != seen.0 & !WAITER {
                 return false;
             }
-            if self.step(now, now.turned(State::Taken, self.fields().server)) {
+            if self.step_leaving(now, now.turned(State::Taken, self.fields().server), leaving) {
                 if now.has_waiter() {
                     self.wake();
                 }
@@ -303,34 +339,34 @@ impl Slot {
 
     /// Steps 3, 6 and 20: a client gives up a call that is not done. Returns the slot's new word;
     /// `None` if the call is done, or is not this client's, or another thread still sends it.
-    pub(crate) fn cancel(&self, generation: u64, client: u16) -> Option<SlotWord> {
+    pub(crate) fn cancel(&self, generation: u64, client: u16, leaving: &Leaver<'_>) -> Option<SlotWord> {
         // Nobody writes into the slot as long as no server has the request.
         let may_leave = |now: SlotWord| now.state() == Some(State::Sent) || self.is_whole();
-        self.leave(generation, client, may_leave, SlotWord::freed, State::Dropped)
+        self.leave(generation, client, may_leave, SlotWord::freed, State::Dropped, leaving)
     }
 
     /// The same by the thread that sends the request, or has sent it.
-    pub(crate) fn cancel_own(&self, generation: u64, client: u16) -> Option<SlotWord> {
-        self.leave(generation, client, |_| true, SlotWord::freed, State::Dropped)
+    pub(crate) fn cancel_own(&self, generation: u64, client: u16, leaving: &Leaver<'_>) -> Option<SlotWord> {
+        self.leave(generation, client, |_| true, SlotWord::freed, State::Dropped, leaving)
     }
 
     /// Steps 25 and 26: a client does not wait for the reply of a call that is not done, and the
     /// request stays; as `cancel`.
-    pub(crate) fn forget(&self, generation: u64, client: u16) -> Option<SlotWord> {
+    pub(crate) fn forget(&self, generation: u64, client: u16, leaving: &Leaver<'_>) -> Option<SlotWord> {
         let unclaimed = |sent: SlotWord| sent.with(State::Sent, NOBODY);
-        self.leave(generation, client, |_| self.is_whole(), unclaimed, State::Forgotten)
+        self.leave(generation, client, |_| self.is_whole(), unclaimed, State::Forgotten, leaving)
     }
 
     /// Step 3 by the thread that could not push the request that it has `sent`, whether or not
     /// another thread has forgotten the call meanwhile. Returns the word before; `None` if a server
     /// has the request, or had it.
-    pub(crate) fn take_back(&self, sent: SlotWord) -> Option<SlotWord> {
+    pub(crate) fn take_back(&self, sent: SlotWord, leaving: &Leaver<'_>) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
             if !now.still_waits(sent) {
                 return None;
             }
-            if self.step(now, now.freed()) {
+            if self.free(now, leaving) {
                 return Some(now);
             }
         }
@@ -344,6 +380,7 @@ impl Slot {
         may_leave: impl Fn(SlotWord) -> bool,
         unclaimed: impl Fn(SlotWord) -> SlotWord,
         claimed: State,
+        leaving: &Leaver<'_>,
     ) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
@@ -360,7 +397,7 @@ impl Slot {
                 State::More if now.owner() == client => now.with(State::Dropped, server),
                 _ => return None,
             };
-            if self.step(now, next) {
+            if self.step_leaving(now, next, leaving) {
                 if now.has_waiter() {
                     self.wake();
                 }
@@ -400,14 +437,26 @@ impl Slot {
     }
 
     /// Says who has the request, and what the reply is. By the server in TAKEN.
-    pub(crate) fn set_holder(&self, server: u16, mark: Mark) {
+    #[inline]
+    pub(crate) fn set_holder(&self, server: u16, mark: Mark, named: NamedBlobs) {
+        let bits = u32::from(server) | (mark as u32) << 16 | named.to_bits() << NAMED_SHIFT;
         // Relaxed: the swap that hands the reply over publishes it.
-        self.holder.store(u32::from(server) | (mark as u32) << 16, Ordering::Relaxed);
+        self.holder.store(bits, Ordering::Relaxed);
     }
 
-    /// Whether the reply there is marked so. In PART and FAILED.
+    /// Whether the reply there is marked so. In ANSWERED, PART and FAILED.
     pub(crate) fn is_marked(&self, mark: Mark) -> bool {
-        self.holder.load(Ordering::Relaxed) >> 16 == mark as u32
+        self.holder.load(Ordering::Relaxed) >> 16 & 0x7FF == mark as u32
+    }
+
+    /// The blobs of a message. Of a reply in ANSWERED, PART and FAILED.
+    #[inline]
+    pub(crate) fn named(&self, direction: Direction) -> NamedBlobs {
+        let field = match direction {
+            Direction::Request => &self.caller,
+            Direction::Reply => &self.holder,
+        };
+        NamedBlobs::from_bits(field.load(Ordering::Relaxed) >> NAMED_SHIFT)
     }
 
     /// The fields that recovery needs.

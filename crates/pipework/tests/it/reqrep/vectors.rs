@@ -45,6 +45,7 @@ fn what_is_opened_is_what_the_index_says() {
             ("request_bytes", found.request_bytes),
             ("reply_bytes", found.reply_bytes),
             ("members", found.members),
+            ("blobs", found.blobs),
         ];
         sizes.iter().for_each(|(size, found)| assert_eq!(said[size], *found, "{}: {size}", name(vector)));
         if !vector["audit"].is_null() {
@@ -122,7 +123,7 @@ fn folder() -> PathBuf {
 fn index() -> Vec<Value> {
     let text = fs::read_to_string(folder().join("index.json")).unwrap();
     let mut index: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&index["byte_order"], &index["format"]), (&Value::from("little"), &Value::from(3)));
+    assert_eq!((&index["byte_order"], &index["format"]), (&Value::from("little"), &Value::from(4)));
     match index["vectors"].take() {
         Value::Array(vectors) => vectors,
         other => panic!("`vectors` is a list, not {other}"),

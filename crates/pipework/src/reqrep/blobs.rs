@@ -1,0 +1,214 @@
+//! Blobs that go with messages, in one process that has the channel open twice.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+use crate::deadline::Deadline;
+use crate::error::ErrorKind;
+use crate::sync::new_id;
+use crate::sys::fault::{Turn, fork, wait};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A channel at a path in a folder of its own.
+struct Place(PathBuf, #[allow(dead_code, reason = "held, and not read")] Option<Turn>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Place {
+    fn new() -> Place {
+        Place::with(Some(Turn::shared()))
+    }
+
+    fn with(turn: Option<Turn>) -> Place {
+        let folder = std::env::temp_dir().join(format!("pipework-calls-{}-{}", std::process::id(), new_id()));
+        std::fs::create_dir(&folder).unwrap();
+        Place(folder, turn)
+    }
+
+    /// The channel, as one more process would open it: nothing is kept for later blobs.
+    fn open(&self) -> Segment {
+        let options = Options::new().slots(2).members(8).request_bytes(100).reply_bytes(100).blob_pool(0);
+        options.open_or_create(self.0.join("channel")).unwrap()
+    }
+
+    /// How many files of blobs there are. Other tests fork, and a child keeps the locks that it has
+    /// inherited until it ends: `opened` look again until there are no more than `most`.
+    fn files(&self, most: usize, opened: [&Segment; 2]) -> usize {
+        let limit = Deadline::after(SOON);
+        loop {
+            let folders = std::fs::read_dir(&self.0).unwrap();
+            let files = folders.filter_map(|entry| entry.ok()?.path().read_dir().ok()).flatten().count();
+            if files <= most || limit.has_passed() {
+                return files;
+            }
+            opened.iter().for_each(|segment| segment.shared().blobs().look_at_left());
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn blob(segment: &Segment, bytes: &[u8]) -> Blob {
+    let mut draft = segment.blob(bytes.len()).unwrap();
+    draft.copy_from_slice(bytes);
+    draft.freeze().unwrap()
+}
+
+fn all_free(segment: &Segment) {
+    assert_eq!(segment.audit().unwrap().free, segment.geometry().slots as usize);
+}
+
+#[test]
+fn blobs_go_to_the_server_and_back_without_a_copy_and_are_freed_by_the_last_holder() {
+    let place = Place::new();
+    let (near, far) = (place.open(), place.open());
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let bytes: Vec<u8> = (0..10_000u32).map(|number| number as u8).collect();
+    let blobs = [blob(&near, &bytes), blob(&near, b"second")];
+    let ticket = client.send(Message::new("frame").attach(&blobs), SOON).unwrap();
+    drop(blobs);
+    let request = server.recv(SOON).unwrap();
+    assert_eq!((request.payload(), request.blobs().len()), (&b"frame"[..], 2));
+    assert_eq!((&*request.blobs()[0], &*request.blobs()[1]), (&*bytes, &b"second"[..]));
+    assert!(!request.blobs()[0].is_copied());
+    let stats = far.blob_stats();
+    assert_eq!((stats.held, stats.copied), (10_006, 0));
+    let frame = request.blobs()[0].clone();
+    request.reply(Message::new("same").attach(&frame)).unwrap();
+    drop(frame);
+    assert_eq!(place.files(2, [&near, &far]), 2, "the slot names both");
+    let reply = client.recv(ticket, SOON).unwrap();
+    assert_eq!((&*reply, reply.blobs().len(), &*reply.blobs()[0]), (&b"same"[..], 1, &*bytes));
+    assert_eq!(place.files(1, [&near, &far]), 1, "the second is free");
+    drop(reply);
+    assert_eq!(place.files(0, [&near, &far]), 0);
+    all_free(&near);
+}
+
+#[test]
+fn whatever_ends_a_call_frees_the_blobs_that_its_slot_names() {
+    let place = Place::new();
+    let (near, far) = (place.open(), place.open());
+    let server = far.server().unwrap();
+    let send = |client: &Client| {
+        let blob = blob(&near, b"bytes");
+        client.send(Message::new("").attach(&blob), SOON).unwrap()
+    };
+    let reply = |request: Request<'_>| request.reply(Message::new("").attach(&blob(&far, b"reply"))).unwrap();
+    let none_left = |why: &str| {
+        assert_eq!(place.files(0, [&near, &far]), 0, "{why}");
+        all_free(&near);
+    };
+    let client = near.client().unwrap();
+
+    assert_eq!(client.cancel(send(&client)), Ok(None));
+    none_left("cancelled before a server has it");
+
+    let ticket = send(&client);
+    let request = server.recv(SOON).unwrap();
+    assert_eq!(client.cancel(ticket), Ok(None));
+    assert!(!reply(request));
+    none_left("cancelled while a server has it");
+
+    let ticket = send(&client);
+    reply(server.recv(SOON).unwrap());
+    assert!(client.cancel(ticket).unwrap().is_some());
+    none_left("cancelled after the reply came");
+
+    client.forget(send(&client)).unwrap();
+    assert!(!reply(server.recv(SOON).unwrap()));
+    none_left("forgotten");
+
+    let ticket = send(&client);
+    server.recv(SOON).unwrap().fail(Message::new("why").attach(&blob(&far, b"not sent")));
+    assert_eq!(client.recv(ticket, SOON).unwrap_err().kind(), ErrorKind::Failed);
+    none_left("failed");
+
+    let ticket = send(&client);
+    let mut request = server.recv(SOON).unwrap();
+    assert!(request.give_back());
+    drop(request);
+    let request = server.recv(SOON).unwrap();
+    assert_eq!(&*request.blobs()[0], b"bytes");
+    reply(request);
+    let reply_there = client.recv(ticket, SOON).unwrap();
+    assert_eq!(&*reply_there.blobs()[0], b"reply");
+    drop(reply_there);
+    none_left("given back and answered");
+
+    send(&client);
+    drop(client);
+    none_left("its client has left");
+
+    let client = near.client().unwrap();
+    let mut stream = client.stream(Message::new("").attach(&blob(&near, b"request")), SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    assert!(request.part(Message::new("part").attach(&blob(&far, b"of a part")), SOON).unwrap());
+    let part = stream.next_part(SOON).unwrap().unwrap();
+    assert_eq!((&*part, part.blobs().len()), (&b"part"[..], 1));
+    assert_eq!(&*part.blobs()[0], b"of a part");
+    assert!(request.part(Message::new("part").attach(&blob(&far, b"of a part")), SOON).unwrap());
+    drop((stream, part));
+    assert!(!request.reply("").unwrap());
+    none_left("a stream that was cancelled");
+}
+
+#[test]
+fn a_message_carries_as_many_blobs_as_the_channel_was_made_for() {
+    let segment = Options::new().slots(1).blobs(2).anonymous().unwrap();
+    let (client, _server) = (segment.client().unwrap(), segment.server().unwrap());
+    let blobs = [b"1", b"2", b"3"].map(|bytes| blob(&segment, bytes));
+    let refused = client.send(Message::new("").attach(&blobs), SOON).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooLong);
+    all_free(&segment);
+    client.send(Message::new("").attach(&blobs[..2]), SOON).unwrap();
+}
+
+#[test]
+fn a_blob_of_another_channel_is_copied_into_this_one() {
+    let [one, other] = [Place::new(), Place::with(None)].map(|place| (place.open(), place));
+    let (client, server) = (other.0.client().unwrap(), other.0.server().unwrap());
+    client.send(Message::new("").attach(&blob(&one.0, b"bytes")), SOON).unwrap();
+    assert_eq!((one.1.files(0, [&one.0; 2]), other.1.files(1, [&other.0; 2])), (0, 1));
+    assert_eq!(&*server.try_recv().unwrap().unwrap().blobs()[0], b"bytes");
+}
+
+#[test]
+fn what_a_dead_process_left_in_slots_and_files_is_found_with_its_death() {
+    let place = Place::with(Some(Turn::alone()));
+    let near = place.open();
+    let server = near.server().unwrap();
+    for dies in ["with a draft", "with a blob", "with a request sent", "with a reply that it did not receive"]
+    {
+        let child = fork(|| {
+            let far = place.open();
+            let client = far.client().unwrap();
+            let draft = far.blob(10_000).unwrap();
+            if dies == "with a draft" {
+                std::mem::forget(draft);
+            } else {
+                let blob = draft.freeze().unwrap();
+                if dies != "with a blob" {
+                    client.send(Message::new("").attach(&blob), SOON).unwrap();
+                }
+                std::mem::forget(blob);
+            }
+            std::mem::forget((far, client));
+        });
+        if dies.starts_with("with a reply") {
+            let request = server.recv(SOON).unwrap();
+            request.reply(Message::new("").attach(&blob(&near, b"reply"))).unwrap();
+        }
+        wait(child);
+        assert!(place.files(usize::MAX, [&near; 2]) > 0, "{dies}");
+        assert_eq!(near.recover(), Ok(1));
+        assert_eq!(place.files(0, [&near; 2]), 0, "{dies}");
+        all_free(&near);
+    }
+    assert_eq!(server.recv(Deadline::after(Duration::ZERO)).unwrap_err().kind(), ErrorKind::TimedOut);
+}

@@ -1,0 +1,149 @@
+//! The blobs that slots name: how names get into a slot, and out of it.
+
+use super::layout::{Direction, HANDLE};
+use super::mapping::Shared;
+use super::naming::{Blobs, Leaving, NamedBlobs, Naming};
+use super::word::SlotWord;
+use crate::blob::{Blob, BlobMut, Handle, Name, Named, Slots};
+use crate::error::{Error, ErrorKind, Explanation, Result};
+
+const _: () = assert!(Handle::BYTES == HANDLE);
+
+impl Shared {
+    /// What slot `idx` stops to name with a step of its word. To be asked after the word was read:
+    /// if the step can be made then, the handles belong to it.
+    ///
+    /// The word of a part comes back with the next part. So a client's threads read it, ask, and make
+    /// the step under [`parts`](Shared::parts), and recovery reads it once more after the proof.
+    #[inline(always)]
+    pub(crate) fn leaving(&self, idx: u32) -> impl Fn(SlotWord, SlotWord) -> Leaving {
+        move |from, to| {
+            let [request, reply] = from.stops_naming(to);
+            let mut leaving = Leaving::default();
+            if request {
+                self.add_leaving(idx, Direction::Request, &mut leaving);
+            }
+            if reply {
+                self.add_leaving(idx, Direction::Reply, &mut leaving);
+            }
+            leaving
+        }
+    }
+
+    #[inline]
+    fn add_leaving(&self, idx: u32, direction: Direction, leaving: &mut Leaving) {
+        let named = self.slot(idx).map_or_else(NamedBlobs::default, |slot| slot.named(direction));
+        if named.count > 0 {
+            let found = self.handles(idx, direction, named);
+            leaving.0.extend(found.iter().filter_map(|handle| Named::find(self.blobs(), handle)));
+        }
+    }
+
+    /// The handles of a message. A peer that breaks the rules may have written any bytes.
+    fn handles(&self, idx: u32, direction: Direction, named: NamedBlobs) -> Vec<Handle> {
+        let Some(region) = self.handles_region(idx, direction) else { return Vec::new() };
+        let handle = |number: u8| {
+            let mut bytes = [0; Handle::BYTES];
+            let is_there =
+                region.rest(usize::from(number) * Handle::BYTES)?.copy_few(Handle::BYTES, &mut bytes);
+            is_there.then(|| Handle::decode(&bytes))
+        };
+        (0..named.count).map_while(handle).collect()
+    }
+
+    /// Names blobs in a slot that only this process writes to, for as long as the result lives or
+    /// from the moment on when it is [published](Naming::publish).
+    #[inline(always)]
+    pub(crate) fn name(
+        &self,
+        idx: u32,
+        direction: Direction,
+        blobs: &[Blob],
+        op: &'static str,
+    ) -> Result<Naming> {
+        if blobs.is_empty() { Ok(Naming::default()) } else { self.name_some(idx, direction, blobs, op) }
+    }
+
+    #[cold]
+    fn name_some(&self, idx: u32, direction: Direction, blobs: &[Blob], op: &'static str) -> Result<Naming> {
+        if blobs.len() > self.geometry().blobs as usize {
+            return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::TooManyBlobs));
+        }
+        let mut naming = Naming(Some(Box::default()));
+        let region = self.handles_region(idx, direction).ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        for (number, blob) in blobs.iter().enumerate() {
+            let place = region.rest(number * Handle::BYTES);
+            let place = place.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+            let named = match Named::new(self.blobs(), blob) {
+                Some(named) => named,
+                // It is one of another channel, or a copy.
+                None => {
+                    let copied = self.copied_blob(blob, op)?;
+                    Named::new(self.blobs(), &copied).ok_or(Error::new(ErrorKind::Corrupt, op))?
+                }
+            };
+            let is_written = place.copy_in(&named.handle().encode());
+            debug_assert!(is_written, "there is place for it");
+            naming.0.get_or_insert_default().push(named);
+        }
+        Ok(naming)
+    }
+
+    fn copied_blob(&self, bytes: &[u8], op: &'static str) -> Result<Blob> {
+        let mut draft = BlobMut::new(self.blobs(), bytes.len(), op)?;
+        draft.copy_from_slice(bytes);
+        draft.freeze()
+    }
+
+    /// The blobs of a message that this process has received, and whose slot goes on naming them
+    /// meanwhile.
+    // Always, and without a word where there are none: a message is moved right after this, and the
+    // processor waits where a move meets a store of another size.
+    #[inline(always)]
+    pub(crate) fn add_named_blobs(
+        &self,
+        idx: u32,
+        direction: Direction,
+        blobs: &mut Blobs,
+        op: &'static str,
+    ) -> Result<()> {
+        match self.slot(idx).map(|slot| slot.named(direction)) {
+            Some(named) if named.count > 0 => {
+                blobs.append(self.receive_named(idx, direction, named, op)?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn receive_named(
+        &self,
+        idx: u32,
+        direction: Direction,
+        named: NamedBlobs,
+        op: &'static str,
+    ) -> Result<Blobs> {
+        let handles = self.handles(idx, direction, named);
+        handles.iter().map(|handle| Blob::receive(self.blobs(), handle, op)).collect()
+    }
+}
+
+impl Slots for Shared {
+    fn naming(&self, name: Name) -> u32 {
+        let mut count = 0;
+        for (idx, slot) in self.slots() {
+            let free = SlotWord::from_bits(0);
+            // What the slot would stop to name if it became free now.
+            let [request, reply] = slot.load().stops_naming(free);
+            for (names, direction) in [(request, Direction::Request), (reply, Direction::Reply)] {
+                let named = slot.named(direction);
+                if names && named.count > 0 {
+                    let handles = self.handles(idx, direction, named);
+                    count += handles.iter().filter(|handle| handle.name == name).count() as u32;
+                }
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,164 @@
+//! Which blobs a message names, and which of them a slot stops to name with a step.
+//!
+//! Invariant: a file's count is raised before a slot names it, and lowered after the slot does not
+//! name it any more, by a process that holds the file all the while.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::word::{SlotWord, State};
+use crate::blob::{Blob, Named};
+
+/// How many blobs a message names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamedBlobs {
+    /// At most 15, as it is read.
+    pub(crate) count: u8,
+    /// The first of them is the payload.
+    pub(crate) is_long: bool,
+}
+
+impl NamedBlobs {
+    /// `{ count: 4, is_long: 1 }`
+    pub(crate) fn to_bits(self) -> u32 {
+        u32::from(self.is_long) | u32::from(self.count) << 1
+    }
+
+    pub(crate) fn from_bits(bits: u32) -> NamedBlobs {
+        NamedBlobs { count: (bits >> 1 & 0xF) as u8, is_long: bits & 1 != 0 }
+    }
+}
+
+impl SlotWord {
+    /// The messages whose blobs the slot stops to name with a step to `to`: the request's and the
+    /// reply's.
+    ///
+    /// A request names its blobs until the slot is free, for another server may get it. A part of a
+    /// reply that its server takes back when it fails goes on naming its blobs: the marks stay.
+    #[inline]
+    pub(super) fn stops_naming(self, to: SlotWord) -> [bool; 2] {
+        let (Some(from), Some(to)) = (self.state(), to.state()) else { return [false; 2] };
+        // While the reply is copied out. A request that is being written is not to be read.
+        let is_held = from == State::Fill && self.has_waiter();
+        let has_request = is_held || !matches!(from, State::Free | State::Fill);
+        let has_reply = is_held || matches!(from, State::Answered | State::Failed | State::Part);
+        let keeps_reply = from == to || matches!(to, State::Fill | State::Failed);
+        [has_request && to == State::Free, has_reply && !keeps_reply]
+    }
+}
+
+/// The blobs that came with a message. One word, which is all that a message without blobs costs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blobs(Option<Arc<Vec<Blob>>>);
+
+impl Blobs {
+    pub(crate) fn as_slice(&self) -> &[Blob] {
+        self.0.as_ref().map_or(&[], |blobs| blobs.as_slice())
+    }
+
+    pub(crate) fn append(&mut self, more: Blobs) {
+        if let Some(more) = more.0 {
+            Arc::make_mut(self.0.get_or_insert_default()).extend(more.iter().cloned());
+        }
+    }
+}
+
+impl FromIterator<Blob> for Blobs {
+    fn from_iter<T: IntoIterator<Item = Blob>>(blobs: T) -> Blobs {
+        Blobs(Some(Arc::new(blobs.into_iter().collect())))
+    }
+}
+
+/// Finds what a slot would stop to name with a step from one word to the other.
+pub(crate) type Leaver<'a> = dyn Fn(SlotWord, SlotWord) -> Leaving + 'a;
+
+/// Of a slot that names no blobs.
+pub(crate) fn none_leave(_: SlotWord, _: SlotWord) -> Leaving {
+    Leaving::default()
+}
+
+/// What a slot stops to name with its next step.
+#[derive(Default)]
+pub(crate) struct Leaving(pub(super) Vec<Named>);
+
+impl Leaving {
+    /// Counts the names down, after the slot has made the step.
+    #[inline]
+    pub(crate) fn apply(self) {
+        if !self.0.is_empty() {
+            self.0.into_iter().for_each(Named::remove);
+        }
+    }
+}
+
+/// Blobs that a slot is about to name. Dropped before that, it takes their names back.
+///
+/// One word where there are none: a call of one part moves it several times.
+#[derive(Default)]
+#[allow(clippy::box_collection, reason = "one word, moved with every call")]
+pub(crate) struct Naming(pub(super) Option<Box<Vec<Named>>>);
+
+impl Naming {
+    /// For the marks of the slot.
+    #[inline]
+    pub(crate) fn named(&self) -> NamedBlobs {
+        NamedBlobs { count: self.0.as_ref().map_or(0, |named| named.len() as u8), is_long: false }
+    }
+
+    /// Keeps the names, after the slot has made the step by which other processes see them.
+    #[inline(always)]
+    pub(crate) fn publish(self) {
+        match self.0 {
+            Some(_) => self.let_go(),
+            // Without a drop, which would cost as much as the rest of this.
+            None => mem::forget(self),
+        }
+    }
+
+    #[cold]
+    fn let_go(mut self) {
+        drop(self.0.take());
+    }
+
+    #[cold]
+    fn take_back(&mut self) {
+        self.0.take().into_iter().flat_map(|named| *named).for_each(Named::remove);
+    }
+}
+
+impl Drop for Naming {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            self.take_back();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_its_blobs_until_the_slot_is_free_and_a_reply_until_it_is_received() {
+        let word = |state: State| SlotWord::from_bits(state as u64);
+        let held = SlotWord::from_bits(State::Fill as u64 | 1 << 4);
+        let free = word(State::Free);
+        let to_free = |state| word(state).stops_naming(free);
+        for state in [State::Sent, State::Taken, State::Dropped, State::Forgotten, State::Died] {
+            assert_eq!(to_free(state), [true, false], "{state:?}");
+        }
+        assert_eq!((to_free(State::Fill), to_free(State::Free)), ([false; 2], [false; 2]));
+        assert_eq!((to_free(State::Answered), to_free(State::Failed)), ([true; 2], [true; 2]));
+        assert_eq!(
+            (held.stops_naming(free), word(State::Answered).stops_naming(held)),
+            ([true; 2], [false; 2])
+        );
+        let part_to = |state| word(State::Part).stops_naming(word(state));
+        for state in [State::Taken, State::Dropped, State::Forgotten, State::Died] {
+            assert_eq!(part_to(state), [false, true], "{state:?}");
+        }
+        assert_eq!((part_to(State::Failed), part_to(State::Part)), ([false; 2], [false; 2]));
+        assert_eq!(word(State::Taken).stops_naming(word(State::Sent)), [false; 2]);
+    }
+}
