@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, SystemTime};
 
+use pipework::reqrep::{Blob, Segment};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use process::*;
@@ -122,6 +123,30 @@ impl Drop for Folder {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
+}
+
+/// The folder of a channel's blobs, as SEGMENT.md says.
+pub(crate) fn blob_folder(segment: &Segment) -> PathBuf {
+    let mut random = [0; 8];
+    rustix::io::pread(segment.as_fd(), &mut random, 48).expect("a segment is a file");
+    let name = format!("{:016x}.blobs", u64::from_le_bytes(random));
+    match segment.path() {
+        Some(path) => path.with_extension(name),
+        None => Path::new(&format!("/dev/shm/pipework-{}", rustix::process::getuid().as_raw())).join(name),
+    }
+}
+
+/// What lies in that folder.
+pub(crate) fn blob_files(segment: &Segment) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(blob_folder(segment)) else { return vec![] };
+    entries.map(|entry| entry.expect("a folder can be read").path()).collect()
+}
+
+/// A blob with these bytes.
+pub(crate) fn blob_of(segment: &Segment, bytes: &[u8]) -> Blob {
+    let mut draft = segment.blob(bytes.len()).expect("there is memory for it");
+    draft.copy_from_slice(bytes);
+    draft.freeze().expect("it is whole")
 }
 
 /// Numbers that look random, always the same for the same seed: splitmix64 (Steele, Lea, Flood

@@ -29,11 +29,12 @@ mod giving;
 mod joining;
 mod recovering;
 mod creating;
+mod blobs;
 mod stopping;
 
 type Scene = fn(&Fate);
 
-const SCENES: [(&str, Scene); 58] = [
+const SCENES: [(&str, Scene); 83] = [
     ("attach client", joining::attach_client),
     ("attach server", joining::attach_server),
     ("attach in a dead server's place", joining::attach_in_a_dead_place),
@@ -92,6 +93,31 @@ const SCENES: [(&str, Scene); 58] = [
     ("open or create", creating::open_or_create),
     ("replace an empty file", creating::replace_an_empty_file),
     ("unlink", creating::unlink),
+    ("make a blob", blobs::make),
+    ("make a blob in a folder that is there", blobs::make_in_a_folder),
+    ("make a blob in a file that was used before", blobs::make_again),
+    ("freeze a blob", blobs::freeze),
+    ("send a blob", blobs::send),
+    ("send a blob and drop it", blobs::send_and_drop),
+    ("receive blobs", blobs::receive),
+    ("give a request with a blob back", blobs::give_back),
+    ("reply with a blob", blobs::reply),
+    ("reply with the request's blob", blobs::hand_back),
+    ("reply with a blob to a cancelled call", blobs::reply_to_nobody),
+    ("fail a request with a blob", blobs::fail),
+    ("receive a reply with a blob", blobs::receive_reply),
+    ("give a part with a blob", blobs::give),
+    ("take a part with a blob", blobs::take_a_part),
+    ("cancel a call with a blob before a server has it", blobs::cancel_sent),
+    ("cancel a call with a blob while a server has it", blobs::cancel_taken),
+    ("forget a call with a blob before a server has it", blobs::forget_sent),
+    ("forget a call with a blob while a server has it", blobs::forget_taken),
+    ("close a client whose calls have blobs", blobs::close),
+    ("drop a blob", blobs::drop_own),
+    ("drop another's blob", blobs::drop_of_another),
+    ("recover blobs", blobs::recover),
+    ("attach in the place of one with blobs", blobs::attach_in_a_dead_place),
+    ("attach where a blob was left", blobs::attach),
 ];
 
 /// Scenes whose victim stops where it would die in others, and then goes on.

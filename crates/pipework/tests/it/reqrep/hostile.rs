@@ -20,6 +20,7 @@ use peers::{ANSWERED, Company};
 
 mod peers;
 mod lost_bytes;
+mod blobs;
 
 /// How long each wait of a peer may take.
 const WAIT: Duration = Duration::from_millis(40);
@@ -42,6 +43,9 @@ fn file_of(segment: &Segment) -> File {
 struct Map {
     members: usize,
     ring: usize,
+    /// Of the handles in front of each slot's head.
+    handles: usize,
+    /// The head of the first slot.
     slots: usize,
     stride: usize,
     geometry: Geometry,
@@ -60,11 +64,13 @@ impl Map {
         };
         let (request_bytes, reply_bytes) = (geometry.request_bytes as usize, geometry.reply_bytes as usize);
         let reply = place(32 + request_bytes, reply_bytes);
+        let handles = round_up(2 * 32 * (geometry.blobs as usize + 1), 64);
         Map {
             members: 4096 / 8,
             ring: ring / 8,
-            slots: round_up(ring + 8 * geometry.queue as usize, 64) / 8,
-            stride: round_up(reply + reply_bytes, 64) / 8,
+            handles: handles / 8,
+            slots: (round_up(ring + 8 * geometry.queue as usize, 64) + handles) / 8,
+            stride: (handles + round_up(reply + reply_bytes, 64)) / 8,
             geometry: *geometry,
         }
     }
@@ -78,7 +84,8 @@ impl Map {
 fn the_parts_are_where_the_text_says() {
     let segment = small().anonymous().unwrap();
     let (map, words) = (Map::new(segment.geometry()), words(&file_of(&segment)));
-    assert_eq!(map.slots + map.stride * segment.geometry().slots as usize + 8, words.len());
+    let end = map.slots - map.handles + map.stride * segment.geometry().slots as usize;
+    assert_eq!(end + 8, words.len());
     let get = |at: usize| words[at].load(Ordering::SeqCst);
     let client = segment.client().unwrap();
     assert_eq!(get(map.members), 1 << 8 | 1, "the first epoch of a client");

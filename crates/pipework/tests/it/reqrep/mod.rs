@@ -3,6 +3,7 @@
 mod files;
 mod disk;
 mod parts;
+mod blobs;
 mod processes;
 mod doorbells;
 mod tasks;

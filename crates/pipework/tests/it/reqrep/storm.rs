@@ -3,13 +3,15 @@
 //! others must be one that the promises allow.
 //!
 //! A request is a function of the run's seed, its caller and the number of the call, and its reply
-//! is a function of the request. So both sides know every byte, and whose it is. What became of
-//! each call stands on a [`Board`] in memory that outlives them all.
+//! is a function of the request. So both sides know every byte, and whose it is. Some requests
+//! carry a blob, which some replies hand back. What became of each call stands on a [`Board`] in
+//! memory that outlives them all.
 //!
 //! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments
 //! of its kills).
 
 use std::collections::VecDeque;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::sleep;
@@ -17,7 +19,9 @@ use std::time::Duration;
 
 use pipework::reqrep::{Audit, Options, Segment};
 
-use crate::harness::{Child, Doomed, Folder, PATIENCE, Random, alone_for, fork, say, seed, setting};
+use crate::harness::{
+    Child, Doomed, Folder, PATIENCE, Random, alone_for, blob_files, blob_folder, fork, say, seed, setting,
+};
 use board::{Board, Count};
 use ends::{Asking, Serving};
 
@@ -69,6 +73,8 @@ struct Run {
     redeliveries: u8,
     needs_server: bool,
     spins: bool,
+    /// Bytes that each process keeps for later blobs.
+    blob_pool: u64,
     /// The segment has a name, by which some find it.
     named: bool,
     /// Between two blows, in microseconds, at most.
@@ -108,6 +114,7 @@ impl Run {
             redeliveries: [0, 3, 0, 1][round / 3 % 4],
             needs_server: round % 7 == 5,
             spins: round.is_multiple_of(2),
+            blob_pool: [1 << 20, 0][round / 3 % 2],
             named,
             pace_us: [1500, 5000, 600][round / 5 % 3],
         }
@@ -117,6 +124,7 @@ impl Run {
         let bytes = self.part_bytes as u32;
         let options =
             Options::new().slots(self.slots).members(MEMBERS).request_bytes(bytes).reply_bytes(bytes);
+        let options = options.blob_pool(self.blob_pool);
         if self.spins { options } else { options.spin(Duration::ZERO) }
     }
 
@@ -133,6 +141,10 @@ impl Run {
         let hall = Hall { run: self, board, segment: segment.expect("a segment"), path };
         hall.kill_and_stop();
         hall.settle();
+        let blobs = blob_folder(&hall.segment);
+        drop(hall);
+        let left = fs::read_dir(blobs).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "blobs are left at the end: {self:?}");
     }
 }
 
@@ -227,7 +239,9 @@ impl Hall<'_> {
         // The one who kills must get its turn among all that is busy.
         rustix::process::nice(5).expect("anybody may be nicer");
         let segment = match &self.path {
-            Some(path) if number % 3 == 1 => Options::new().open(path).expect("a segment"),
+            Some(path) if number % 3 == 1 => {
+                Options::new().blob_pool(self.run.blob_pool).open(path).expect("a segment")
+            }
             _ => self.segment.clone(),
         };
         let inherited = inherited.filter(|_| number.is_multiple_of(3));
@@ -238,9 +252,21 @@ impl Hall<'_> {
         }
     }
 
+    /// Nobody noticed the deaths of processes that were no members just then, but each member that
+    /// joins sweeps for a while. Then only slots hold blobs.
+    fn sweep_blobs(&self) {
+        let named = self.segment.audit().expect("the kernel knows who lives").waiting;
+        let has_garbage = || blob_files(&self.segment).len() > named;
+        for _ in (0..100).take_while(|_| has_garbage()) {
+            drop(Serving::attach(&self.segment));
+        }
+        assert!(!has_garbage(), "{:?}: {:?}", blob_files(&self.segment), self.run);
+    }
+
     /// When all have gone, nothing is missing.
     fn settle(&self) {
         self.segment.recover().expect("the kernel knows who lives");
+        self.sweep_blobs();
         // Forgotten, and given to another server when all had gone.
         let server = Serving::attach(&self.segment);
         while let Some(forgotten) = server.try_recv().expect("no error") {

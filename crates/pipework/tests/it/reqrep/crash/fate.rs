@@ -9,16 +9,17 @@
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use pipework::reqrep::{Client, Request, Segment, Ticket};
 
 use crate::harness::tracee::{Ran, Tracee, mark, trace};
-use crate::harness::{PROMPT, Random, shared};
+use crate::harness::{PROMPT, Random, blob_files, shared};
 
 /// What a busy machine may add to [`PROMPT`]. Where it adds more, the point is tried again.
 const TOLERANCE: Duration = Duration::from_millis(250);
@@ -36,7 +37,7 @@ pub(crate) struct Trail {
     longest_us: &'static AtomicU64,
 }
 
-const MAX_EVENTS: usize = 1 << 15;
+const MAX_EVENTS: usize = 1 << 17;
 
 /// It has died there, in front of the instruction that the trail tells of.
 const HIT: u64 = 1;
@@ -315,14 +316,19 @@ struct Walk<'a, F> {
 impl<F: FnOnce()> Walk<'_, F> {
     /// Goes to the second mark and writes down what it meets.
     fn record(&self, trail: &Trail, segment: Option<&Segment>) {
-        let (look, vdso) = (|| segment.map(bytes), vdso());
-        let mut before = look();
+        let (mut files, vdso) = (segment.map(blobs), vdso());
+        let look = |files: &Option<Vec<File>>| segment.zip(files.as_deref()).map(bytes);
+        let mut before = look(&files);
         loop {
             let (next, is_call) = (self.next(), !self.sleeps.get() && self.tracee.is_at_call());
-            if trail.len() == MAX_EVENTS || !self.advance() {
+            assert!(trail.len() < MAX_EVENTS, "a trail is too short for the operation");
+            if !self.advance() {
                 break;
             }
-            let after = look();
+            if is_call || next == WAKING {
+                files = segment.map(blobs);
+            }
+            let after = look(&files);
             let is_visible = is_call || next == WAKING || before != after;
             trail.push(if is_visible { next | VISIBLE } else { next }, &vdso);
             before = after;
@@ -387,10 +393,23 @@ fn vdso() -> Range<u64> {
     number(start)..number(end)
 }
 
-/// All of a segment.
-fn bytes(segment: &Segment) -> Vec<u8> {
+/// The files of a segment's blobs.
+fn blobs(segment: &Segment) -> Vec<File> {
+    blob_files(segment)
+        .into_iter()
+        .map(|path| File::open(path).expect("only the victim unlinks it"))
+        .collect()
+}
+
+/// All of a segment, and the headers of its blobs.
+fn bytes((segment, blobs): (&Segment, &[File])) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 16];
     let len = rustix::io::pread(segment.as_fd(), &mut bytes, 0).expect("a segment is a file");
     bytes.truncate(len);
+    for blob in blobs {
+        let mut header = [0; 64];
+        let len = blob.read_at(&mut header, 0).expect("a blob is a file");
+        bytes.extend_from_slice(&header[..len]);
+    }
     bytes
 }

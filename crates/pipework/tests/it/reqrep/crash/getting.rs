@@ -212,7 +212,7 @@ pub(super) fn send_many(fate: &Fate) {
 
 /// While a server sleeps that has given a part and is about to give the next, `die` lets the victim
 /// die; then the server must soon get on. Whether it could give the next part.
-fn server_gets_on(fate: &Fate, request: Request<'_>, die: impl FnOnce() -> Instant) -> bool {
+pub(super) fn server_gets_on(fate: &Fate, request: Request<'_>, die: impl FnOnce() -> Instant) -> bool {
     let mut request = request;
     what_comes_of(fate, || request.part("next", PATIENCE), die).expect("it is this server's")
 }

@@ -286,7 +286,7 @@ fn taker(segment: &Segment, requests: usize) -> Tracee {
 }
 
 /// Goes on step by step until it `is_there`.
-fn caught(tracee: Tracee, is_there: impl Fn() -> bool) -> Tracee {
+pub(super) fn caught(tracee: Tracee, is_there: impl Fn() -> bool) -> Tracee {
     while !is_there() {
         assert!(!tracee.is_at_mark(), "it has passed by");
         tracee.step();

@@ -37,6 +37,8 @@ pub(super) enum Count {
     Unheard,
     /// Answered where the request or the reply went in parts.
     InParts,
+    /// Answered with the blob of the request.
+    HandedBack,
     /// Answered by its number.
     Kept,
     Redelivered,
@@ -46,7 +48,7 @@ pub(super) enum Count {
     LongestNs,
 }
 
-const COUNTS: [Count; 19] = [
+const COUNTS: [Count; 20] = [
     Count::Kills,
     Count::Stops,
     Count::Calls,
@@ -62,6 +64,7 @@ const COUNTS: [Count; 19] = [
     Count::Taken,
     Count::Unheard,
     Count::InParts,
+    Count::HandedBack,
     Count::Kept,
     Count::Redelivered,
     Count::DeadMembers,

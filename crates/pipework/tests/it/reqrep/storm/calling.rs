@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 
 use super::Hall;
 use super::board::{ANSWERED, Board, Count, FAILED, FORGOTTEN, IN_PROGRESS};
-use super::ends::{Answer, Asking, Name};
+use super::ends::{Answer, Asking, Name, check_reply_blobs};
 use crate::harness::{PATIENCE, Random, is_ready};
 
 /// Calls until it is told to end.
@@ -173,17 +173,21 @@ impl Caller<'_> {
             Ok(parts) => parts,
             Err(error) => return self.settle(name, began_ns, Patience::Long, Err(error.kind())),
         };
-        let mut bytes = vec![];
+        let (mut bytes, mut blobs) = (vec![], vec![]);
         for nth in 0.. {
             if nth == most {
                 return self.board().add(Count::Cancelled, 1);
             }
             match parts.next_part(PATIENCE) {
-                Ok(Some(part)) => bytes.extend_from_slice(&part),
+                Ok(Some(part)) => {
+                    bytes.extend_from_slice(&part);
+                    blobs.extend_from_slice(part.blobs());
+                }
                 Ok(None) => break,
                 Err(error) => return self.settle(name, began_ns, Patience::Long, Err(error.kind())),
             }
         }
+        check_reply_blobs(name, &blobs);
         self.settle(name, began_ns, Patience::Long, Ok(bytes));
     }
 
@@ -253,6 +257,7 @@ impl Caller<'_> {
                 assert_eq!(events & ANSWERED, ANSWERED, "{}", what());
                 let done_ns = marks.done_ns.load(SeqCst);
                 board.waited(&[began_ns, done_ns], &[self.number, taker as usize - 1], &what);
+                board.add(Count::HandedBack, u64::from(name.hands_back()));
                 Count::Replies
             }
             // Nobody may have had it.

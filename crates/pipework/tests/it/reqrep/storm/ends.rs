@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use pipework::reqrep::{
-    CallError, Client, ClientOptions, Message, Reply, Request, Segment, Server, ServerOptions, Stream, Ticket,
+    Blob, CallError, Client, ClientOptions, Message, Reply, Request, Segment, Server, ServerOptions, Stream,
+    Ticket,
 };
 use pipework::{Deadline, ErrorKind, Result};
 
@@ -65,6 +66,48 @@ impl Name {
         is_streamed || self.is_long(run) || reply.len() > run.part_bytes
     }
 
+    /// Bytes of the blob that goes with the request; most have none.
+    fn blob_bytes(self) -> Option<usize> {
+        let mut random = Random::new(!self.0);
+        let most = match random.below(64) {
+            0 => 1 << 20,
+            1..8 => 32 << 10,
+            _ => return None,
+        };
+        Some(8 * (512 + random.below(most / 8 - 511)))
+    }
+
+    /// Whether the request has a blob, and its server hands that back with the reply.
+    pub(super) fn hands_back(self) -> bool {
+        self.blob_bytes().is_some() && self.0.is_multiple_of(2)
+    }
+
+    /// What is in the blob at each eight bytes: no other call has that there.
+    fn blob_words(self) -> impl Iterator<Item = [u8; 8]> {
+        (0..).map(move |word: u64| {
+            (self.0.rotate_left(32) ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_ne_bytes()
+        })
+    }
+
+    /// The blob of the request, if it has one.
+    fn blobs(self, segment: &Segment) -> Result<Vec<Blob>> {
+        let Some(len) = self.blob_bytes() else { return Ok(vec![]) };
+        let mut draft = segment.blob(len)?;
+        draft.chunks_mut(8).zip(self.blob_words()).for_each(|(bytes, word)| bytes.copy_from_slice(&word));
+        Ok(vec![draft.freeze()?])
+    }
+
+    /// Checks that these are the blobs of the request, or of none.
+    fn check_blobs(self, blobs: &[Blob], are_expected: bool) {
+        let expected: Vec<usize> = self.blob_bytes().filter(|_| are_expected).into_iter().collect();
+        let lens: Vec<usize> = blobs.iter().map(|blob| blob.len()).collect();
+        assert_eq!(lens, expected, "the blobs of {self:?}");
+        for blob in blobs {
+            let is_right = blob.chunks(8).zip(self.blob_words()).all(|(bytes, word)| *bytes == word);
+            assert!(is_right && !blob.is_copied(), "the blob of {self:?} has wrong bytes");
+        }
+    }
+
     /// What a server says that gives it up.
     fn reason(self) -> [u8; 8] {
         (!self.0).to_ne_bytes()
@@ -94,20 +137,26 @@ impl Asking {
     }
 
     pub(super) fn call(&self, run: &Run, name: Name, deadline: impl Into<Deadline>) -> Answer {
-        answer(run, name, self.0.call(message(name, &name.request(run)), deadline))
+        let blobs = name.blobs(self.0.segment()).expect("there is memory for it");
+        let ended = self.0.call(message(name, &name.request(run)).attach(&blobs), deadline);
+        name.check_blobs(&blobs, true);
+        answer(run, name, ended)
     }
 
     /// The parts of a reply as they come.
     pub(super) fn stream(&self, run: &Run, name: Name) -> Result<Stream> {
-        self.0.stream(message(name, &name.request(run)), PATIENCE)
+        let blobs = name.blobs(self.0.segment())?;
+        self.0.stream(message(name, &name.request(run)).attach(&blobs), PATIENCE)
     }
 
     pub(super) fn send(&self, run: &Run, name: Name, deadline: impl Into<Deadline>) -> Result<Ticket> {
-        self.0.send(message(name, &name.request(run)), deadline)
+        let blobs = name.blobs(self.0.segment())?;
+        self.0.send(message(name, &name.request(run)).attach(&blobs), deadline)
     }
 
     pub(super) fn try_send(&self, run: &Run, name: Name) -> Result<Option<Ticket>> {
-        self.0.try_send(message(name, &name.request(run)))
+        let blobs = name.blobs(self.0.segment())?;
+        self.0.try_send(message(name, &name.request(run)).attach(&blobs))
     }
 
     pub(super) fn recv(
@@ -158,6 +207,7 @@ fn answer(run: &Run, name: Name, ended: std::result::Result<Reply, CallError>) -
     match ended {
         Ok(reply) => {
             assert_eq!(reply.flags(), !name.flags(), "{name:?}");
+            check_reply_blobs(name, reply.blobs());
             Ok(reply.into_vec())
         }
         Err(error) if error.kind() == ErrorKind::Failed => {
@@ -167,6 +217,11 @@ fn answer(run: &Run, name: Name, ended: std::result::Result<Reply, CallError>) -
         }
         Err(error) => Err(error.kind()),
     }
+}
+
+/// Checks the blobs of a reply, or of all parts of it.
+pub(super) fn check_reply_blobs(name: Name, blobs: &[Blob]) {
+    name.check_blobs(blobs, name.hands_back());
 }
 
 fn message(name: Name, request: &[u8]) -> Message<'_> {
@@ -233,6 +288,7 @@ impl Taken<'_> {
             assert_eq!(name, Name::new(run, name.n()), "nobody sent it");
             assert!(payload == name.request(run), "{name:?} is not what was sent");
             assert_eq!(self.0.flags(), name.flags(), "{name:?}");
+            name.check_blobs(self.0.blobs(), true);
         }
         name
     }
@@ -244,6 +300,7 @@ impl Taken<'_> {
     /// Answers; false if nobody waits any more, or the client was too slow for a reply in parts.
     pub(super) fn reply(self, run: &Run, name: Name) -> bool {
         let (mut request, reply) = (self.0, name.reply(run));
+        let blobs = if name.hands_back() { request.blobs().to_vec() } else { vec![] };
         let pieces = name.pieces(&reply);
         let (last, parts) = pieces.split_last().expect("there is one");
         let given =
@@ -255,7 +312,7 @@ impl Taken<'_> {
             );
         let replied = match given {
             Ok(false) => Ok(false),
-            Ok(true) => request.reply(Message::new(*last).flags(!name.flags())),
+            Ok(true) => request.reply(Message::new(*last).flags(!name.flags()).attach(&blobs)),
             Err(error) => Err(error),
         };
         match replied {

@@ -1,0 +1,240 @@
+//! Blobs that others may write to, that go with long requests, and for which something is missing:
+//! memory, or descriptors.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+
+use pipework::reqrep::{Blob, Client, Message, Options, Request, Segment, Server};
+use pipework::{Error, ErrorKind, Result};
+use rustix::process::{Resource, Rlimit};
+
+use crate::harness::damage::{leave_no_core, tmpfs};
+use crate::harness::{Folder, PATIENCE, alone, awaited, blob_files, blob_folder, blob_of, fork, shared};
+
+fn small() -> Options {
+    Options::new().slots(2).members(8).request_bytes(16).reply_bytes(16)
+}
+
+/// A channel that is open twice, as in two processes.
+fn open_twice(path: &Path, options: &Options) -> [Segment; 2] {
+    [options.create(path).unwrap(), options.open(path).unwrap()]
+}
+
+fn errno<T: std::fmt::Debug, E: Into<Error> + std::fmt::Debug>(
+    outcome: std::result::Result<T, E>,
+) -> Option<i32> {
+    outcome.unwrap_err().into().errno()
+}
+
+/// Sends a blob there and gets it back.
+fn exchange(client: &Client, server: &Server, blob: &Blob) -> Result<Blob> {
+    let ticket = client.send(Message::new("ping").attach(blob), PATIENCE)?;
+    let request = server.recv(PATIENCE)?;
+    let came = request.blobs().to_vec();
+    assert!(came.len() == 1 && *came[0] == **blob);
+    assert_eq!(request.reply(Message::new("pong").attach(&came)), Ok(true));
+    let reply = client.recv(ticket, PATIENCE)?;
+    Ok(reply.blobs()[0].clone())
+}
+
+/// The channel answers calls without blobs.
+fn answers(client: &Client, server: &Server) {
+    for _ in 0..100 {
+        let ticket = client.send("ping", PATIENCE).unwrap();
+        assert_eq!(server.recv(PATIENCE).unwrap().reply("pong"), Ok(true));
+        assert_eq!(&*client.recv(ticket, PATIENCE).unwrap(), b"pong");
+    }
+}
+
+#[test]
+fn receivers_copy_where_the_group_may_write() {
+    for (mode, copies) in [(0o660, true), (0o640, false)] {
+        let folder = Folder::new();
+        let [near, far] = open_twice(&folder.join("channel"), &small().mode(mode).blob_pool(0));
+        let (client, server) = (near.client().unwrap(), far.server().unwrap());
+        let blob = blob_of(&near, &[7; 5000]);
+        let ticket = client.send(Message::new("ping").attach(&blob), PATIENCE).unwrap();
+        let request = server.recv(PATIENCE).unwrap();
+        let came = request.blobs()[0].clone();
+        assert_eq!((&*came, came.is_copied(), blob.is_copied()), (&[7; 5000][..], copies, false));
+        // A copy becomes another blob, which is copied here as well.
+        assert_eq!(request.reply(Message::new("pong").attach(&came)), Ok(true));
+        let back = client.recv(ticket, PATIENCE).unwrap().blobs()[0].clone();
+        assert_eq!((&*back, back.is_copied()), (&[7; 5000][..], copies));
+        assert_eq!([&near, &far].map(|segment| segment.blob_stats().copied), [u64::from(copies); 2]);
+        drop((blob, came, back));
+        assert_eq!(blob_files(&near), [] as [&Path; 0]);
+    }
+}
+
+#[test]
+fn a_long_request_that_nobody_waits_for_keeps_its_blob() {
+    let folder = Folder::new();
+    let [near, far] = open_twice(&folder.join("channel"), &small());
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let blob = blob_of(&near, &[7; 5000]);
+    let long = [1; 100];
+    thread::scope(|scope| {
+        let call = scope.spawn(|| client.call(Message::new(&long).attach(&blob), PATIENCE));
+        let request = loop {
+            match server.try_recv().unwrap() {
+                Some(request) => break request,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!((request.payload(), request.blobs().len()), (&[1; 100][..], 1));
+        assert_eq!(&*request.blobs()[0], &[7; 5000]);
+        assert_eq!(request.reply("pong"), Ok(true));
+        call.join().unwrap().unwrap();
+    });
+}
+
+/// In one piece and in parts.
+#[test]
+fn a_long_message_has_its_blobs_once() {
+    let folder = Folder::new();
+    let [near, far] = open_twice(&folder.join("channel"), &small().blob_pool(0));
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let (long, last) = ([1; 100], [2; 100]);
+    let [first, second] = [3, 4].map(|byte| blob_of(&near, &[byte; 5000]));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2 {
+                let mut request = server.recv(PATIENCE).unwrap();
+                assert_eq!((request.payload(), request.blobs().len()), (&long[..], 1));
+                let blobs = [request.blobs()[0].clone(), blob_of(&far, &[5; 5000])];
+                let part = Message::new(&long).attach(&blobs[..1]);
+                assert_eq!(request.part(part, PATIENCE), Ok(true));
+                assert_eq!(request.reply(Message::new(&last).attach(&blobs[1..])), Ok(true));
+            }
+        });
+        let bytes_of = |blobs: &[Blob]| blobs.iter().map(|blob| blob[4999]).collect::<Vec<_>>();
+        let reply = client.call(Message::new(&long).attach(&first), PATIENCE).unwrap();
+        assert_eq!((&reply[..], bytes_of(reply.blobs())), (&[long, last].concat()[..], vec![3, 5]));
+        let parts = client.stream(Message::new(&long).attach(&second), PATIENCE).unwrap();
+        let parts: Vec<_> = parts.map(|part| bytes_of(part.unwrap().blobs())).collect();
+        assert_eq!(parts, [[4], [5]]);
+    });
+}
+
+#[test]
+fn a_request_that_was_kept_or_adopted_has_its_blobs() {
+    alone(|| {
+        let folder = Folder::new();
+        let [near, far] = open_twice(&folder.join("channel"), &small().blob_pool(0));
+        let (client, server) = (near.client().unwrap(), far.server().unwrap());
+        for is_adopted in [false, true] {
+            let blob = blob_of(&near, &[7; 5000]);
+            let ticket = client.send(Message::new("ping").attach(&blob), PATIENCE).unwrap();
+            drop(blob);
+            let kept = server.recv(PATIENCE).unwrap().keep();
+            let answer = |request: Request<'_>| {
+                let came = request.blobs().to_vec();
+                assert!(came.len() == 1 && *came[0] == [7; 5000]);
+                assert_eq!(request.reply(Message::new("pong").attach(&came)), Ok(true));
+            };
+            if is_adopted {
+                fork(|| answer(server.adopt(kept).unwrap())).join();
+            } else {
+                answer(server.kept(kept).unwrap().unwrap());
+            }
+            assert_eq!(&*client.recv(ticket, PATIENCE).unwrap().blobs()[0], &[7; 5000]);
+            near.recover().unwrap();
+            assert_eq!(blob_files(&near), [] as [&Path; 0]);
+        }
+    });
+}
+
+#[test]
+fn blobs_go_on_after_their_folder_was_removed() {
+    let folder = Folder::new();
+    let [near, far] = open_twice(&folder.join("channel"), &small());
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    for byte in 0..5 {
+        // Kept for the next.
+        drop(near.blob(5000).unwrap());
+        assert_eq!(blob_files(&near).len(), 1);
+        fs::remove_dir_all(blob_folder(&near)).unwrap();
+        let blob = blob_of(&near, &[byte; 5000]);
+        assert_eq!(&*exchange(&client, &server, &blob).unwrap(), &[byte; 5000]);
+    }
+}
+
+#[test]
+fn a_full_file_system_is_an_error_of_blobs_alone() {
+    alone(|| {
+        fork(|| {
+            leave_no_core();
+            let folder = Folder::new();
+            let Some(mount) = tmpfs(&folder, "size=1m") else { return };
+            let [near, far] = open_twice(&mount.join("channel"), &small());
+            let (client, server) = (near.client().unwrap(), far.server().unwrap());
+            let mut blobs = vec![];
+            let full = loop {
+                match near.blob(60_000) {
+                    Ok(mut draft) => {
+                        draft.fill(blobs.len() as u8);
+                        blobs.push(draft.freeze().unwrap());
+                    }
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!((full.kind(), full.errno()), (ErrorKind::Os, Some(libc::ENOSPC)));
+            assert!(blobs.len() > 5, "{blobs:?}");
+            answers(&client, &server);
+            for (nth, blob) in blobs.iter().enumerate() {
+                let back = exchange(&client, &server, blob).unwrap();
+                assert!(back.iter().all(|byte| *byte == nth as u8));
+            }
+            // What is kept for later gives way to what is larger.
+            drop(blobs);
+            drop(near.blob(500_000).unwrap());
+            assert_eq!(blob_files(&near).len(), 1);
+
+            // And so does what a process has left whose death nobody noticed.
+            drop((near, client));
+            let is_full = &shared(1)[0];
+            let child = fork(|| {
+                let segment = small().open(mount.join("channel")).unwrap();
+                let _kept: Vec<_> = std::iter::from_fn(|| segment.blob(60_000).ok()).collect();
+                is_full.store(1, SeqCst);
+                thread::park();
+            });
+            awaited(is_full);
+            child.kill();
+            assert!(blob_files(&far).len() > 5);
+            drop(far.blob(500_000).unwrap());
+            assert_eq!(blob_files(&far).len(), 1);
+        })
+        .join();
+    });
+}
+
+#[test]
+fn a_missing_descriptor_is_an_error_of_blobs_alone() {
+    alone(|| {
+        let folder = Folder::new();
+        let [near, far] = open_twice(&folder.join("channel"), &small().blob_pool(0));
+        let (client, server) = (near.client().unwrap(), far.server().unwrap());
+        let blob = blob_of(&near, &[7; 5000]);
+        // All numbers below this one are in use.
+        let free = File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        let rich = rustix::process::getrlimit(Resource::Nofile);
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(free), ..rich }).unwrap();
+        assert_eq!(errno(near.blob(10)), Some(libc::EMFILE));
+        for _ in 0..10 {
+            let ticket = client.send(Message::new("ping").attach(&blob), PATIENCE).unwrap();
+            assert_eq!(errno(server.recv(PATIENCE)), Some(libc::EMFILE));
+            let failed = client.recv(ticket, PATIENCE).unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Failed);
+        }
+        answers(&client, &server);
+        rustix::process::setrlimit(Resource::Nofile, rich).unwrap();
+        assert_eq!(&*exchange(&client, &server, &blob).unwrap(), &[7; 5000]);
+        drop(blob);
+        assert_eq!(blob_files(&near), [] as [&Path; 0]);
+    });
+}

@@ -1,0 +1,607 @@
+//! Victims that make blobs, send, receive and drop them, and free those of the dead.
+//!
+//! A victim is forked while nobody has a blob, so that it shares no open file with its parent.
+
+use std::fs;
+use std::mem::forget;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Instant;
+
+use pipework::ErrorKind;
+use pipework::reqrep::{
+    Blob, Client, ClientOptions, Message, Options, Reply, Request, Segment, Server, Ticket,
+};
+
+use super::calling::{END, next_gets_the_slot};
+use super::fate::{Fate, Victim};
+use super::getting::server_gets_on;
+use super::recovering::caught;
+use super::serving::what_comes_of;
+use super::{SOON, options};
+use crate::harness::tracee::{Tracee, mark, trace};
+use crate::harness::{Folder, PATIENCE, blob_files, blob_folder, blob_of};
+
+// ---------------------------------------------------------------- making and dropping
+
+/// The victim makes the folder as well.
+pub(super) fn make(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let victim = fate.client(segment, |_| forget(segment.blob(BYTES.len()).unwrap()));
+    victim.die();
+    channel.assert_whole(vec![]);
+}
+
+pub(super) fn make_in_a_folder(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    drop(new_blob(segment));
+    let victim = fate.client(segment, |_| forget(segment.blob(BYTES.len()).unwrap()));
+    let kept = new_blob(segment);
+    victim.die();
+    channel.assert_whole(vec![kept]);
+}
+
+pub(super) fn make_again(fate: &Fate) {
+    let channel = Channel::with(&options(1));
+    let segment = &channel.segment;
+    let victim = fate.victim(segment, || {
+        let client = segment.client().unwrap();
+        drop(new_blob(segment));
+        mark();
+        let draft = segment.blob(BYTES.len()).unwrap();
+        mark();
+        drop((client, draft));
+    });
+    assert_eq!(blob_files(segment).len(), 1, "the victim keeps it");
+    victim.die();
+    channel.assert_whole(vec![]);
+}
+
+pub(super) fn freeze(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let victim = fate.victim(segment, || {
+        let client = segment.client().unwrap();
+        let draft = segment.blob(BYTES.len()).unwrap();
+        mark();
+        let blob = draft.freeze().unwrap();
+        mark();
+        drop((client, blob));
+    });
+    victim.die();
+    channel.assert_whole(vec![]);
+}
+
+/// The victim has made it, and keeps nothing for later blobs.
+pub(super) fn drop_own(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let victim = fate.victim(segment, || {
+        let client = segment.client().unwrap();
+        let blob = new_blob(segment);
+        mark();
+        drop(blob);
+        mark();
+        drop(client);
+    });
+    victim.die();
+    channel.assert_whole(vec![]);
+}
+
+/// The victim has received it, and is the last to hold it.
+pub(super) fn drop_of_another(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let client = segment.client().unwrap();
+    let ticket = send_one(&client, &new_blob(segment));
+    let victim = fate.victim(segment, || {
+        let server = segment.server().unwrap();
+        let request = server.try_recv().unwrap().unwrap();
+        let blob = request.blobs()[0].clone();
+        assert_eq!(request.reply("pong"), Ok(true));
+        mark();
+        drop(blob);
+        mark();
+    });
+    assert_eq!(client.try_recv(ticket).unwrap().as_deref(), Some(&b"pong"[..]));
+    assert_eq!(blob_files(segment).len(), 1, "the victim holds it");
+    victim.die();
+    channel.assert_whole(vec![]);
+}
+
+// ---------------------------------------------------------------- clients
+
+pub(super) fn send(fate: &Fate) {
+    let channel = Channel::new(2);
+    let segment = &channel.segment;
+    let server = segment.server().unwrap();
+    let victim = fate.victim(segment, || {
+        let (client, blob) = (segment.client().unwrap(), new_blob(segment));
+        mark();
+        send_one(&client, &blob);
+        mark();
+        drop(blob);
+    });
+    victim.die();
+    answer_all(&server);
+    channel.assert_whole(vec![]);
+}
+
+/// As soon as the slot names it.
+pub(super) fn send_and_drop(fate: &Fate) {
+    let channel = Channel::new(2);
+    let segment = &channel.segment;
+    let server = segment.server().unwrap();
+    let victim = fate.victim(segment, || {
+        let (client, blob) = (segment.client().unwrap(), new_blob(segment));
+        mark();
+        send_one(&client, &blob);
+        drop(blob);
+        mark();
+    });
+    victim.die();
+    answer_all(&server);
+    channel.assert_whole(vec![]);
+}
+
+/// The reply is there, and somebody else waits for the slot.
+pub(super) fn receive_reply(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.caller(segment, |client, ticket| {
+        let reply = client.try_recv(ticket).unwrap().unwrap();
+        assert_eq!(reply.blobs().len(), 2);
+        forget(reply);
+    });
+    let blobs = [new_blob(segment), new_blob(segment)];
+    let request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.reply(Message::new("pong").attach(&blobs)), Ok(true));
+    let [kept, dropped] = blobs;
+    drop(dropped);
+    next_gets_the_slot(fate, &next, || victim.die());
+    channel.assert_whole(vec![kept]);
+}
+
+/// The server sleeps until it can give the next.
+pub(super) fn take_a_part(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let server = segment.server().unwrap();
+    let victim = fate.caller(segment, |client, ticket| {
+        assert!(client.try_recv(ticket).unwrap().is_none());
+    });
+    let mut request = server.try_recv().unwrap().unwrap();
+    assert_eq!(request.part(Message::new("part").attach(&new_blob(segment)), PATIENCE), Ok(true));
+    server_gets_on(fate, request, || victim.die());
+    channel.assert_whole(vec![]);
+}
+
+pub(super) fn cancel_sent(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = caller(fate, segment, |client, ticket| {
+        assert_eq!(client.cancel(ticket), Ok(None));
+    });
+    next_gets_the_slot(fate, &next, || victim.die());
+    answer_all(&server);
+    channel.assert_whole(vec![]);
+}
+
+pub(super) fn cancel_taken(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let victim = caller(fate, segment, |client, ticket| {
+        assert_eq!(client.cancel(ticket), Ok(None));
+    });
+    while_a_server_has_it(fate, channel.segment.clone(), victim);
+    channel.assert_whole(vec![]);
+}
+
+pub(super) fn forget_sent(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let server = segment.server().unwrap();
+    let victim = caller(fate, segment, |client, ticket| client.forget(ticket).unwrap());
+    victim.die();
+    hand_on(server.try_recv().unwrap().unwrap());
+    channel.assert_whole(vec![]);
+}
+
+pub(super) fn forget_taken(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let victim = caller(fate, segment, |client, ticket| client.forget(ticket).unwrap());
+    while_a_server_has_it(fate, channel.segment.clone(), victim);
+    channel.assert_whole(vec![]);
+}
+
+/// With a call in each state.
+pub(super) fn close(fate: &Fate) {
+    let channel = Channel::new(3);
+    let segment = &channel.segment;
+    let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.victim(segment, || {
+        let client = segment.client().unwrap();
+        for _ in 0..3 {
+            send_one(&client, &new_blob(segment));
+        }
+        mark();
+        drop(client);
+        mark();
+    });
+    hand_on(server.try_recv().unwrap().unwrap());
+    let taken = server.try_recv().unwrap().unwrap();
+    next_gets_the_slot(fate, &next, || victim.die());
+    hand_on(taken);
+    answer_all(&server);
+    channel.assert_whole(vec![]);
+}
+
+// ---------------------------------------------------------------- servers
+
+/// One of the blobs is held by its maker, and one by the slot alone.
+pub(super) fn receive(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let (server, client) = (segment.server().unwrap(), insistent(segment));
+    let victim = fate.victim(segment, || {
+        let server = segment.server().unwrap();
+        mark();
+        let request = server.try_recv().unwrap().unwrap();
+        mark();
+        drop(request);
+    });
+    let blobs = [new_blob(segment), new_blob(segment)];
+    let ticket = client.try_send(Message::new("ping").attach(&blobs)).unwrap().unwrap();
+    let [kept, dropped] = blobs;
+    drop(dropped);
+    let died = victim.die();
+    assert_answered(&server, fate, died, &client, ticket, 2);
+    channel.assert_whole(vec![kept]);
+}
+
+pub(super) fn give_back(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let (server, client) = (segment.server().unwrap(), insistent(segment));
+    let ticket = send_one(&client, &new_blob(segment));
+    let victim = fate.victim(segment, || {
+        let server = segment.server().unwrap();
+        let mut request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert!(request.give_back());
+        mark();
+    });
+    let died = victim.die();
+    assert_answered(&server, fate, died, &client, ticket, 1);
+    channel.assert_whole(vec![]);
+}
+
+/// The client sleeps, and is woken by the victim, or not.
+pub(super) fn reply(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.victim(segment, || {
+        let server = segment.server().unwrap();
+        let (request, blob) = (server.try_recv().unwrap().unwrap(), new_blob(segment));
+        mark();
+        assert_eq!(request.reply(Message::new("pong").attach(&blob)), Ok(true));
+        mark();
+        drop(blob);
+    });
+    let reply = what_comes_of(fate, || answered_or_dead(&client, ticket), || victim.die());
+    let kept = reply.iter().flat_map(Reply::blobs).cloned().collect();
+    drop(reply);
+    channel.assert_whole(kept);
+}
+
+/// No other process holds it.
+pub(super) fn hand_back(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let client = segment.client().unwrap();
+    let ticket = send_one(&client, &new_blob(segment));
+    let victim = fate.server(segment, |request| {
+        let blob = request.blobs()[0].clone();
+        assert_eq!(request.reply(Message::new("pong").attach(&blob)), Ok(true));
+        drop(blob);
+    });
+    let reply = what_comes_of(fate, || answered_or_dead(&client, ticket), || victim.die());
+    let kept = reply.iter().flat_map(Reply::blobs).cloned().collect();
+    drop(reply);
+    channel.assert_whole(kept);
+}
+
+/// The call was cancelled, and its slot is waited for.
+pub(super) fn reply_to_nobody(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
+    let ticket = send_one(&client, &new_blob(segment));
+    let victim = fate.victim(segment, || {
+        let server = segment.server().unwrap();
+        let (request, blob) = (server.try_recv().unwrap().unwrap(), new_blob(segment));
+        mark();
+        assert_eq!(request.reply(Message::new("pong").attach(&blob)), Ok(false));
+        mark();
+        drop(blob);
+    });
+    assert_eq!(client.cancel(ticket), Ok(None));
+    next_gets_the_slot(fate, &next, || victim.die());
+    channel.assert_whole(vec![]);
+}
+
+pub(super) fn fail(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let client = segment.client().unwrap();
+    let ticket = send_one(&client, &new_blob(segment));
+    let victim = fate.server(segment, |request| {
+        request.fail("");
+    });
+    let wait = || client.recv(ticket, PATIENCE).map(drop).map_err(|error| error.kind());
+    let outcome = what_comes_of(fate, wait, || victim.die());
+    assert!([Err(ErrorKind::Failed), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
+    channel.assert_whole(vec![]);
+}
+
+/// The client sleeps, and is woken by the victim, or not.
+pub(super) fn give(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let client = segment.client().unwrap();
+    let mut stream = client.stream("ping", PATIENCE).unwrap();
+    let victim = fate.victim(segment, || {
+        let server = segment.server().unwrap();
+        let (mut request, blob) = (server.try_recv().unwrap().unwrap(), new_blob(segment));
+        mark();
+        assert_eq!(request.part(Message::new("part").attach(&blob), SOON), Ok(true));
+        mark();
+        drop((request, blob));
+    });
+    let rest = || {
+        let mut blobs = vec![];
+        loop {
+            match stream.next_part(PATIENCE) {
+                Ok(part) => blobs.extend_from_slice(part.expect("nobody has answered").blobs()),
+                Err(error) => return (blobs, error.kind()),
+            }
+        }
+    };
+    let (kept, end) = what_comes_of(fate, rest, || victim.die());
+    assert_eq!(end, ErrorKind::PeerDied);
+    assert!(kept.len() < 2, "{kept:?}");
+    channel.assert_whole(kept);
+}
+
+// ---------------------------------------------------------------- sweeping
+
+/// The victim is no member.
+pub(super) fn recover(fate: &Fate) {
+    among_the_dead(fate, |segment, dead| assert_eq!(segment.recover(), Ok(dead)));
+}
+
+/// The victim takes the number of a dead server; the other dead stay.
+pub(super) fn attach_in_a_dead_place(fate: &Fate) {
+    among_the_dead(fate, |segment, _| forget(segment.client().unwrap()));
+}
+
+/// A process that was no member has died with it, and nobody notices that.
+pub(super) fn attach(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let dead = trace(|| {
+        let blob = new_blob(segment);
+        mark();
+        drop(blob);
+    });
+    let victim = fate.victim(segment, || {
+        mark();
+        let client = segment.client().unwrap();
+        mark();
+        drop(client);
+    });
+    dead.kill();
+    victim.die();
+    // The victim may have died before it was a member.
+    drop(segment.client().unwrap());
+    channel.assert_whole(vec![]);
+}
+
+/// Members die with a draft, a blob, requests and a reply that name blobs, and in the middle of
+/// naming one; the victim does the operation, which learns how many they are.
+fn among_the_dead(fate: &Fate, operation: impl FnOnce(&Segment, usize)) {
+    let channel = Channel::with(&options(4).members(13).blob_pool(0));
+    let segment = &channel.segment;
+    let (server, client) = (segment.server().unwrap(), insistent(segment));
+    let ticket = send_one(&client, &new_blob(segment));
+    let taker = trace(|| {
+        let server = segment.server().unwrap();
+        let request = server.try_recv().unwrap().unwrap();
+        mark();
+        drop(request);
+    });
+    let sender = trace(|| {
+        let client = segment.client().unwrap();
+        let (draft, blob) = (segment.blob(BYTES.len()).unwrap(), new_blob(segment));
+        let tickets = [(); 2].map(|()| send_one(&client, &blob));
+        mark();
+        drop((draft, blob, tickets));
+    });
+    let before = names(segment);
+    let naming = trace(|| {
+        let (client, blob) = (segment.client().unwrap(), new_blob(segment));
+        mark();
+        send_one(&client, &blob);
+        mark();
+        drop(blob);
+    });
+    let naming = caught(naming, || names(segment) > before && segment.audit().unwrap().filling == 1);
+    let dead = [taker, sender, naming];
+    let victim = fate.victim(segment, || {
+        mark();
+        operation(segment, dead.len());
+        mark();
+    });
+    let answered = server.try_recv().unwrap().unwrap();
+    assert_eq!(answered.reply(Message::new("pong").attach(&new_blob(segment))), Ok(true));
+    let taken = server.try_recv().unwrap().unwrap();
+    dead.into_iter().for_each(Tracee::kill);
+    let died = victim.die();
+    assert_answered(&server, fate, died, &client, ticket, 1);
+    let kept = taken.blobs().to_vec();
+    hand_on(taken);
+    channel.assert_whole(kept);
+}
+
+/// How many handles in slots name blobs, as their files say.
+fn names(segment: &Segment) -> u32 {
+    let count = |path| {
+        let mut named = [0; 4];
+        fs::File::open(path).and_then(|file| file.read_exact_at(&mut named, 32)).expect("a blob's file");
+        u32::from_le_bytes(named)
+    };
+    blob_files(segment).iter().map(count).sum()
+}
+
+// ---------------------------------------------------------------- the living
+
+/// What blobs of the living and of victims hold.
+const BYTES: &[u8; 100] = &[0x5A; 100];
+
+fn new_blob(segment: &Segment) -> Blob {
+    blob_of(segment, BYTES)
+}
+
+/// Each may be redelivered.
+fn insistent(segment: &Segment) -> Client {
+    segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap()
+}
+
+fn send_one(client: &Client, blob: &Blob) -> Ticket {
+    client.try_send(Message::new("ping").attach(blob)).unwrap().unwrap()
+}
+
+/// A victim that is a client and has sent a request, whose blob the slot alone holds.
+fn caller<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(&Client, Ticket)) -> Victim<'a> {
+    fate.victim(segment, || {
+        let client = segment.client().unwrap();
+        let ticket = send_one(&client, &new_blob(segment));
+        mark();
+        operation(&client, ticket);
+        mark();
+    })
+}
+
+/// Answers with the blobs that came.
+fn hand_on(request: Request<'_>) {
+    let blobs = request.blobs().to_vec();
+    assert!(!blobs.is_empty() && blobs.iter().all(|blob| **blob == *BYTES), "{blobs:?}");
+    // The caller may be dead, and that may have been noticed.
+    let _was_wanted = request.reply(Message::new("pong").attach(&blobs)).expect("it is this server's");
+}
+
+fn answer_all(server: &Server) {
+    while let Some(request) = server.try_recv().unwrap() {
+        hand_on(request);
+    }
+}
+
+/// A server takes the victim's request, and another client waits for its slot.
+fn while_a_server_has_it(fate: &Fate, segment: Segment, victim: Victim<'_>) {
+    let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
+    let request = server.try_recv().unwrap().unwrap();
+    next_gets_the_slot(fate, &next, || {
+        let died = victim.die();
+        hand_on(request);
+        died
+    });
+}
+
+/// The reply, or `None` because the server has died.
+fn answered_or_dead(client: &Client, ticket: Ticket) -> Option<Reply> {
+    let outcome = client.recv(ticket, PATIENCE);
+    outcome.map_err(|error| assert_eq!(error.kind(), ErrorKind::PeerDied)).ok()
+}
+
+/// A call that may be redelivered is answered, with so many blobs.
+fn assert_answered(
+    server: &Server,
+    fate: &Fate,
+    died: Instant,
+    client: &Client,
+    ticket: Ticket,
+    blobs: usize,
+) {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let request = server.recv(PATIENCE).unwrap();
+                if &*request == END {
+                    return request.reply("").unwrap();
+                }
+                hand_on(request);
+            }
+        });
+        let reply = client.recv(ticket, PATIENCE).unwrap();
+        fate.got_on(died);
+        assert!(reply.blobs().len() == blobs && reply.blobs().iter().all(|blob| **blob == *BYTES));
+        client.call(END, PATIENCE).unwrap();
+    });
+}
+
+/// A channel at a path in a folder of its own.
+struct Channel {
+    folder: Folder,
+    segment: Segment,
+}
+
+impl Channel {
+    /// Nobody keeps anything for later blobs.
+    fn new(slots: u32) -> Channel {
+        Channel::with(&options(slots).blob_pool(0))
+    }
+
+    fn with(options: &Options) -> Channel {
+        let folder = Folder::new();
+        let segment = options.create(folder.join("channel")).unwrap();
+        Channel { folder, segment }
+    }
+
+    /// What must hold as soon as nobody calls any more: as elsewhere, and there are no files but
+    /// those of the blobs that are `held`, which have their bytes.
+    fn assert_whole(self, held: Vec<Blob>) {
+        let Channel { folder, segment } = self;
+        let files = || blob_files(&segment).len();
+        segment.recover().expect("the kernel knows who lives");
+        assert_eq!(files(), held.len(), "after recovery");
+        super::assert_whole(&segment);
+        {
+            let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+            for turn in 0..20 {
+                let bytes = [turn; 5000];
+                let ticket = send_one(&client, &blob_of(&segment, &bytes));
+                let request = server.try_recv().unwrap().unwrap();
+                let came = request.blobs().to_vec();
+                assert!(came.len() == 1 && *came[0] == bytes && !came[0].is_copied());
+                assert_eq!(request.reply(Message::new("pong").attach(&came)), Ok(true));
+                drop(came);
+                let reply = client.try_recv(ticket).unwrap().unwrap();
+                assert!(reply.blobs().len() == 1 && *reply.blobs()[0] == bytes);
+            }
+        }
+        assert!(held.iter().all(|blob| **blob == *BYTES && blob.check().is_ok()), "at the end");
+        drop(held);
+        let blobs = blob_folder(&segment);
+        drop(segment);
+        let left = fs::read_dir(&blobs).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "files are left at the end");
+        drop(folder);
+    }
+}
