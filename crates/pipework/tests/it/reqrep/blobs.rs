@@ -1,5 +1,5 @@
-//! Blobs that others may write to, that go with long requests, and for which something is missing:
-//! memory, or descriptors.
+//! Blobs whose files a group may write to, blobs that travel with long requests, and blobs when
+//! memory or descriptors run out.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -18,7 +18,7 @@ fn small() -> Options {
     Options::new().slots(2).members(8).request_bytes(16).reply_bytes(16)
 }
 
-/// A channel that is open twice, as in two processes.
+/// A channel opened twice, as two processes would open it.
 fn open_twice(path: &Path, options: &Options) -> [Segment; 2] {
     [options.create(path).unwrap(), options.open(path).unwrap()]
 }
@@ -29,7 +29,7 @@ fn errno<T: std::fmt::Debug, E: Into<Error> + std::fmt::Debug>(
     outcome.unwrap_err().into().errno()
 }
 
-/// Sends a blob there and gets it back.
+/// Sends a blob to the server and gets it back.
 fn exchange(client: &Client, server: &Server, blob: &Blob) -> Result<Blob> {
     let ticket = client.send(Message::new("ping").attach(blob), PATIENCE)?;
     let request = server.recv(PATIENCE)?;
@@ -40,7 +40,7 @@ fn exchange(client: &Client, server: &Server, blob: &Blob) -> Result<Blob> {
     Ok(reply.blobs()[0].clone())
 }
 
-/// The channel answers calls without blobs.
+/// Checks that the channel answers calls without blobs.
 fn answers(client: &Client, server: &Server) {
     for _ in 0..100 {
         let ticket = client.send("ping", PATIENCE).unwrap();
@@ -50,7 +50,7 @@ fn answers(client: &Client, server: &Server) {
 }
 
 #[test]
-fn receivers_copy_where_the_group_may_write() {
+fn blob_is_copied_on_receipt_when_the_group_may_write() {
     for (mode, copies) in [(0o660, true), (0o640, false)] {
         let folder = Folder::new();
         let [near, far] = open_twice(&folder.join("channel"), &small().mode(mode).blob_pool(0));
@@ -71,7 +71,7 @@ fn receivers_copy_where_the_group_may_write() {
 }
 
 #[test]
-fn a_long_request_that_nobody_waits_for_keeps_its_blob() {
+fn forgotten_long_request_keeps_its_blob() {
     let folder = Folder::new();
     let [near, far] = open_twice(&folder.join("channel"), &small());
     let (client, server) = (near.client().unwrap(), far.server().unwrap());
@@ -92,9 +92,9 @@ fn a_long_request_that_nobody_waits_for_keeps_its_blob() {
     });
 }
 
-/// In one piece and in parts.
+/// A message has its blobs once, whether it travels in one piece or in parts.
 #[test]
-fn a_long_message_has_its_blobs_once() {
+fn long_message_delivers_its_blobs_once() {
     let folder = Folder::new();
     let [near, far] = open_twice(&folder.join("channel"), &small().blob_pool(0));
     let (client, server) = (near.client().unwrap(), far.server().unwrap());
@@ -121,7 +121,7 @@ fn a_long_message_has_its_blobs_once() {
 }
 
 #[test]
-fn a_request_that_was_kept_or_adopted_has_its_blobs() {
+fn kept_and_adopted_requests_have_their_blobs() {
     alone(|| {
         let folder = Folder::new();
         let [near, far] = open_twice(&folder.join("channel"), &small().blob_pool(0));
@@ -149,12 +149,12 @@ fn a_request_that_was_kept_or_adopted_has_its_blobs() {
 }
 
 #[test]
-fn blobs_go_on_after_their_folder_was_removed() {
+fn blobs_still_work_after_their_folder_was_removed() {
     let folder = Folder::new();
     let [near, far] = open_twice(&folder.join("channel"), &small());
     let (client, server) = (near.client().unwrap(), far.server().unwrap());
     for byte in 0..5 {
-        // Kept for the next.
+        // The dropped file stays in the pool for the next blob.
         drop(near.blob(5000).unwrap());
         assert_eq!(blob_files(&near).len(), 1);
         fs::remove_dir_all(blob_folder(&near)).unwrap();
@@ -164,7 +164,7 @@ fn blobs_go_on_after_their_folder_was_removed() {
 }
 
 #[test]
-fn a_full_file_system_is_an_error_of_blobs_alone() {
+fn full_file_system_fails_blobs_but_not_calls() {
     alone(|| {
         fork(|| {
             leave_no_core();
@@ -189,12 +189,12 @@ fn a_full_file_system_is_an_error_of_blobs_alone() {
                 let back = exchange(&client, &server, blob).unwrap();
                 assert!(back.iter().all(|byte| *byte == nth as u8));
             }
-            // What is kept for later gives way to what is larger.
+            // A smaller file in the pool is removed to make space for a larger one.
             drop(blobs);
             drop(near.blob(500_000).unwrap());
             assert_eq!(blob_files(&near).len(), 1);
 
-            // And so does what a process has left whose death nobody noticed.
+            // The same holds for files of a process whose death was not noticed.
             drop((near, client));
             let is_full = &shared(1)[0];
             let child = fork(|| {
@@ -214,13 +214,13 @@ fn a_full_file_system_is_an_error_of_blobs_alone() {
 }
 
 #[test]
-fn a_missing_descriptor_is_an_error_of_blobs_alone() {
+fn exhausted_descriptors_fail_blobs_but_not_calls() {
     alone(|| {
         let folder = Folder::new();
         let [near, far] = open_twice(&folder.join("channel"), &small().blob_pool(0));
         let (client, server) = (near.client().unwrap(), far.server().unwrap());
         let blob = blob_of(&near, &[7; 5000]);
-        // All numbers below this one are in use.
+        // All descriptor numbers below this one are in use.
         let free = File::open("/dev/null").unwrap().as_raw_fd() as u64;
         let rich = rustix::process::getrlimit(Resource::Nofile);
         rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(free), ..rich }).unwrap();

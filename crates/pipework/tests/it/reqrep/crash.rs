@@ -1,13 +1,13 @@
-//! Promises P2, P3, P4, P7 and P14, instruction by instruction: in every scene a victim does one
-//! operation and is killed or stopped at one point of it, and the others go on.
+//! Promises P2, P3, P4, P7 and P14, instruction by instruction. In every scene a victim does one
+//! operation and is killed or stopped at one point of it, and the other processes go on.
 //!
-//! A scene is a process of its own, forked anew for each point, so that all victims of a scene walk
-//! the same way. It plays the living: they must get on by themselves and in time, whatever the
-//! victim left. At the end nothing may be [missing](assert_whole).
+//! A scene runs in its own process, forked for each point, so that all victims of a scene take the
+//! same path. That process plays the survivors: they must finish by themselves and in time, in
+//! whatever state the victim left the segment. At the end nothing may be [missing](assert_whole).
 //!
-//! CI tries all points that others can tell apart, and a sample of the rest. PIPEWORK_CRASH=1000
-//! makes the sample larger, PIPEWORK_CRASH=all tries every point, PIPEWORK_SEED repeats a sample,
-//! PIPEWORK_SCENE=send plays one scene.
+//! CI tries all points that other processes can tell apart, and a sample of the rest.
+//! PIPEWORK_CRASH=1000 makes the sample larger, PIPEWORK_CRASH=all tries every point, PIPEWORK_SEED
+//! repeats a sample, PIPEWORK_SCENE=send plays one scene.
 
 use std::collections::VecDeque;
 use std::env;
@@ -64,26 +64,26 @@ const SCENES: [(&str, Scene); 83] = [
     ("receive any", getting::receive_any),
     ("send many", getting::send_many),
     ("take", serving::take),
-    ("take what may be redelivered", serving::take_redeliverable),
+    ("take a redeliverable request", serving::take_redeliverable),
     ("give back", serving::give_back),
     ("wait for a request", serving::wait),
     ("reply to a parked client", serving::reply),
     ("reply to a client with a doorbell", serving::reply_to_a_doorbell),
-    ("reply to a cancelled call", serving::reply_to_nobody),
+    ("reply to a cancelled call", serving::reply_to_a_cancelled_call),
     ("fail", serving::fail),
     ("give a part to a parked client", giving::give),
     ("give a part to a client with a doorbell", giving::give_to_a_doorbell),
-    ("give a part of a cancelled call", giving::give_to_nobody),
+    ("give a part of a cancelled call", giving::give_to_a_cancelled_call),
     ("reply in parts", giving::reply_in_parts),
     ("ask for the next part", giving::ask),
     ("fail with a reason", giving::fail_with_a_reason),
     ("fail in a stream", giving::fail_in_a_stream),
     ("fail behind a part", giving::fail_behind_a_part),
-    ("answer what was forgotten", giving::answer_what_was_forgotten),
+    ("answer a forgotten call", giving::answer_a_forgotten_call),
     ("adopt", giving::adopt),
     ("stop a server", giving::stop),
     ("close a server", serving::close),
-    ("serve what a dead server had", serving::serve_again),
+    ("serve a dead server's requests", serving::serve_again),
     ("recover", recovering::recover),
     ("recover calls in parts", recovering::recover_parts),
     ("wait for a dead client", recovering::wait_for_a_client),
@@ -94,7 +94,7 @@ const SCENES: [(&str, Scene); 83] = [
     ("replace an empty file", creating::replace_an_empty_file),
     ("unlink", creating::unlink),
     ("make a blob", blobs::make),
-    ("make a blob in a folder that is there", blobs::make_in_a_folder),
+    ("make a blob in an existing folder", blobs::make_in_a_folder),
     ("make a blob in a file that was used before", blobs::make_again),
     ("freeze a blob", blobs::freeze),
     ("send a blob", blobs::send),
@@ -103,7 +103,7 @@ const SCENES: [(&str, Scene); 83] = [
     ("give a request with a blob back", blobs::give_back),
     ("reply with a blob", blobs::reply),
     ("reply with the request's blob", blobs::hand_back),
-    ("reply with a blob to a cancelled call", blobs::reply_to_nobody),
+    ("reply with a blob to a cancelled call", blobs::reply_to_a_cancelled_call),
     ("fail a request with a blob", blobs::fail),
     ("receive a reply with a blob", blobs::receive_reply),
     ("give a part with a blob", blobs::give),
@@ -116,11 +116,11 @@ const SCENES: [(&str, Scene); 83] = [
     ("drop a blob", blobs::drop_own),
     ("drop another's blob", blobs::drop_of_another),
     ("recover blobs", blobs::recover),
-    ("attach in the place of one with blobs", blobs::attach_in_a_dead_place),
-    ("attach where a blob was left", blobs::attach),
+    ("attach in a dead member's place with blobs", blobs::attach_in_a_dead_place),
+    ("attach beside an abandoned blob", blobs::attach),
 ];
 
-/// Scenes whose victim stops where it would die in others, and then goes on.
+/// Scenes in which the victim stops at a point instead of dying there, and continues later.
 const STOPPING: [(&str, Scene); 10] = [
     ("stopped: give a part", stopping::give),
     ("stopped: reply in parts", stopping::reply_in_parts),
@@ -134,20 +134,20 @@ const STOPPING: [(&str, Scene); 10] = [
     ("stopped: cancel a half-sent request", stopping::cancel_half_sent),
 ];
 
-/// Points of each scene that are tried beyond those that others can tell apart.
+/// Points of each scene that are tried in addition to those that other processes can tell apart.
 const SAMPLE: usize = 50;
-/// Scenes that are played at the same time: most of them wait most of the time.
+/// Scenes that are played at the same time. Most of them wait most of the time.
 const AT_A_TIME: usize = 8;
-/// How often what went another way than expected is tried.
+/// How many times a point is tried if the victim did not reach it.
 const ROUNDS: usize = 6;
 
 #[test]
-fn whoever_is_killed_at_any_instruction_harms_nobody() {
+fn kill_at_any_instruction_leaves_the_segment_usable() {
     alone_for(patience(), || play_scenes(&SCENES));
 }
 
 #[test]
-fn whoever_stops_in_the_middle_of_a_stream_holds_nobody_beyond_the_deadline() {
+fn stop_at_any_instruction_blocks_peers_no_longer_than_their_deadline() {
     alone_for(patience(), || play_scenes(&STOPPING));
 }
 
@@ -155,7 +155,7 @@ fn setting(name: &str) -> Option<String> {
     env::var(name).ok()
 }
 
-/// Whether every point is to be tried.
+/// Whether to try every point.
 fn all_points() -> bool {
     setting("PIPEWORK_CRASH").is_some_and(|text| text == "all")
 }
@@ -191,7 +191,7 @@ fn play_scenes(scenes: &[(&'static str, Scene)]) {
     say(&format!("crash: {points} points tried in all"));
 }
 
-/// Plays a scene for many points of its victim's end; says how many.
+/// Plays a scene with its victim ending at many points; returns how many were tried.
 fn play_all<I: IntoIterator<Item = usize>>(
     name: &'static str,
     scene: Scene,
@@ -199,7 +199,7 @@ fn play_all<I: IntoIterator<Item = usize>>(
     choose: impl FnOnce(&Trail) -> I,
 ) -> usize {
     let began = Instant::now();
-    // Some victims are delayed, and find that a wait is over.
+    // Some victims are delayed and find that a wait has already ended, so take the shortest trail.
     let mut shortest: Option<Vec<u64>> = None;
     for _ in 0..ROUNDS {
         trail.clear();
@@ -217,9 +217,12 @@ fn play_all<I: IntoIterator<Item = usize>>(
         play(name, scene, &fates);
         missed = chosen.iter().copied().filter(|point| !trail.is_hit(*point)).collect();
     }
-    assert!(2 * missed.len() <= chosen.len(), "crash: {name}: victims do not go the way of the first");
+    assert!(
+        2 * missed.len() <= chosen.len(),
+        "crash: {name}: most victims do not take the path of the first one"
+    );
     let late: Vec<_> = missed.iter().filter(|point| trail.is_late(**point)).collect();
-    assert!(late.is_empty(), "crash: {name}: somebody alive waited too long for who had died at {late:?}");
+    assert!(late.is_empty(), "crash: {name}: a survivor waited too long after deaths at {late:?}");
     say(&format!(
         "crash: {name}: {} points, {} tried, {} missed, {:.0?} the longest wait, {:.1?}",
         trail.len() + 1,
@@ -231,10 +234,10 @@ fn play_all<I: IntoIterator<Item = usize>>(
     chosen.len()
 }
 
-/// Plays a scene once for each fate, in processes of their own.
+/// Plays a scene once for each fate, each in its own process.
 ///
-/// Never inlined, so that the stack is always as deep as it is for the first victim: how the C
-/// library compares strings depends on where they lie.
+/// Never inlined, so that the stack is as deep as it is for the first victim: how the C library
+/// compares strings depends on their addresses.
 #[inline(never)]
 fn play(name: &'static str, scene: Scene, fates: &[Fate]) {
     let mut running = VecDeque::new();
@@ -256,17 +259,17 @@ fn play(name: &'static str, scene: Scene, fates: &[Fate]) {
     running.into_iter().for_each(Child::join);
 }
 
-/// Lets small allocations take the same way whatever this process's heap has been through: glibc
-/// keeps up to seven freed pieces of each size at hand.
+/// Makes small allocations take the same path whatever this process allocated before: glibc keeps
+/// up to seven freed pieces of each size at hand.
 fn level_heap() {
     for len in (8..1024).step_by(16) {
         let _freed_together: [Vec<u8>; 7] = std::array::from_fn(|_| Vec::with_capacity(len));
     }
 }
 
-// ---------------------------------------------------------------- what scenes are made of
+// ---------------------------------------------------------------- parts of scenes
 
-/// A segment as small as can be, so that operations are short. Nobody spins.
+/// The smallest useful segment, so that operations are short. No thread spins.
 fn small(slots: u32) -> Segment {
     options(slots).anonymous().expect("a segment")
 }
@@ -281,40 +284,41 @@ const PART: usize = 16;
 /// A message of two parts.
 const LONG: &[u8; 24] = b"in two parts, as you see";
 
-/// For how long a victim waits at most. What it waits for comes, but for rare cases, as soon as it
-/// sleeps.
+/// The longest time that a victim waits. The event it waits for comes as soon as the victim sleeps,
+/// except in rare cases.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What must hold as soon as nobody calls any more, whoever has died where: every slot is free,
-/// every place for members can be taken, and calls are answered as ever.
+/// Checks what must hold once no calls are in progress, whichever processes died at whichever
+/// point: every slot is free, every place for members can be taken, and calls are answered.
 fn assert_whole(segment: &Segment) {
-    segment.recover().expect("the kernel knows who lives");
+    segment.recover().expect("recovery works");
     let geometry = *segment.geometry();
     let slots = geometry.slots as usize;
     let mut expected = Audit::default();
     expected.free = slots;
-    let mut audit = segment.audit().expect("the kernel knows who lives");
-    // Calls that were cancelled may have left some.
+    let mut audit = segment.audit().expect("the audit works");
+    // Cancelled calls may have left entries in the ring.
     audit.entries = 0;
     assert_eq!(audit, expected, "after recovery");
-    let members = segment.members().expect("the kernel knows who lives");
+    let members = segment.members().expect("the members can be listed");
     assert!(members.iter().all(|member| member.is_alive), "after recovery: {members:?}");
     assert_eq!(segment.recover(), Ok(0), "a second time");
 
     let places = members.len()..geometry.members as usize;
-    let clients: Vec<_> = places.map(|_| segment.client().expect("a place that nobody has")).collect();
+    let clients: Vec<_> = places.map(|_| segment.client().expect("a free place")).collect();
     let refused = segment.client().map_err(|error| error.kind());
-    assert_eq!(refused.map(|_| ()), Err(ErrorKind::WouldBlock), "there are no more");
+    assert_eq!(refused.map(|_| ()), Err(ErrorKind::WouldBlock), "all places are taken");
     drop(clients);
 
     let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
     for turn in (0..100u32).step_by(slots) {
         let calls = turn..turn + slots as u32;
-        let ticket = |call: u32| client.try_send(&call.to_le_bytes()).expect("no error").expect("a slot");
+        let ticket =
+            |call: u32| client.try_send(&call.to_le_bytes()).expect("no error").expect("a free slot");
         let tickets: Vec<_> = calls.clone().map(ticket).collect();
         while let Some(request) = server.try_recv().expect("no error") {
             let answer: Vec<u8> = request.iter().map(|byte| !byte).collect();
-            assert!(request.reply(&answer).expect("it is this server's"), "its client lives");
+            assert!(request.reply(&answer).expect("it is this server's"), "its client is alive");
         }
         for (call, ticket) in calls.zip(tickets) {
             let reply = client.try_recv(ticket).expect("no error").expect("it was answered");

@@ -1,5 +1,5 @@
-//! Segments on file systems that are full, that lose what they had, and that show one file in two
-//! ways.
+//! Segments on file systems that are full, that lose data, or that show one file under two
+//! identities.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use crate::harness::{
 const LARGEST: usize = 60_000;
 const IN_FLIGHT: usize = 8;
 
-/// No byte of it is zero, and all are the same.
+/// Random bytes, all equal and not zero.
 fn payload(random: &mut Random) -> Vec<u8> {
     let most = [100, 6_000, LARGEST][random.below(3)];
     vec![1 + (random.next() % 255) as u8; random.below(most)]
@@ -33,7 +33,7 @@ fn is_whole(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte != 0 && *byte == bytes[0])
 }
 
-/// Takes all the space that is left, with a file called "filler"; also returns its length.
+/// Fills the rest of the file system with a file called "filler"; returns it and its length.
 fn fill(mount: &Path) -> (File, u64) {
     let filler = File::create(mount.join("filler")).unwrap();
     let mut len = 0;
@@ -53,7 +53,7 @@ fn is_full(error: &Error) -> bool {
 
 /// PIPEWORK_DISK_CALLS=100000 is the long form.
 #[test]
-fn on_a_full_disk_no_call_brings_a_wrong_byte() {
+fn calls_on_a_full_disk_fail_or_return_the_right_bytes() {
     const CALLS: u64 = 500;
     alone_for(4 * PATIENCE, || {
         fork(|| {
@@ -107,7 +107,7 @@ fn at_a_full_disk(
             }
         }
     });
-    // As much as there is, but for some of it.
+    // Fill the disk, then release part of the filler.
     let (filler, len) = fill(mount);
     filler.set_len(random.next() % len).unwrap();
     let client = segment.client().unwrap();
@@ -132,7 +132,7 @@ fn at_a_full_disk(
             }
         }
     }
-    // With space again, every slot is as good as any.
+    // Once there is space again, every slot works again.
     fs::remove_file(mount.join("filler")).unwrap();
     drop(filler);
     for _ in 0..32 {
@@ -145,10 +145,9 @@ fn at_a_full_disk(
     assert_eq!(segment.audit().unwrap().free, 16);
 }
 
-/// The first touch of a page that nobody reserved: a hole in a segment whose pages had all been
-/// there.
+/// Touches a page that could not be reserved: a hole punched into a segment on a full file system.
 #[test]
-fn whose_page_is_gone_says_so_from_then_on() {
+fn segment_reports_corrupt_after_a_page_was_lost() {
     alone(|| {
         fork(|| {
             leave_no_core();
@@ -178,7 +177,7 @@ fn whose_page_is_gone_says_so_from_then_on() {
 
 // ---------------------------------------------------------------- large
 
-/// KiB of the file at `path` that this process has touched.
+/// KiB that this process has touched of the file at `path`.
 fn touched_kib(path: &Path) -> u64 {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap();
     let mapping = maps.split(path.to_str().unwrap()).nth(1).expect("it is mapped");
@@ -187,14 +186,14 @@ fn touched_kib(path: &Path) -> u64 {
 }
 
 #[test]
-fn calls_touch_the_slots_that_they_use_and_no_others() {
+fn calls_touch_only_the_slots_that_they_use() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
         let options = Options::new().slots(4096).request_bytes(1 << 20).reply_bytes(4096).sparse(true);
         drop(options.create(&path).unwrap());
         let segment = Options::new().open(&path).unwrap();
-        // Its slots are on 4096 pages.
+        // The slots take 4096 pages.
         let check = |what: &str| {
             let touched = touched_kib(&path);
             assert!(touched < 1024, "{what}: {touched} KiB");
@@ -210,7 +209,7 @@ fn calls_touch_the_slots_that_they_use_and_no_others() {
         assert_eq!(client.recv_any(PATIENCE).unwrap().unwrap().ticket, ticket);
         assert!(client.recv_any(PATIENCE).unwrap().is_none());
         check("received");
-        // A limit is counted, and a descriptor watches what is in progress.
+        // The limit is counted, and a descriptor watches the calls in progress.
         let client = segment.client_with(&ClientOptions::new().max_in_flight(2)).unwrap();
         let bell = client.doorbell().unwrap();
         let tickets = client.send_many(["c", "d"], PATIENCE).unwrap();
@@ -229,9 +228,10 @@ fn calls_touch_the_slots_that_they_use_and_no_others() {
 
 // ---------------------------------------------------------------- cut short
 
-/// And as long as before at once: nobody touches a page that is missing, all have new ones.
+/// Some files regain their length at once: then no thread touches a missing page, but the contents
+/// are new pages.
 #[test]
-fn whoever_uses_a_file_that_was_cut_short_hears_of_it() {
+fn every_waiter_gets_corrupt_after_the_file_was_cut_short() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -242,7 +242,7 @@ fn whoever_uses_a_file_that_was_cut_short_hears_of_it() {
             let segment = options.create(&path).unwrap();
             let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
             let whole = file.metadata().unwrap().len();
-            // 5, 3 and 1 are how many bytes less there are; others what is left.
+            // 5, 3 and 1 are the number of bytes cut off; 0 and 4096 are the bytes left.
             let len = if [0, 4096].contains(&cut) { cut } else { whole - cut };
             let flags = shared(8);
             let waits = |nth: usize, wait: &dyn Fn() -> Option<ErrorKind>| {
@@ -301,7 +301,7 @@ fn whoever_uses_a_file_that_was_cut_short_hears_of_it() {
 // ---------------------------------------------------------------- seen in two ways
 
 #[test]
-fn a_file_is_opened_by_the_way_that_it_was_made_by() {
+fn open_on_overlayfs_accepts_only_the_path_that_made_the_file() {
     alone(|| {
         fork(|| {
             let folder = Folder::new();

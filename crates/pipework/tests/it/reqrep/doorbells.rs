@@ -1,5 +1,5 @@
-//! Event loops on either side of a segment, in processes that share nothing else, and that are
-//! killed, stopped and forked meanwhile.
+//! Event loops at both ends of a segment, in processes that share nothing else and are killed,
+//! stopped and forked meanwhile.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -24,11 +24,11 @@ pub(super) fn open(folder: &Folder) -> Segment {
 /// An event loop around one descriptor.
 struct Loop {
     doorbell: OwnedFd,
-    /// Where it is told of each ring only, as tokio and its like do it.
+    /// Set for edge-triggered notification, as tokio and similar runtimes use it.
     epoll: Option<OwnedFd>,
 }
 
-/// How an event loop is told.
+/// How an event loop is notified.
 #[derive(Clone, Copy, PartialEq)]
 enum Told {
     OfStates,
@@ -54,7 +54,7 @@ impl Loop {
     }
 }
 
-/// Answers what its doorbell tells of, for ever or `count` times. Each takes some time.
+/// Answers requests when the doorbell rings, for ever or `count` times. Each takes `work`.
 fn serve_by_doorbell(server: &Server, told: Told, count: u64, work: Duration) {
     let events = Loop::new(server.doorbell().expect("a descriptor"), told);
     let mut served = 0;
@@ -71,7 +71,7 @@ fn serve_by_doorbell(server: &Server, told: Told, count: u64, work: Duration) {
     }
 }
 
-/// Makes `count` calls, up to `at_once` of them at the same time; gives how many ended with
+/// Makes `count` calls, up to `at_once` of them at the same time; returns how many ended with
 /// PeerDied.
 fn call_by_doorbell(client: &Client, told: Told, count: u32, at_once: usize) -> usize {
     let events = Loop::new(client.doorbell().expect("a descriptor"), told);
@@ -107,7 +107,7 @@ fn threads() -> Vec<String> {
     tasks.map(|task| task.file_name().into_string().expect("a number")).collect()
 }
 
-/// Waits until there are so many threads: one that has ended is in `/proc` for a moment longer.
+/// Waits until there are `count` threads. A thread that has ended stays in `/proc` for a moment.
 fn await_threads(count: usize) {
     await_that(|| threads().len() == count);
 }
@@ -123,7 +123,7 @@ fn await_that(is_so: impl Fn() -> bool) {
 // ---------------------------------------------------------------- event loops
 
 #[test]
-fn two_processes_that_share_a_path_and_nothing_else_ring_each_others_doorbells() {
+fn doorbells_ring_between_processes_that_share_only_a_path() {
     alone(|| {
         for told in [Told::OfStates, Told::OfEdges] {
             let folder = Folder::new();
@@ -139,7 +139,7 @@ fn two_processes_that_share_a_path_and_nothing_else_ring_each_others_doorbells()
 }
 
 #[test]
-fn a_doorbell_tells_of_a_server_that_died_with_the_request() {
+fn doorbell_rings_when_the_server_dies_with_the_request() {
     alone(|| {
         let (folder, taken) = (Folder::new(), shared(2));
         let segment = open(&folder);
@@ -161,7 +161,7 @@ fn a_doorbell_tells_of_a_server_that_died_with_the_request() {
         first.kill();
         assert!(is_ready(&doorbell, PollFlags::IN, PROMPT + TOLERANCE));
         assert_eq!(client.try_recv(ticket).map_err(|error| error.kind()).err(), Some(ErrorKind::PeerDied));
-        // Another gets it if that was asked for, and hears of it by its own doorbell.
+        // With redelivery, another server gets the request and is notified by its own doorbell.
         let second = doomed(&taken[1]);
         let client = segment.client_with(&ClientOptions::new().redeliveries(1)).expect("a place");
         let doorbell = client.doorbell().expect("a descriptor");
@@ -181,7 +181,7 @@ fn a_doorbell_tells_of_a_server_that_died_with_the_request() {
 }
 
 #[test]
-fn servers_that_are_killed_in_their_event_loops_harm_nobody() {
+fn calls_go_on_while_servers_are_killed_in_their_event_loops() {
     alone(|| {
         let (folder, seed) = (Folder::new(), seed());
         say(&format!("doorbells: PIPEWORK_SEED={seed}"));
@@ -195,7 +195,7 @@ fn servers_that_are_killed_in_their_event_loops_harm_nobody() {
                 died += call_by_doorbell(&client, Told::OfStates, 20, 8);
             }
             say(&format!("doorbells: {died} calls died with their servers"));
-            assert!(died > 0, "20 were killed, and most of them at work");
+            assert!(died > 0, "20 were killed, most of them while serving");
         });
         let work = Duration::from_micros(200);
         let serve = || {
@@ -220,10 +220,10 @@ fn servers_that_are_killed_in_their_event_loops_harm_nobody() {
     });
 }
 
-/// The wake-up goes to a thread that does not run, and the next who sleeps gets the request at the
-/// end of a slice.
+/// The wake-up goes to a thread of the stopped process. The next sleeping server finds the request
+/// at the end of a slice.
 #[test]
-fn a_stopped_process_keeps_no_request_from_others() {
+fn request_goes_to_another_server_when_the_woken_one_is_stopped() {
     alone(|| {
         let (folder, ready) = (Folder::new(), shared(1));
         let segment = open(&folder);
@@ -248,15 +248,15 @@ fn a_stopped_process_keeps_no_request_from_others() {
     });
 }
 
-// ---------------------------------------------------------------- what a process is
+// ---------------------------------------------------------------- forks, threads and damage
 
 #[test]
-fn a_forked_child_asks_for_doorbells_of_its_own() {
+fn forked_child_asks_for_doorbells_of_its_own() {
     alone(|| {
         let segment = Options::new().anonymous().expect("a segment");
         let (mut clients, server) =
             (Some(segment.client().expect("a place")), segment.server().expect("a place"));
-        let client = clients.as_ref().expect("it is the parent's still");
+        let client = clients.as_ref().expect("the parent still has it");
         let (replies, requests) =
             (client.doorbell().expect("a descriptor"), server.doorbell().expect("a descriptor"));
         let ticket = client.send("parent's", PATIENCE).expect("a slot");
@@ -269,12 +269,12 @@ fn a_forked_child_asks_for_doorbells_of_its_own() {
             assert_eq!(&*client.try_recv(ticket).expect("a reply").expect("it rang"), b"child's");
             assert!(!is_ready(&own, PollFlags::IN, Duration::ZERO));
             drop((own, client));
-            // What the thread has is closed when it ends, and nobody waits for that.
+            // The child's thread closes its descriptors as it ends, and no call waits for that.
             await_threads(1);
-            // The lock of its membership has come and gone as well.
+            // The lock of the child's membership has been opened and closed as well.
             assert_eq!(descriptors(), before);
         });
-        let client = clients.expect("the child took its own");
+        let client = clients.expect("only the child took its copy");
         for _ in 0..2 {
             wait_for(&requests, PollFlags::IN);
             let request = server.recv(PATIENCE).expect("a request");
@@ -293,7 +293,7 @@ fn a_forked_child_asks_for_doorbells_of_its_own() {
 }
 
 #[test]
-fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
+fn doorbell_threads_start_on_demand_and_end_with_their_handles() {
     alone(|| {
         let before = threads();
         let segment = Options::new().slots(1).anonymous().expect("a segment");
@@ -303,8 +303,8 @@ fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
         let other = client.clone();
         let doorbells = [client.doorbell(), other.doorbell(), client.send_doorbell(), server.doorbell()];
         await_threads(before.len() + 3);
-        // Signals are for the program's own threads; but for those that an access to the segment
-        // may cause.
+        // The library's threads block all signals except those that an access to the segment may
+        // raise.
         for watch in threads().iter().filter(|thread| !before.contains(thread)) {
             let blocked = || {
                 let status =
@@ -313,14 +313,14 @@ fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
                 u64::from_str_radix(mask.trim(), 16).expect("a number")
             };
             let is_blocked = |signal: i32| blocked() >> (signal - 1) & 1 == 1;
-            // A thread begins with all of them blocked.
+            // A thread starts with all signals blocked.
             await_that(|| !is_blocked(libc::SIGBUS) && !is_blocked(libc::SIGSEGV));
             assert!([libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGCHLD].into_iter().all(is_blocked));
         }
         drop(client);
         await_threads(before.len() + 3);
-        // The server's rests, the others are parked in the segment. No drop waits for a slice to
-        // end.
+        // The server's thread rests, the others are parked in the segment. Dropping a handle waits
+        // for no slice to end.
         wait_for(doorbells[3].as_ref().expect("a descriptor"), PollFlags::IN);
         drop((other, server));
         await_threads(before.len());
@@ -329,7 +329,7 @@ fn threads_come_when_they_are_asked_for_and_end_with_their_handles() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_kills_no_thread_that_waits_on_it() {
+fn file_that_is_cut_short_does_not_kill_doorbell_threads() {
     alone(|| {
         let (folder, before) = (Folder::new(), threads().len());
         let segment = open(&folder);
@@ -341,7 +341,7 @@ fn a_file_that_is_cut_short_kills_no_thread_that_waits_on_it() {
             .open(folder.join("segment"))
             .and_then(|file| file.set_len(0))
             .expect("a file");
-        // More than a slice: by now, each has looked.
+        // Longer than a slice: by now each thread has looked at the file.
         thread::sleep(Duration::from_millis(120));
         assert!(client.try_recv(ticket).is_err_and(|error| error.kind() == ErrorKind::Corrupt));
         assert!(server.try_recv().is_err_and(|error| error.kind() == ErrorKind::Corrupt));
@@ -350,9 +350,9 @@ fn a_file_that_is_cut_short_kills_no_thread_that_waits_on_it() {
     });
 }
 
-/// One after the other looks out for all: none needs a slice of its own for that.
+/// The senders in the queue look for damage in turn, so none needs a slice of its own for that.
 #[test]
-fn all_who_stand_in_line_hear_of_damage() {
+fn all_queued_senders_get_corrupt_in_time() {
     alone(|| {
         let folder = Folder::new();
         let segment = open(&folder);

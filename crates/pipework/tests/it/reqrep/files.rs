@@ -1,4 +1,5 @@
-//! The file of a segment: what is refused, and in which words; and whose it is.
+//! The file of a segment: which files are refused, with which error text, and which owner and mode
+//! it has.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -22,7 +23,7 @@ fn small() -> Options {
     Options::new().slots(4).members(8).request_bytes(200).reply_bytes(200)
 }
 
-/// What a user reads who opens `path`.
+/// The error text for a user who opens `path`.
 fn refusal(path: impl AsRef<Path>) -> String {
     Options::new().open(path).map(drop).expect_err("it is refused").to_string()
 }
@@ -31,7 +32,7 @@ fn errno<T>(outcome: Result<T, Error>) -> Option<i32> {
     outcome.err().expect("it is refused").errno()
 }
 
-/// A call from one opening of a segment to another.
+/// Makes a call from one opening of a segment to another.
 fn answers(clients: &Segment, servers: &Segment) {
     let (client, server) = (clients.client().unwrap(), servers.server().unwrap());
     for turn in 0..20u64 {
@@ -51,10 +52,10 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-// ---------------------------------------------------------------- what is refused
+// ---------------------------------------------------------------- refusals
 
 #[test]
-fn what_is_no_file_of_ours_is_refused_in_words_of_its_own() {
+fn open_refuses_each_foreign_kind_of_file_with_its_own_error() {
     let folder = Folder::new();
     let segment = small().create(folder.join("segment")).unwrap();
     symlink(folder.join("segment"), folder.join("link")).unwrap();
@@ -82,12 +83,12 @@ fn what_is_no_file_of_ours_is_refused_in_words_of_its_own() {
     assert_eq!(refusal("/dev/null"), "reqrep open: not a regular file: invalid argument");
     let zeros = OsStr::from_bytes(b"a\0b");
     assert_eq!(refusal(zeros), "reqrep open: invalid argument: Invalid argument (os error 22)");
-    // A link on the way is followed: only the last name is the file's.
+    // Only the last component of the path may not be a link; links in folders are followed.
     fs::create_dir(folder.join("real")).unwrap();
     symlink(folder.join("real"), folder.join("way")).unwrap();
     let made = small().create(folder.join("way/segment")).unwrap();
     answers(&made, &Options::new().open(folder.join("real/segment")).unwrap());
-    // What is in the way is not replaced, and a link is not followed to make something behind it.
+    // `create` does not replace an existing file, and does not follow a link to create its target.
     for name in ["segment", "link", "dangling", "folder", "fifo"] {
         assert_eq!(errno(small().create(folder.join(name))), Some(libc::EEXIST), "{name}");
     }
@@ -99,7 +100,7 @@ fn what_is_no_file_of_ours_is_refused_in_words_of_its_own() {
 }
 
 #[test]
-fn a_file_of_any_other_length_is_refused() {
+fn open_refuses_a_file_of_any_other_length() {
     let folder = Folder::new();
     let path = folder.join("segment");
     let whole = small().create(&path).unwrap();
@@ -125,7 +126,7 @@ fn a_file_of_any_other_length_is_refused() {
 }
 
 #[test]
-fn a_descriptor_is_checked_as_a_path_is() {
+fn from_fd_checks_a_descriptor_as_open_checks_a_path() {
     let folder = Folder::new();
     let path = folder.join("segment");
     let segment = small().create(&path).unwrap();
@@ -147,10 +148,10 @@ fn a_descriptor_is_checked_as_a_path_is() {
     answers(&segment, &Options::new().dup_fd(&segment).unwrap());
 }
 
-// ---------------------------------------------------------------- whose it is
+// ---------------------------------------------------------------- owner, mode and sizes
 
 #[test]
-fn only_the_owner_opens_it_unless_it_is_said_otherwise() {
+fn open_refuses_another_users_file_unless_it_is_allowed() {
     alone(|| {
         let folder = Folder::new();
         let (path, private) = (folder.join("segment"), folder.join("private"));
@@ -184,7 +185,7 @@ fn only_the_owner_opens_it_unless_it_is_said_otherwise() {
 }
 
 #[test]
-fn its_mode_is_what_was_asked_for_whatever_the_umask() {
+fn create_sets_the_requested_mode_despite_the_umask() {
     alone(|| {
         let folder = Folder::new();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
@@ -203,10 +204,10 @@ fn its_mode_is_what_was_asked_for_whatever_the_umask() {
     });
 }
 
-/// A file from before, or from another program: whoever asks for more would hear of it with the
-/// first large call.
+/// The file may come from an earlier run or from another program. Without this check, a program
+/// that needs larger sizes would fail only at its first large call.
 #[test]
-fn sizes_that_were_asked_for_are_those_of_the_file() {
+fn open_refuses_a_file_of_other_sizes_than_asked_for() {
     let folder = Folder::new();
     let path = folder.join("segment");
     let made = small().create(&path).unwrap();
@@ -226,7 +227,7 @@ fn sizes_that_were_asked_for_are_those_of_the_file() {
             assert_eq!((error.to_string(), error.kind()), (said.clone(), ErrorKind::Incompatible));
         }
     }
-    // What is rounded up is compared rounded up; what was not asked for is not compared.
+    // Rounded sizes are compared after rounding; sizes that were not asked for are not compared.
     for options in [small(), small().queue(8), small().queue(3), Options::new().slots(4)] {
         answers(&made, &options.open(&path).unwrap());
     }

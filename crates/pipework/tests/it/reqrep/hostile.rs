@@ -1,8 +1,8 @@
 //! Peers that break every rule: they scribble over the segment, cut its file short and punch holes
-//! into it, while clients and servers use it. These get errors and lose service; none of them dies,
-//! hangs beyond its deadline or grows.
+//! into it while clients and servers use it. The clients and servers get errors and lose service;
+//! none of them dies, hangs beyond its deadline or grows.
 //!
-//! PIPEWORK_SCRIBBLE_MS says for how long they scribble.
+//! PIPEWORK_SCRIBBLE_MS sets how long the peers scribble.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ mod blobs;
 
 /// How long each wait of a peer may take.
 const WAIT: Duration = Duration::from_millis(40);
-/// What a busy machine, and a search through a ring that leads nowhere, may add to it.
+/// Extra time for a busy machine, and for a search through a ring whose entries lead nowhere.
 const SLACK: Duration = Duration::from_secs(5);
 /// Bytes by which a peer's own memory may grow.
 const GROWTH: u64 = 16 << 20;
@@ -37,9 +37,9 @@ fn file_of(segment: &Segment) -> File {
     segment.as_fd().try_clone_to_owned().expect("descriptors are left").into()
 }
 
-// ---------------------------------------------------------------- where everything is
+// ---------------------------------------------------------------- the layout
 
-/// Offsets in words, computed anew from SEGMENT.md.
+/// Offsets in words, computed from SEGMENT.md independently of the library.
 struct Map {
     members: usize,
     ring: usize,
@@ -51,7 +51,7 @@ struct Map {
     geometry: Geometry,
 }
 
-/// Words of the header that nobody reads twice; the last of them is the last of the file as well.
+/// Words of the header that are read only once; the last of them is also the last of the file.
 const FIXED: usize = 16;
 
 impl Map {
@@ -81,7 +81,7 @@ impl Map {
 }
 
 #[test]
-fn the_parts_are_where_the_text_says() {
+fn layout_agrees_with_segment_md() {
     let segment = small().anonymous().unwrap();
     let (map, words) = (Map::new(segment.geometry()), words(&file_of(&segment)));
     let end = map.slots - map.handles + map.stride * segment.geometry().slots as usize;
@@ -96,7 +96,7 @@ fn the_parts_are_where_the_text_says() {
     assert_eq!((get(slot + 2), get(slot + 4)), (8, u64::from_le_bytes(*b"eight by")));
 }
 
-/// With zeros between its first bytes and its last, the segment is as good as new.
+/// Writes zeros between the first bytes and the last, which makes the segment as good as new.
 fn heal(words: &[AtomicU64]) {
     let last = words.len() - 1;
     words[FIXED..last].iter().for_each(|word| word.store(0, Ordering::SeqCst));
@@ -119,8 +119,8 @@ fn works(segment: &Segment) {
 
 // ---------------------------------------------------------------- scribbling
 
-/// Writes what it likes behind the fixed bytes, in bursts; now and then it heals everything, so
-/// that there is something to disturb again.
+/// Writes arbitrary words behind the fixed bytes, in bursts. Now and then it heals the segment, so
+/// that there is service to disturb again.
 fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
     let put = |at: usize, word: u64| words[at].store(word, Ordering::SeqCst);
     loop {
@@ -132,15 +132,15 @@ fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
                 1 => put(anywhere, 0),
                 2 => put(anywhere, u64::MAX),
                 3 => put(anywhere, words[FIXED + random.below(words.len() - FIXED)].load(Ordering::SeqCst)),
-                // A word as slots have them, of about that time.
+                // A plausible slot word of a recent generation.
                 4 => {
                     let at = map.slot(&mut random);
                     let generation = (words[at].load(Ordering::SeqCst) >> 24).wrapping_add(random.next() % 2);
                     put(at, (generation << 24) | ((random.next() % 10) << 8) | (random.next() % 256));
                 }
-                // The lengths, and who calls.
+                // The lengths, and the calling member.
                 5 => put(map.slot(&mut random) + 1 + random.below(4), random.next() % (1 << 34)),
-                // A cell as the ring has them.
+                // A plausible cell of the ring.
                 6 => {
                     let at = map.ring + random.below(map.geometry.queue as usize);
                     let lap = (words[at].load(Ordering::SeqCst) >> 24).wrapping_add(random.next() % 3);
@@ -148,9 +148,9 @@ fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
                 }
                 // Head, tail, events and counters.
                 7 => put(FIXED + random.below(36), random.next() >> random.below(64)),
-                // Members that are not there, and events of those who are.
+                // Roles of missing members, and events of present ones.
                 8 => put(map.members + random.below(16 * map.geometry.members as usize), random.next() % 512),
-                // A request that is never the same at two looks.
+                // A request that changes between two reads.
                 _ => {
                     let at = map.slot(&mut random);
                     for generation in 0..2000 {
@@ -167,7 +167,7 @@ fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
 }
 
 #[test]
-fn whoever_scribbles_costs_service_and_nothing_else() {
+fn scribbling_causes_errors_but_no_crash_or_hang() {
     let time = Duration::from_millis(setting("PIPEWORK_SCRIBBLE_MS").unwrap_or(1500));
     alone_for(2 * (PATIENCE + time), || {
         let folder = Folder::new();
@@ -195,9 +195,9 @@ fn whoever_scribbles_costs_service_and_nothing_else() {
     });
 }
 
-/// Roles that nobody has, as many as there are numbers.
+/// Gives every member number a role without a living member.
 #[test]
-fn however_many_seem_to_have_died_a_short_wait_ends() {
+fn short_wait_ends_in_time_with_65534_dead_members() {
     const SLOTS: u32 = 1 << 14;
     alone_for(PATIENCE, || {
         let options = Options::new().slots(SLOTS).members(65_535).request_bytes(0).reply_bytes(0);
@@ -214,18 +214,18 @@ fn however_many_seem_to_have_died_a_short_wait_ends() {
         assert!(client.try_send("").unwrap().is_none());
         let waited = client.send("", Duration::from_millis(1)).map_err(|error| error.kind());
         assert_eq!(waited, Err(ErrorKind::TimedOut));
-        // Both have stopped looking long before the end.
+        // Both calls stopped looking long before the end of the list.
         let found = segment.stats().dead_members;
         assert!(found < 65_534 / 2, "{found}");
-        // Who does nothing else sees them all.
+        // `recover` looks at all of them.
         let found = found + segment.recover().unwrap() as u64;
         assert_eq!((found, segment.members().unwrap().len()), (65_534, 1));
     });
 }
 
-/// A length that fits into the segment, and not into what is left to this process.
+/// A length that fits into the segment but exceeds the memory limit of this process.
 #[test]
-fn a_payload_that_memory_is_missing_for_is_an_error() {
+fn payload_that_memory_is_missing_for_is_an_error() {
     const LARGE: u32 = 1 << 30;
     alone_for(PATIENCE, || {
         fork(|| {
@@ -242,7 +242,7 @@ fn a_payload_that_memory_is_missing_for_is_an_error() {
             server.try_recv().map(drop).map_err(told).unwrap_err();
             let failed = client.recv(ticket, PATIENCE).map(drop);
             assert_eq!(failed.unwrap_err().kind(), ErrorKind::Failed);
-            // And the other way round.
+            // The same for a reply.
             let ticket = client.try_send("a").unwrap().expect("a slot is free");
             assert!(server.try_recv().unwrap().expect("it was sent").reply("b").unwrap());
             words[map.slots + 3].store(u64::from(LARGE), Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! Room `reqrep`: calls between processes that are killed, stopped, forked and lied to.
+//! Module `reqrep`: calls between processes that are killed, stopped, forked and fed with hostile
+//! data.
 
 mod files;
 mod disk;

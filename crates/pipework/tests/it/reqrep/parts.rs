@@ -1,4 +1,5 @@
-//! Calls of any size: payloads in parts, streams both ways, in place, and what else a call can be.
+//! Calls of any size: payloads in parts, streams in both directions, payloads in place, and calls
+//! by ticket.
 
 use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;
@@ -34,21 +35,21 @@ fn kind<T, E: Into<Error>>(outcome: std::result::Result<T, E>) -> Option<ErrorKi
     outcome.err().map(|error| error.into().kind())
 }
 
-/// Why a server has failed a call.
+/// The reason that a server gave when it failed a call.
 fn reason(ended: std::result::Result<Reply, CallError>) -> Vec<u8> {
-    let error = ended.expect_err("its server has failed it");
+    let error = ended.expect_err("its server failed it");
     assert_eq!(error.kind(), ErrorKind::Failed);
     error.into_reason().map_or(Vec::new(), Reply::into_vec)
 }
 
 fn assert_all_free(segment: &Segment) {
-    let audit = segment.audit().expect("the kernel knows who lives");
+    let audit = segment.audit().expect("the audit works");
     let mut expected = Audit::default();
     (expected.free, expected.entries) = (segment.geometry().slots as usize, audit.entries);
     assert_eq!(audit, expected);
 }
 
-/// Answers each request with itself, as it comes, until one is empty.
+/// Answers each request with its own bytes, until an empty one comes.
 fn echo(server: &Server) {
     loop {
         let request = server.recv(PATIENCE).expect("a request");
@@ -62,7 +63,7 @@ fn echo(server: &Server) {
 }
 
 #[test]
-fn payloads_of_every_size_arrive_whole_whoever_waits() {
+fn payloads_of_every_size_arrive_whole_with_any_kind_of_wait() {
     let segment = small();
     let (client, server) = ends(&segment);
     let mut random = Random::new(1);
@@ -126,11 +127,11 @@ fn many_threads_call_with_long_payloads_at_once() {
 }
 
 #[test]
-fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
+fn payloads_above_max_message_are_too_long_at_both_ends() {
     let segment = small();
     let client = segment.client().unwrap();
     let bytes = [1; 1000];
-    // The request: at the client, and at the server, which goes on with the next.
+    // The request: too long at the client, and at the server, which goes on with the next one.
     let strict = segment.client_with(&ClientOptions::new().max_message(999)).unwrap();
     assert_eq!(kind(strict.call(&bytes, PATIENCE)), Some(ErrorKind::TooLong));
     assert_eq!(kind(client.try_send(&bytes)), Some(ErrorKind::TooLong));
@@ -142,7 +143,7 @@ fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
         assert_eq!(*client.call("next", PATIENCE).unwrap(), *b"short");
         assert!(serving.join().unwrap());
     });
-    // The reply: at the server, and at the client, whose call is cancelled.
+    // The reply: too long at the server, and at the client, whose call is cancelled.
     thread::scope(|scope| {
         let strict = segment.server_with(&ServerOptions::new().max_message(999)).unwrap();
         let serving = scope.spawn(move || {
@@ -166,7 +167,7 @@ fn what_is_longer_than_a_handle_takes_is_too_long_on_either_side() {
 }
 
 #[test]
-fn that_a_reply_is_too_long_comes_with_its_ticket() {
+fn recv_any_returns_the_ticket_of_a_reply_that_is_too_long() {
     let segment = small();
     let server = segment.server().unwrap();
     thread::scope(|scope| {
@@ -175,14 +176,14 @@ fn that_a_reply_is_too_long_comes_with_its_ticket() {
         let ticket = strict.send("a", PATIENCE).unwrap();
         let done = strict.recv_any(PATIENCE).unwrap().expect("a call");
         assert_eq!((done.ticket, kind(done.result)), (ticket, Some(ErrorKind::TooLong)));
-        assert!(strict.recv_any(PATIENCE).unwrap().is_none(), "it is over");
+        assert!(strict.recv_any(PATIENCE).unwrap().is_none(), "the call has ended");
         assert_eq!(serving.join().unwrap(), Ok(false));
     });
     assert_all_free(&segment);
 }
 
 #[test]
-fn a_wait_that_ends_early_loses_nothing_of_what_has_arrived() {
+fn recv_that_times_out_keeps_the_parts_that_arrived() {
     let segment = small();
     let (client, server) = ends(&segment);
     thread::scope(|scope| {
@@ -211,7 +212,7 @@ fn a_wait_that_ends_early_loses_nothing_of_what_has_arrived() {
 }
 
 #[test]
-fn a_request_is_read_part_by_part_and_in_place() {
+fn request_is_read_by_parts_and_written_in_place() {
     let segment = small();
     let (client, server) = ends(&segment);
     let sent = Random::new(2).bytes(10 * PART + 5);
@@ -221,7 +222,7 @@ fn a_request_is_read_part_by_part_and_in_place() {
             let mut request = server.claim(PATIENCE).unwrap();
             assert!(request.payload().is_empty() && request.has_more() && request.size() == PART);
             assert_eq!(kind(request.read_into(&mut [0; PART - 1])), Some(ErrorKind::TooLong));
-            // Parts of the reply come after those of the request.
+            // A part of the reply is refused before the whole request was read.
             assert_eq!(kind(request.part("early", PATIENCE)), Some(ErrorKind::Invalid));
             loop {
                 let len = request.read_into(&mut buffer).unwrap();
@@ -269,7 +270,7 @@ fn a_request_is_read_part_by_part_and_in_place() {
 }
 
 #[test]
-fn who_does_not_wait_gets_long_requests_as_well() {
+fn try_recv_and_short_recv_put_long_requests_together() {
     let segment = small();
     let (client, server) = ends(&segment);
     let sent = Random::new(3).bytes(50 * PART);
@@ -278,7 +279,7 @@ fn who_does_not_wait_gets_long_requests_as_well() {
         let calling = scope.spawn(move || client.call(sent, PATIENCE));
         let began = Instant::now();
         let request = loop {
-            assert!(began.elapsed() < PATIENCE, "it does not come");
+            assert!(began.elapsed() < PATIENCE, "the request does not come");
             if let Some(request) = server.try_recv().unwrap() {
                 break request;
             }
@@ -287,10 +288,10 @@ fn who_does_not_wait_gets_long_requests_as_well() {
         assert!(*request == **sent);
         request.reply("polled").unwrap();
         assert_eq!(*calling.join().unwrap().unwrap(), *b"polled");
-        // A wait that is over before the rest has come.
+        // The same with `recv` calls that time out before the rest has come.
         let calling = scope.spawn(move || client.call(sent, PATIENCE));
         let request = loop {
-            assert!(began.elapsed() < PATIENCE, "it does not come");
+            assert!(began.elapsed() < PATIENCE, "the request does not come");
             match server.recv(Duration::from_micros(200)) {
                 Ok(request) => break request,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
@@ -304,11 +305,11 @@ fn who_does_not_wait_gets_long_requests_as_well() {
 }
 
 #[test]
-fn who_keeps_a_server_waiting_fails_and_the_server_goes_on() {
+fn reply_in_parts_times_out_when_the_client_does_not_take_them() {
     let segment = small();
     let client = segment.client().unwrap();
     let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
-    // A client that does not take the parts of its reply.
+    // The client does not take the parts of its reply.
     let ticket = client.send("a", PATIENCE).unwrap();
     assert_eq!(kind(server.recv(PATIENCE).unwrap().reply(&[1; 3 * PART])), Some(ErrorKind::TimedOut));
     assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Failed));
@@ -316,11 +317,11 @@ fn who_keeps_a_server_waiting_fails_and_the_server_goes_on() {
     let mut request = server.recv(PATIENCE).unwrap();
     assert_eq!(request.part("first", SHORT), Ok(true));
     assert_eq!(kind(request.part("second", SHORT)), Some(ErrorKind::TimedOut));
-    assert!(request.is_wanted(), "nothing of it was given, and it can be given again");
+    assert!(request.is_wanted(), "no byte of the part was given, so it can be given again");
     assert_eq!(kind(request.part(&[1; 2 * PART], SHORT)), Some(ErrorKind::TimedOut));
-    assert!(request.fail("in vain: the part before is still there"));
+    assert!(request.fail("not delivered: the previous part is still there"));
     assert_eq!(reason(client.recv(ticket, PATIENCE)), b"");
-    // Of a long part something was given: the request has failed with it.
+    // Some bytes of the long part were given, so the request failed with it.
     let ticket = client.send("c", PATIENCE).unwrap();
     let mut request = server.recv(PATIENCE).unwrap();
     assert_eq!(kind(request.part(&[1; 2 * PART], SHORT)), Some(ErrorKind::TimedOut));

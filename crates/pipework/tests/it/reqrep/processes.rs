@@ -1,5 +1,5 @@
-//! Promises P2 to P6, P12 and P13 between real processes: what forks, programs and signals do to a
-//! segment, who counts as dead and who as alive, and what waiting costs.
+//! Promises P2 to P6, P12 and P13 between real processes: how forks, programs and signals affect a
+//! segment, which processes count as dead and which as alive, and the costs of waiting.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -33,7 +33,7 @@ fn kind<T, E: Into<Error>>(outcome: Result<T, E>) -> Option<ErrorKind> {
     outcome.err().map(|error| error.into().kind())
 }
 
-/// What every server here answers: the request in capitals.
+/// Answers each request in capitals.
 fn serve(server: &Server, requests: usize) {
     for _ in 0..requests {
         let request = server.recv(Deadline::NEVER).expect("a request");
@@ -42,12 +42,12 @@ fn serve(server: &Server, requests: usize) {
     }
 }
 
-/// A process that serves until it is killed.
+/// Starts a process that serves until it is killed.
 fn server(segment: &Segment) -> Child {
     fork(|| serve(&segment.server().expect("a place"), usize::MAX))
 }
 
-/// A process that is attached as a server and does nothing.
+/// Starts a process that is attached as a server and does nothing.
 fn idle_server(segment: &Segment) -> Child {
     let attached = &shared(1)[0];
     let idle = fork(|| {
@@ -59,8 +59,8 @@ fn idle_server(segment: &Segment) -> Child {
     idle
 }
 
-/// A process that takes one request, sets `taken` to one more than the redeliveries before, and
-/// answers it when `told` is set.
+/// Starts a process that takes one request, sets `taken` to one more than the number of earlier
+/// redeliveries, and answers the request when `told` is set.
 fn holder(segment: &Segment, taken: &AtomicU64, told: &AtomicU64) -> Child {
     fork(|| hold(&segment.server().expect("a place"), taken, told))
 }
@@ -70,24 +70,23 @@ fn hold(server: &Server, taken: &AtomicU64, told: &AtomicU64) {
     taken.store(u64::from(request.redeliveries()) + 1, SeqCst);
     awaited(told);
     let answer = request.to_ascii_uppercase();
-    assert_eq!(request.reply(&answer), Ok(true), "somebody waits for it");
+    assert_eq!(request.reply(&answer), Ok(true), "the caller still waits");
 }
 
-/// Does nothing until it is killed.
+/// Sleeps until it is killed.
 fn sleep_until_killed() {
     thread::sleep(PATIENCE);
-    panic!("nobody has killed this process");
+    panic!("this process was not killed in time");
 }
 
-/// Holds a wait for somebody who was killed at that time against the promise.
+/// Checks that a wait for a process that was killed at that time is as short as promised.
 fn assert_prompt(killed: Instant) -> Duration {
     let waited = killed.elapsed();
     assert!(waited < PROMPT + TOLERANCE, "waited {waited:?} for the dead");
     waited
 }
 
-/// Holds many such waits against the promise: one may be late on a busy machine, but not half of
-/// them.
+/// Checks many such waits: one may be late on a busy machine, but not half of them.
 fn assert_prompt_as_a_rule(mut waits: Vec<Duration>) {
     waits.sort_unstable();
     assert!(waits[waits.len() / 2] < PROMPT, "{waits:?}");
@@ -98,8 +97,8 @@ fn assert_answers(client: &Client, text: &str) {
 }
 
 fn assert_all_free(segment: &Segment) {
-    let mut audit = segment.audit().expect("the kernel knows who lives");
-    // Calls that were cancelled may have left some.
+    let mut audit = segment.audit().expect("the audit works");
+    // Cancelled calls may have left entries in the ring.
     audit.entries = 0;
     let mut expected = Audit::default();
     expected.free = segment.geometry().slots as usize;

@@ -1,11 +1,11 @@
 //! Promises P2 to P6 and P13 under SIGKILL and SIGSTOP: eight processes call and serve, some of
-//! them are killed or stopped wherever they are, and every reply, every error and every wait of the
-//! others must be one that the promises allow.
+//! them are killed or stopped wherever they are, and the promises must allow every reply, every
+//! error and every wait of the others.
 //!
 //! A request is a function of the run's seed, its caller and the number of the call, and its reply
-//! is a function of the request. So both sides know every byte, and whose it is. Some requests
-//! carry a blob, which some replies hand back. What became of each call stands on a [`Board`] in
-//! memory that outlives them all.
+//! is a function of the request. So both sides know every byte and the call that it belongs to.
+//! Some requests carry a blob, which some replies hand back. The fate of each call is recorded on a
+//! [`Board`] in memory that outlives all processes.
 //!
 //! PIPEWORK_KILLS=1000000 for a release; PIPEWORK_SEED repeats a run's choices (but not the moments
 //! of its kills).
@@ -34,11 +34,11 @@ mod serving;
 const PARTIES: usize = 8;
 /// Kills of one run.
 const KILLS_A_RUN: usize = 600;
-/// A process has up to three handles, and those who were killed may hold their places for a moment.
+/// A process has up to three handles, and killed processes may hold their places for a moment.
 const MEMBERS: u32 = 4 * PARTIES as u32;
 
 #[test]
-fn killed_and_stopped_processes_harm_nobody() {
+fn storm_of_kills_and_stops_breaks_no_promise() {
     let kills = setting("PIPEWORK_KILLS").unwrap_or(10_000) as usize;
     alone_for(PATIENCE * 3 + Duration::from_millis(20) * kills as u32, || {
         let (seed, counts) = (seed(), Board::counts());
@@ -46,23 +46,26 @@ fn killed_and_stopped_processes_harm_nobody() {
         let rounds = kills.div_ceil(KILLS_A_RUN);
         for round in 0..rounds {
             let kills = KILLS_A_RUN.min(kills - round * KILLS_A_RUN);
-            // In a process of its own, which takes its board with it.
+            // Each run in its own process, whose exit frees the board.
             fork(|| Run::new(seed, round, kills).hold(Board::new(counts, PARTIES + kills))).join();
         }
         say(&format!("reqrep storm: {rounds} runs, {}", Board::report(counts)));
         let never = Board::never(counts);
-        assert!(never.is_empty() || kills < 10_000, "what never came to pass was not tested: {never:?}");
+        assert!(
+            never.is_empty() || kills < 10_000,
+            "these events never happened, so they were not tested: {never:?}"
+        );
     });
 }
 
 // ---------------------------------------------------------------- a run
 
-/// One segment and all that happens to it.
+/// One segment and everything that happens to it.
 #[derive(Debug)]
 struct Run {
     seed: u64,
     kills: usize,
-    /// Of the [`PARTIES`]; the others are clients.
+    /// How many of the [`PARTIES`] are servers; the others are clients.
     servers: usize,
     prey: Prey,
     slots: u32,
@@ -75,13 +78,13 @@ struct Run {
     spins: bool,
     /// Bytes that each process keeps for later blobs.
     blob_pool: u64,
-    /// The segment has a name, by which some find it.
+    /// Whether the segment has a name, by which some processes open it.
     named: bool,
-    /// Between two blows, in microseconds, at most.
+    /// The longest pause between two kills or stops, in microseconds.
     pace_us: usize,
 }
 
-/// Who is killed.
+/// Which processes are killed.
 #[derive(Clone, Copy, Debug)]
 enum Prey {
     All,
@@ -89,7 +92,7 @@ enum Prey {
     Clients,
 }
 
-/// A running process, and when it is to be continued if it is stopped.
+/// A running process, and the time to continue it if it is stopped.
 struct Party {
     child: Child,
     number: usize,
@@ -97,7 +100,7 @@ struct Party {
 }
 
 impl Run {
-    /// Each choice has a period of its own, so that they meet in all combinations in time.
+    /// Each choice has its own period, so that all combinations occur in time.
     fn new(seed: u64, round: usize, kills: usize) -> Run {
         let named = round % 4 == 3;
         // Payloads of eight bytes leave no space for parts.
@@ -128,7 +131,7 @@ impl Run {
         if self.spins { options } else { options.spin(Duration::ZERO) }
     }
 
-    /// No server is killed.
+    /// Whether no server is killed.
     fn spares_servers(&self) -> bool {
         matches!(self.prey, Prey::Clients)
     }
@@ -144,11 +147,11 @@ impl Run {
         let blobs = blob_folder(&hall.segment);
         drop(hall);
         let left = fs::read_dir(blobs).map_or(0, Iterator::count);
-        assert_eq!(left, 0, "blobs are left at the end: {self:?}");
+        assert_eq!(left, 0, "blobs left at the end: {self:?}");
     }
 }
 
-/// Where a run takes place: what all of its processes share.
+/// The state that all processes of a run share.
 struct Hall<'a> {
     run: &'a Run,
     board: Board,
@@ -157,11 +160,11 @@ struct Hall<'a> {
 }
 
 impl Hall<'_> {
-    /// Keeps all parties running, kills some, stops some, and lets those who live come to their
-    /// ends.
+    /// Keeps all parties running, kills some, stops some, and finally lets the survivors finish.
     fn kill_and_stop(&self) {
         let mut random = Random::new(self.run.seed);
-        // Some use what they inherit. Where nobody may be found attached, nobody is.
+        // Some parties use inherited handles. A run that needs a server gets none: the inherited
+        // server would count as one without serving.
         let inherited = (!self.run.needs_server)
             .then(|| (Asking::attach(&self.segment, self.run), Serving::attach(&self.segment)));
         let mut parties: Vec<Party> = Vec::new();
@@ -209,7 +212,7 @@ impl Hall<'_> {
 
     fn stop(&self, party: &mut Party, until_ns: u64) {
         if party.stopped_until_ns.is_none() {
-            // Whoever measures a wait leaves it alone from here on.
+            // From here on, waits that involve this party are not measured.
             self.board.party(party.number).moving_ns.store(u64::MAX, SeqCst);
             party.child.stop();
             self.board.add(Count::Stops, 1);
@@ -224,11 +227,11 @@ impl Hall<'_> {
         }
     }
 
-    /// Sends every server home.
+    /// Dismisses every server.
     fn dismiss(&self, servers: Vec<Party>) {
         let client = Asking::attach(&self.segment, self.run);
         while self.board.dismissed() < servers.len() as u64 {
-            // One that nobody takes was one too many.
+            // A dismissal that no server takes was one too many.
             client.dismiss(Duration::from_millis(20));
         }
         servers.into_iter().for_each(|party| party.child.join());
@@ -236,8 +239,8 @@ impl Hall<'_> {
 
     /// The life of one process.
     fn take_part(&self, number: usize, place: usize, inherited: Option<&(Asking, Serving)>) {
-        // The one who kills must get its turn among all that is busy.
-        rustix::process::nice(5).expect("anybody may be nicer");
+        // A lower priority than the killer's, which must get its turn among many busy processes.
+        rustix::process::nice(5).expect("a process may lower its own priority");
         let segment = match &self.path {
             Some(path) if number % 3 == 1 => {
                 Options::new().blob_pool(self.run.blob_pool).open(path).expect("a segment")
@@ -252,10 +255,10 @@ impl Hall<'_> {
         }
     }
 
-    /// Nobody noticed the deaths of processes that were no members just then, but each member that
-    /// joins sweeps for a while. Then only slots hold blobs.
+    /// The deaths of processes that were not members at the time were not noticed, but each member
+    /// that joins sweeps for a while. After that, only slots hold blobs.
     fn sweep_blobs(&self) {
-        let named = self.segment.audit().expect("the kernel knows who lives").waiting;
+        let named = self.segment.audit().expect("the audit works").waiting;
         let has_garbage = || blob_files(&self.segment).len() > named;
         for _ in (0..100).take_while(|_| has_garbage()) {
             drop(Serving::attach(&self.segment));
@@ -263,21 +266,21 @@ impl Hall<'_> {
         assert!(!has_garbage(), "{:?}: {:?}", blob_files(&self.segment), self.run);
     }
 
-    /// When all have gone, nothing is missing.
+    /// Checks that nothing is missing when all processes have ended.
     fn settle(&self) {
-        self.segment.recover().expect("the kernel knows who lives");
+        self.segment.recover().expect("recovery works");
         self.sweep_blobs();
-        // Forgotten, and given to another server when all had gone.
+        // Forgotten requests that were queued for another server when the last one had gone.
         let server = Serving::attach(&self.segment);
         while let Some(forgotten) = server.try_recv().expect("no error") {
             let name = forgotten.name(self.run);
-            assert!(!forgotten.reply(self.run, name), "nobody waits for it");
+            assert!(!forgotten.reply(self.run, name), "its caller does not wait");
         }
         drop(server);
         let mut expected = Audit::default();
         expected.free = self.run.slots as usize;
-        let mut audit = self.segment.audit().expect("the kernel knows who lives");
-        // Calls that were cancelled may have left some.
+        let mut audit = self.segment.audit().expect("the audit works");
+        // Cancelled calls may have left entries in the ring.
         audit.entries = 0;
         assert_eq!(audit, expected, "{:?}", self.run);
         assert_eq!(self.segment.members(), Ok(vec![]), "{:?}", self.run);
@@ -286,7 +289,7 @@ impl Hall<'_> {
         for _ in 0..100 {
             serving::echo(self.run, &client, &server);
         }
-        // Takes the entries of calls that are over out of the ring.
+        // `try_recv` removes the entries of ended calls from the ring.
         assert!(server.try_recv().expect("no error").is_none(), "{:?}", self.run);
         drop((client, server));
         assert_eq!(self.segment.audit(), Ok(expected), "{:?}", self.run);

@@ -1,5 +1,4 @@
-//! Tasks on either side of a segment, in processes that share nothing else and that are killed
-//! meanwhile.
+//! Tasks at both ends of a segment, in processes that share nothing else and are killed meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,7 +21,7 @@ fn three_threads() -> runtime::Runtime {
     runtime::Builder::new_multi_thread().worker_threads(3).enable_time().build().expect("a runtime")
 }
 
-/// Answers from `tasks` tasks, until killed. Each takes some time.
+/// Answers from `tasks` tasks until it is killed. Each request takes `work`.
 async fn serve_in_tasks(server: Server, tasks: usize, work: Duration) {
     let serve = |server: Server| async move {
         while let Ok(request) = server.recv_async().await {
@@ -40,7 +39,7 @@ async fn serve_in_tasks(server: Server, tasks: usize, work: Duration) {
     panic!("the segment is out of order");
 }
 
-/// Calls from `tasks` tasks, `each` one after the other, and gives how they ended.
+/// Makes `each` calls one after the other from each of `tasks` tasks; returns how they ended.
 async fn call_in_tasks(client: Client, tasks: u32, each: u32) -> Vec<Result<(), Error>> {
     let call = |client: Client, task: u32| async move {
         let mut ends = Vec::new();
@@ -60,7 +59,7 @@ async fn call_in_tasks(client: Client, tasks: u32, each: u32) -> Vec<Result<(), 
 }
 
 #[test]
-fn runtimes_of_two_processes_call_each_other() {
+fn calls_between_runtimes_of_two_processes_all_succeed() {
     alone(|| {
         let folder = Folder::new();
         for (servers, callers) in
@@ -71,7 +70,7 @@ fn runtimes_of_two_processes_call_each_other() {
                     serve_in_tasks(open(&folder).server().expect("a place"), 3, Duration::ZERO).await
                 });
             });
-            // In a process of its own as well: whoever forks has no runtime.
+            // In its own process as well, so that the forking process has no runtime.
             let calling = fork(|| {
                 let client = open(&folder).client().expect("a place");
                 // More tasks than slots.
@@ -86,7 +85,7 @@ fn runtimes_of_two_processes_call_each_other() {
 }
 
 #[test]
-fn tasks_hear_of_servers_that_are_killed() {
+fn tasks_get_peer_died_when_servers_are_killed() {
     alone(|| {
         let (folder, end) = (Folder::new(), shared(1));
         let segment = open(&folder);
@@ -112,7 +111,7 @@ fn tasks_hear_of_servers_that_are_killed() {
             say(&format!(
                 "tasks: calls that died with their servers, of all, without and with redelivery: {died:?}"
             ));
-            assert!(died[0].0 > 0, "10 were killed, and most of them at work");
+            assert!(died[0].0 > 0, "10 were killed, most of them while serving");
         });
         let work = Duration::from_millis(1);
         let serve = || {
@@ -122,7 +121,7 @@ fn tasks_hear_of_servers_that_are_killed() {
                 });
             })
         };
-        // Two at a time; those that come are alive for long enough to take something.
+        // Two servers at a time. Each lives long enough to take some requests.
         let mut servers = VecDeque::from([serve()]);
         for _ in 0..10 {
             servers.push_back(serve());
@@ -138,7 +137,7 @@ fn tasks_hear_of_servers_that_are_killed() {
 }
 
 #[test]
-fn timeouts_and_selects_give_up_without_a_loss() {
+fn futures_dropped_by_timeout_and_select_lose_no_slot() {
     alone(|| {
         let [left, right] = [(); 2].map(|()| Options::new().slots(4).anonymous().expect("a segment"));
         three_threads().block_on(async {
@@ -147,12 +146,12 @@ fn timeouts_and_selects_give_up_without_a_loss() {
                 let call = timeout(Duration::from_millis(2), client.call_async("nobody answers"));
                 assert!(call.await.is_err() && client.pending() == 0);
             }
-            // The four entries of the last calls are still in the ring, and in nobody's way.
+            // The four entries of the last calls are still in the ring and must not block anything.
             let servers = [left.server().expect("a place"), right.server().expect("a place")];
             let serving = tokio::spawn(async move {
                 let (mut served, mut idle) = ([0; 2], 0);
                 while served != [500, 500] {
-                    // Each time one of the two futures is dropped, sometimes both.
+                    // Each turn drops one of the two futures, sometimes both.
                     let (side, request) = tokio::select! {
                         request = servers[0].recv_async() => (0, request),
                         request = servers[1].recv_async() => (1, request),

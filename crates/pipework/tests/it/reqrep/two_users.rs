@@ -1,4 +1,4 @@
-//! Two users of one handle at the same moment: threads, or a thread and a task.
+//! Two users of one handle at the same moment: two threads, or a thread and a task.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -30,7 +30,7 @@ fn ends(segment: &Segment) -> (Client, Server) {
 }
 
 fn assert_all_free(segment: &Segment) {
-    let audit = segment.audit().expect("the kernel knows who lives");
+    let audit = segment.audit().expect("the audit works");
     let mut expected = Audit::default();
     (expected.free, expected.entries) = (segment.geometry().slots as usize, audit.entries);
     assert_eq!(audit, expected);
@@ -40,8 +40,8 @@ fn kind<T, E: Into<Error>>(outcome: Result<T, E>) -> Option<ErrorKind> {
     outcome.err().map(|error| error.into().kind())
 }
 
-/// A client that has given out a ticket, and whose next call gets the last slot: no older entry of
-/// the ring leads there.
+/// A client that has given out a ticket, and whose next call gets the last slot, to which no older
+/// entry of the ring leads.
 fn sender(segment: &Segment, options: &ClientOptions) -> Client {
     let (client, other) = (segment.client_with(options).unwrap(), segment.client().unwrap());
     let slots = segment.geometry().slots;
@@ -55,9 +55,9 @@ fn sender(segment: &Segment, options: &ClientOptions) -> Client {
     client
 }
 
-/// A ring whose first entry is a request of `first`, and whose others are of calls that are over.
+/// Fills the ring: its first entry is a request of `first`, the others are of ended calls.
 fn fill_ring(segment: &Segment, first: &Client, server: &Server) -> Ticket {
-    // It removes the entries of earlier calls.
+    // `try_recv` removes the entries of earlier calls.
     assert!(server.try_recv().unwrap().is_none());
     let ticket = first.try_send("first").unwrap().expect("there is a slot");
     for _ in 1..segment.geometry().queue {
@@ -67,10 +67,10 @@ fn fill_ring(segment: &Segment, first: &Client, server: &Server) -> Ticket {
     ticket
 }
 
-// ---------------------------------------------------------------- calls that are being sent
+// ---------------------------------------------------------------- calls in the middle of sending
 
 #[test]
-fn other_threads_cannot_end_a_call_whose_request_is_half_sent() {
+fn cancel_and_forget_leave_a_call_that_another_thread_is_sending() {
     let segment = small(1);
     let (client, server) = ends(&segment);
     let long = [7; 3 * PART];
@@ -78,7 +78,7 @@ fn other_threads_cannot_end_a_call_whose_request_is_half_sent() {
         let mut sending = pin!(client.send_async(&long));
         assert!(poll_once(sending.as_mut()).is_pending());
         let mut request = server.claim(PATIENCE).unwrap();
-        let ticket = segment.calls().next().expect("it is there").ticket;
+        let ticket = segment.calls().next().expect("the call is listed").ticket;
         let check = || {
             assert_eq!(client.forget_all(), 0);
             assert_eq!(kind(client.forget(ticket)), Some(ErrorKind::Stale));
@@ -88,10 +88,10 @@ fn other_threads_cannot_end_a_call_whose_request_is_half_sent() {
         if early_end {
             assert!(request.try_reply("enough").unwrap());
         } else {
-            // It is the client's turn now, which may be writing.
+            // It is the turn of the client, which may be writing.
             assert_eq!(kind(request.next_part(Deadline::now())), Some(ErrorKind::TimedOut));
             assert_eq!(kind(client.cancel_unless_done(ticket)), Some(ErrorKind::Stale));
-            assert_eq!(client.cancel(ticket), Ok(None), "and it goes on");
+            assert_eq!(client.cancel(ticket), Ok(None), "the call goes on");
         }
         assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
         check();
@@ -173,7 +173,7 @@ fn send_takes_back_a_forgotten_request_when_its_time_is_over() {
     assert!(server.recv(PATIENCE).unwrap().reply("").unwrap());
     other.recv(first, PATIENCE).unwrap();
     assert!(server.try_recv().unwrap().is_none());
-    // The limit counts it once.
+    // `max_in_flight` counts the call once.
     let ticket = client.try_send("next").unwrap().expect("none is in progress");
     assert!(client.try_send("too many").unwrap().is_none() && client.cancel(ticket).unwrap().is_none());
     assert_all_free(&segment);
@@ -209,7 +209,7 @@ fn recovery_pushes_a_forgotten_request_whose_client_died_before_it_could() {
             if !by_server {
                 segment.recover().unwrap();
             }
-            // Otherwise the server does with its tick.
+            // Otherwise the server would do it at its next tick.
             let request = server.recv(PATIENCE).unwrap();
             assert_eq!(&*request, b"forgotten");
             assert_eq!(request.reply(""), Ok(false));
@@ -221,7 +221,7 @@ fn recovery_pushes_a_forgotten_request_whose_client_died_before_it_could() {
 // ---------------------------------------------------------------- foreign code that panics
 
 #[test]
-fn foreign_code_that_panics_while_a_call_is_made_leaves_no_slot_behind() {
+fn panic_in_the_callers_code_during_send_frees_the_slot() {
     let segment = small(4);
     let (client, server) = ends(&segment);
     let requests = (0..3).map(|nth| if nth < 2 { "b" } else { panic!("foreign code") });
@@ -233,14 +233,14 @@ fn foreign_code_that_panics_while_a_call_is_made_leaves_no_slot_behind() {
     assert!(server.try_recv().unwrap().is_none());
 }
 
-// ---------------------------------------------------------------- doorbells with nothing left
+// ---------------------------------------------------------------- doorbells without calls
 
 fn is_readable(doorbell: &impl std::os::fd::AsFd) -> bool {
     is_ready(doorbell, PollFlags::IN, Duration::ZERO)
 }
 
 #[test]
-fn clients_doorbell_is_not_readable_when_nothing_is_left() {
+fn clients_doorbell_is_not_readable_without_calls() {
     let segment = small(4);
     let (client, server) = ends(&segment);
     let doorbell = client.doorbell().unwrap();
@@ -250,7 +250,7 @@ fn clients_doorbell_is_not_readable_when_nothing_is_left() {
         wait_for(&doorbell, PollFlags::IN);
         ticket
     };
-    // In each way in which the last call can end.
+    // For each way in which the last call can end.
     assert!(client.forget(answered()).is_ok() && !is_readable(&doorbell));
     assert!(client.cancel(answered()).unwrap().is_some() && !is_readable(&doorbell));
     assert!(client.try_recv(answered()).unwrap().is_some() && !is_readable(&doorbell));
@@ -258,14 +258,14 @@ fn clients_doorbell_is_not_readable_when_nothing_is_left() {
     assert!(client.forget_all() == 1 && !is_readable(&doorbell));
     answered();
     assert!(client.recv_any(PATIENCE).unwrap().is_some() && !is_readable(&doorbell));
-    // One of which a part has come.
+    // The same after one part of a call has come.
     let ticket = client.send("a", PATIENCE).unwrap();
     let mut request = server.recv(PATIENCE).unwrap();
     assert!(request.part("part", PATIENCE).unwrap());
     wait_for(&doorbell, PollFlags::IN);
     assert!(client.cancel(ticket).unwrap().is_none() && !is_readable(&doorbell));
     drop(request);
-    // A call that another thread waits for is not the event loop's.
+    // A call that another thread waits for does not ring the event loop's doorbell.
     thread::scope(|scope| {
         let calling = asleep(scope, || client.call("a", PATIENCE));
         let late = client.doorbell().unwrap();
@@ -284,14 +284,14 @@ fn recv_any_that_finds_no_call_makes_the_doorbell_unreadable() {
     let ticket = client.send("a", PATIENCE).unwrap();
     assert!(server.recv(PATIENCE).unwrap().reply("b").unwrap());
     wait_for(&doorbell, PollFlags::IN);
-    // A thread receives what the loop was notified of, before that comes.
+    // A thread receives the reply before the notified event loop does.
     thread::scope(|scope| scope.spawn(|| client.recv(ticket, PATIENCE).unwrap()).join().unwrap());
     assert!(client.recv_any(Duration::ZERO).unwrap().is_none());
     assert!(!is_readable(&doorbell));
 }
 
 #[test]
-fn servers_doorbell_is_not_readable_when_nothing_is_left() {
+fn servers_doorbell_is_not_readable_without_requests() {
     let segment = small(2);
     let (client, server) = ends(&segment);
     let doorbell = server.doorbell().unwrap();

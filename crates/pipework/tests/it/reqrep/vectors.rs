@@ -1,5 +1,5 @@
-//! Opens the byte vectors of `vectors/reqrep`: what is refused, and in which words; what is found
-//! in those that are not, and what recovery makes of it.
+//! Opens the byte vectors of `vectors/reqrep`: checks the refusals and their error texts, the
+//! contents of the others, and the result of recovery.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::harness::Folder;
 
 #[test]
-fn what_is_refused_is_refused_in_the_words_of_the_index() {
+fn vectors_are_refused_with_the_error_text_of_the_index() {
     let (vectors, folder) = (index(), Folder::new());
     let evil: Vec<_> = vectors.iter().filter(|vector| !vector["refused"].is_null()).collect();
     assert!(evil.len() > 30);
@@ -32,7 +32,7 @@ fn what_is_refused_is_refused_in_the_words_of_the_index() {
 }
 
 #[test]
-fn what_is_opened_is_what_the_index_says() {
+fn opened_vectors_hold_what_the_index_says() {
     let (vectors, folder) = (index(), Folder::new());
     let good: Vec<_> = vectors.iter().filter(|vector| !vector["opens"].is_null()).collect();
     assert!(good.len() > 10);
@@ -54,7 +54,7 @@ fn what_is_opened_is_what_the_index_says() {
     }
 }
 
-/// What is behind the first bytes.
+/// Checks the contents behind the header.
 fn holds(segment: &Segment, vector: &Value) {
     let stats = segment.stats();
     let counted = (&vector["stats"]["requests"], &vector["stats"]["replies"]);
@@ -84,7 +84,7 @@ fn holds(segment: &Segment, vector: &Value) {
     }
 }
 
-/// Null in the index: it depends on how somebody looks.
+/// Null in the index means that the value depends on the observer.
 fn accounts(found: &Audit, said: &Value, name: &str) {
     let places = [
         ("free", found.free),
@@ -104,7 +104,7 @@ fn accounts(found: &Audit, said: &Value, name: &str) {
 }
 
 #[test]
-fn every_file_is_in_the_index_and_the_other_way_round() {
+fn index_lists_every_vector_file_and_no_other() {
     let files =
         fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let files: BTreeSet<String> =
@@ -142,7 +142,7 @@ fn bytes(vector: &Value) -> Vec<u8> {
     fs::read(folder().join(format!("{}.bin", name(vector)))).unwrap()
 }
 
-/// The vector as a file: its bytes, zeros behind them, and its end.
+/// Writes the vector as a file: its bytes, zeros behind them, and its end.
 fn laid_out(vector: &Value, folder: &Folder) -> PathBuf {
     let path = folder.join(name(vector));
     fs::write(&path, bytes(vector)).unwrap();

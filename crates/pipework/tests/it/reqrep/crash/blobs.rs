@@ -1,6 +1,6 @@
-//! Victims that make blobs, send, receive and drop them, and free those of the dead.
+//! Victims that make, send, receive and drop blobs, and free the blobs of dead processes.
 //!
-//! A victim is forked while nobody has a blob, so that it shares no open file with its parent.
+//! A victim is forked while no process has a blob, so that it shares no open file with its parent.
 
 use std::fs;
 use std::mem::forget;
@@ -17,7 +17,7 @@ use super::calling::{END, next_gets_the_slot};
 use super::fate::{Fate, Victim};
 use super::getting::server_gets_on;
 use super::recovering::caught;
-use super::serving::what_comes_of;
+use super::serving::outcome_while;
 use super::{SOON, options};
 use crate::harness::tracee::{Tracee, mark, trace};
 use crate::harness::{Folder, PATIENCE, blob_files, blob_folder, blob_of};
@@ -74,7 +74,7 @@ pub(super) fn freeze(fate: &Fate) {
     channel.assert_whole(vec![]);
 }
 
-/// The victim has made it, and keeps nothing for later blobs.
+/// The victim has made the blob, and keeps no file in its pool.
 pub(super) fn drop_own(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -90,7 +90,7 @@ pub(super) fn drop_own(fate: &Fate) {
     channel.assert_whole(vec![]);
 }
 
-/// The victim has received it, and is the last to hold it.
+/// The victim has received the blob and is its last holder.
 pub(super) fn drop_of_another(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -129,7 +129,7 @@ pub(super) fn send(fate: &Fate) {
     channel.assert_whole(vec![]);
 }
 
-/// As soon as the slot names it.
+/// The victim drops its handle as soon as the slot names the blob.
 pub(super) fn send_and_drop(fate: &Fate) {
     let channel = Channel::new(2);
     let segment = &channel.segment;
@@ -146,7 +146,7 @@ pub(super) fn send_and_drop(fate: &Fate) {
     channel.assert_whole(vec![]);
 }
 
-/// The reply is there, and somebody else waits for the slot.
+/// The reply has come, and another client waits for the slot.
 pub(super) fn receive_reply(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -165,7 +165,7 @@ pub(super) fn receive_reply(fate: &Fate) {
     channel.assert_whole(vec![kept]);
 }
 
-/// The server sleeps until it can give the next.
+/// The server sleeps until it can give the next part.
 pub(super) fn take_a_part(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -243,7 +243,7 @@ pub(super) fn close(fate: &Fate) {
 
 // ---------------------------------------------------------------- servers
 
-/// One of the blobs is held by its maker, and one by the slot alone.
+/// Its maker holds one of the blobs, the slot alone holds the other.
 pub(super) fn receive(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -281,7 +281,7 @@ pub(super) fn give_back(fate: &Fate) {
     channel.assert_whole(vec![]);
 }
 
-/// The client sleeps, and is woken by the victim, or not.
+/// The client sleeps; the victim wakes it, or dies before that.
 pub(super) fn reply(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -295,13 +295,13 @@ pub(super) fn reply(fate: &Fate) {
         mark();
         drop(blob);
     });
-    let reply = what_comes_of(fate, || answered_or_dead(&client, ticket), || victim.die());
+    let reply = outcome_while(fate, || answered_or_dead(&client, ticket), || victim.die());
     let kept = reply.iter().flat_map(Reply::blobs).cloned().collect();
     drop(reply);
     channel.assert_whole(kept);
 }
 
-/// No other process holds it.
+/// No other process holds the blob.
 pub(super) fn hand_back(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -312,14 +312,14 @@ pub(super) fn hand_back(fate: &Fate) {
         assert_eq!(request.reply(Message::new("pong").attach(&blob)), Ok(true));
         drop(blob);
     });
-    let reply = what_comes_of(fate, || answered_or_dead(&client, ticket), || victim.die());
+    let reply = outcome_while(fate, || answered_or_dead(&client, ticket), || victim.die());
     let kept = reply.iter().flat_map(Reply::blobs).cloned().collect();
     drop(reply);
     channel.assert_whole(kept);
 }
 
-/// The call was cancelled, and its slot is waited for.
-pub(super) fn reply_to_nobody(fate: &Fate) {
+/// The call was cancelled, and another client waits for its slot.
+pub(super) fn reply_to_a_cancelled_call(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
@@ -346,12 +346,12 @@ pub(super) fn fail(fate: &Fate) {
         request.fail("");
     });
     let wait = || client.recv(ticket, PATIENCE).map(drop).map_err(|error| error.kind());
-    let outcome = what_comes_of(fate, wait, || victim.die());
+    let outcome = outcome_while(fate, wait, || victim.die());
     assert!([Err(ErrorKind::Failed), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
     channel.assert_whole(vec![]);
 }
 
-/// The client sleeps, and is woken by the victim, or not.
+/// The client sleeps; the victim wakes it, or dies before that.
 pub(super) fn give(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -369,12 +369,12 @@ pub(super) fn give(fate: &Fate) {
         let mut blobs = vec![];
         loop {
             match stream.next_part(PATIENCE) {
-                Ok(part) => blobs.extend_from_slice(part.expect("nobody has answered").blobs()),
+                Ok(part) => blobs.extend_from_slice(part.expect("no reply was sent").blobs()),
                 Err(error) => return (blobs, error.kind()),
             }
         }
     };
-    let (kept, end) = what_comes_of(fate, rest, || victim.die());
+    let (kept, end) = outcome_while(fate, rest, || victim.die());
     assert_eq!(end, ErrorKind::PeerDied);
     assert!(kept.len() < 2, "{kept:?}");
     channel.assert_whole(kept);
@@ -382,17 +382,17 @@ pub(super) fn give(fate: &Fate) {
 
 // ---------------------------------------------------------------- sweeping
 
-/// The victim is no member.
+/// The victim is not a member.
 pub(super) fn recover(fate: &Fate) {
     among_the_dead(fate, |segment, dead| assert_eq!(segment.recover(), Ok(dead)));
 }
 
-/// The victim takes the number of a dead server; the other dead stay.
+/// The victim takes the number of a dead server; the other dead members stay.
 pub(super) fn attach_in_a_dead_place(fate: &Fate) {
     among_the_dead(fate, |segment, _| forget(segment.client().unwrap()));
 }
 
-/// A process that was no member has died with it, and nobody notices that.
+/// A process that was not a member died with a blob, and its death was not noticed.
 pub(super) fn attach(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -409,13 +409,13 @@ pub(super) fn attach(fate: &Fate) {
     });
     dead.kill();
     victim.die();
-    // The victim may have died before it was a member.
+    // The victim may have died before it became a member.
     drop(segment.client().unwrap());
     channel.assert_whole(vec![]);
 }
 
-/// Members die with a draft, a blob, requests and a reply that name blobs, and in the middle of
-/// naming one; the victim does the operation, which learns how many they are.
+/// Leaves members that died with a draft, with a blob, with requests and a reply that name blobs,
+/// and while naming one. Then the victim does the operation, which gets their number.
 fn among_the_dead(fate: &Fate, operation: impl FnOnce(&Segment, usize)) {
     let channel = Channel::with(&options(4).members(13).blob_pool(0));
     let segment = &channel.segment;
@@ -460,7 +460,7 @@ fn among_the_dead(fate: &Fate, operation: impl FnOnce(&Segment, usize)) {
     channel.assert_whole(kept);
 }
 
-/// How many handles in slots name blobs, as their files say.
+/// The number of handles in slots that name blobs, according to the blobs' files.
 fn names(segment: &Segment) -> u32 {
     let count = |path| {
         let mut named = [0; 4];
@@ -470,16 +470,16 @@ fn names(segment: &Segment) -> u32 {
     blob_files(segment).iter().map(count).sum()
 }
 
-// ---------------------------------------------------------------- the living
+// ---------------------------------------------------------------- survivors
 
-/// What blobs of the living and of victims hold.
+/// The contents of all blobs here.
 const BYTES: &[u8; 100] = &[0x5A; 100];
 
 fn new_blob(segment: &Segment) -> Blob {
     blob_of(segment, BYTES)
 }
 
-/// Each may be redelivered.
+/// A client whose requests may be redelivered.
 fn insistent(segment: &Segment) -> Client {
     segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap()
 }
@@ -488,7 +488,7 @@ fn send_one(client: &Client, blob: &Blob) -> Ticket {
     client.try_send(Message::new("ping").attach(blob)).unwrap().unwrap()
 }
 
-/// A victim that is a client and has sent a request, whose blob the slot alone holds.
+/// A victim that is a client and has sent a request; its slot alone holds the blob.
 fn caller<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(&Client, Ticket)) -> Victim<'a> {
     fate.victim(segment, || {
         let client = segment.client().unwrap();
@@ -499,11 +499,11 @@ fn caller<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(&Client,
     })
 }
 
-/// Answers with the blobs that came.
+/// Answers with the blobs of the request.
 fn hand_on(request: Request<'_>) {
     let blobs = request.blobs().to_vec();
     assert!(!blobs.is_empty() && blobs.iter().all(|blob| **blob == *BYTES), "{blobs:?}");
-    // The caller may be dead, and that may have been noticed.
+    // The caller may be dead, and its death may have been noticed.
     let _was_wanted = request.reply(Message::new("pong").attach(&blobs)).expect("it is this server's");
 }
 
@@ -524,13 +524,13 @@ fn while_a_server_has_it(fate: &Fate, segment: Segment, victim: Victim<'_>) {
     });
 }
 
-/// The reply, or `None` because the server has died.
+/// The reply, or `None` if the server has died.
 fn answered_or_dead(client: &Client, ticket: Ticket) -> Option<Reply> {
     let outcome = client.recv(ticket, PATIENCE);
     outcome.map_err(|error| assert_eq!(error.kind(), ErrorKind::PeerDied)).ok()
 }
 
-/// A call that may be redelivered is answered, with so many blobs.
+/// Checks that a redeliverable call is answered, with `blobs` blobs.
 fn assert_answered(
     server: &Server,
     fate: &Fate,
@@ -563,7 +563,7 @@ struct Channel {
 }
 
 impl Channel {
-    /// Nobody keeps anything for later blobs.
+    /// No process keeps files for later blobs.
     fn new(slots: u32) -> Channel {
         Channel::with(&options(slots).blob_pool(0))
     }
@@ -574,12 +574,12 @@ impl Channel {
         Channel { folder, segment }
     }
 
-    /// What must hold as soon as nobody calls any more: as elsewhere, and there are no files but
-    /// those of the blobs that are `held`, which have their bytes.
+    /// Checks what must hold once no calls are in progress: what holds in every scene, and the only
+    /// files are those of the `held` blobs, with the right bytes.
     fn assert_whole(self, held: Vec<Blob>) {
         let Channel { folder, segment } = self;
         let files = || blob_files(&segment).len();
-        segment.recover().expect("the kernel knows who lives");
+        segment.recover().expect("recovery works");
         assert_eq!(files(), held.len(), "after recovery");
         super::assert_whole(&segment);
         {

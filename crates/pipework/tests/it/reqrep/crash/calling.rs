@@ -22,7 +22,7 @@ pub(super) fn send(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The server is woken by the victim, or not.
+/// The server sleeps; the victim wakes it, or dies before that.
 pub(super) fn send_to_a_parked_server(fate: &Fate) {
     let segment = small(2);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -38,7 +38,7 @@ pub(super) fn send_to_a_parked_server(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// All cells of the ring hold calls that are over, and the victim's push throws one of them out.
+/// All cells of the ring hold ended calls, and the victim's push removes one of them.
 pub(super) fn send_into_a_stale_ring(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -53,13 +53,13 @@ pub(super) fn send_into_a_stale_ring(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The slot comes free while the victim sleeps, and another client sleeps behind it.
+/// The slot becomes free while the victim sleeps, and another client sleeps in the queue behind it.
 pub(super) fn send_waiting_for_a_slot(fate: &Fate) {
     let segment = small(1);
     let clients = [segment.client().unwrap(), segment.client().unwrap()];
     let ticket = clients[0].try_send("first").unwrap().unwrap();
     let victim = fate.client(&segment, |client| {
-        // The other may be quicker.
+        // The other client may have got the slot first.
         let _sent = client.send("ping", SOON);
     });
     thread::scope(|scope| {
@@ -80,7 +80,7 @@ pub(super) fn send_waiting_for_a_slot(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// All slots are a dead client's, and the victim takes them back.
+/// A dead client has all slots, and the victim frees them.
 pub(super) fn send_with_a_dead_clients_slot(fate: &Fate) {
     let segment = small(1);
     let next = segment.client().unwrap();
@@ -100,7 +100,7 @@ pub(super) fn send_with_a_dead_clients_slot(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The ring is full: cancelled calls behind one that waits for a server.
+/// The ring is full of cancelled calls behind one that waits for a server.
 pub(super) fn send_waiting_for_the_ring(fate: &Fate) {
     let segment = small(2);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -128,7 +128,7 @@ pub(super) fn wait(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The reply is there, and somebody else waits for the slot.
+/// The reply has come, and another client waits for the slot.
 pub(super) fn get(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -206,12 +206,12 @@ pub(super) fn close(fate: &Fate) {
     assert_whole(&segment);
 }
 
-// ---------------------------------------------------------------- the living
+// ---------------------------------------------------------------- survivors
 
-/// Answers in capitals; says what was asked.
+/// Answers in capitals; returns the request.
 pub(super) fn answer(request: Request<'_>) -> Vec<u8> {
     let asked = request.to_vec();
-    // Whoever asked may be dead, and that may have been noticed.
+    // The caller may be dead, and its death may have been noticed.
     let _was_wanted = request.reply(&asked.to_ascii_uppercase()).expect("it is this server's");
     asked
 }
@@ -220,7 +220,7 @@ fn answer_next(server: &Server) -> Vec<u8> {
     answer(server.try_recv().unwrap().unwrap())
 }
 
-/// Answers all that waits, which is what somebody has sent.
+/// Answers all waiting requests, each of which must be one that a client sent.
 pub(super) fn answer_all(server: &Server) {
     while let Some(request) = server.try_recv().unwrap() {
         let asked = answer(request);
@@ -228,7 +228,7 @@ pub(super) fn answer_all(server: &Server) {
     }
 }
 
-/// Answers what comes, until that is the [`END`].
+/// Answers requests until the [`END`] comes.
 pub(super) fn serve(server: &Server) {
     while answer(server.recv(PATIENCE).unwrap()) != END {}
 }
@@ -240,8 +240,8 @@ fn send_and_cancel(client: &Client) {
     assert_eq!(client.cancel(ticket), Ok(None));
 }
 
-/// While `client` sleeps because the victim has the last slot, `die` lets that die; then the client
-/// must soon have the slot.
+/// `client` sleeps because the victim has the last slot. `die` ends the victim; then the client
+/// must soon get the slot.
 pub(super) fn next_gets_the_slot(fate: &Fate, client: &Client, die: impl FnOnce() -> Instant) {
     thread::scope(|scope| {
         let next = asleep(scope, || client.send("next", PATIENCE).unwrap());

@@ -1,4 +1,4 @@
-//! Victims that make segments: there is a whole one at its path, or nothing.
+//! Victims that make segments: afterwards there is a whole segment at the path, or nothing.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -41,7 +41,7 @@ fn make(fate: &Fate, over_empty: bool, make: impl Fn(&Options, &Path) -> Result<
     match options.open(&path) {
         Ok(segment) => assert_whole(&segment),
         Err(_) if over_empty && path.exists() => {
-            assert_eq!(path.metadata().unwrap().len(), 0, "it is as it was");
+            assert_eq!(path.metadata().unwrap().len(), 0, "the file is unchanged");
             assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left");
             assert_whole(&options.open_or_create(&path).unwrap());
         }
@@ -53,7 +53,7 @@ fn make(fate: &Fate, over_empty: bool, make: impl Fn(&Options, &Path) -> Result<
     }
 }
 
-/// Whoever is attached stays so.
+/// Attached members stay attached.
 pub(super) fn unlink(fate: &Fate) {
     let (folder, options) = (Folder::new(), options(2));
     let path = folder.join("segment");

@@ -2,9 +2,9 @@
 //!
 //! The **points** of an operation are the moments between its instructions, and those inside of a
 //! call that sleeps. The first victim is stepped through the whole operation and leaves a
-//! [`Trail`]: what was next at every point. To get to a point, a later victim runs at full speed
-//! from breakpoint to breakpoint, and is stepped only where a loop would meet too many of them. So
-//! a point costs about the same wherever it is.
+//! [`Trail`]: the next instruction at every point. To get to a point, a later victim runs at full
+//! speed from breakpoint to breakpoint, and is stepped only where a loop would meet too many of
+//! them. So each point costs about the same wherever it is.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -21,30 +21,32 @@ use pipework::reqrep::{Client, Request, Segment, Ticket};
 use crate::harness::tracee::{Ran, Tracee, mark, trace};
 use crate::harness::{PROMPT, Random, blob_files, shared};
 
-/// What a busy machine may add to [`PROMPT`]. Where it adds more, the point is tried again.
+/// Extra time on top of [`PROMPT`] for a busy machine. If a wait takes longer, the point is tried
+/// again.
 const TOLERANCE: Duration = Duration::from_millis(250);
 
-/// What is next at every point of an operation. All processes of a run share it.
+/// The next event at every point of an operation. All processes of a run share it.
 #[derive(Clone, Copy)]
 pub(crate) struct Trail {
-    /// Addresses of instructions, or [`WAKING`]; with [`VISIBLE`], if others can tell the point
-    /// behind it from the one before.
+    /// Addresses of instructions, or [`WAKING`]; with [`VISIBLE`], if other processes can tell the
+    /// point after it from the one before.
     events: &'static [AtomicU64],
     len: &'static AtomicU64,
-    /// For every point what came of the last victim that was to die there: 0, [`HIT`] or [`LATE`].
+    /// For every point, the result of the last victim that was to die there: 0, [`HIT`] or
+    /// [`LATE`].
     hits: &'static [AtomicU64],
-    /// How long somebody alive has waited at most, in microseconds.
+    /// The longest wait of a survivor, in microseconds.
     longest_us: &'static AtomicU64,
 }
 
 const MAX_EVENTS: usize = 1 << 17;
 
-/// It has died there, in front of the instruction that the trail tells of.
+/// The victim died there, in front of the instruction that the trail has.
 const HIT: u64 = 1;
-/// It has died there, and somebody alive waited too long.
+/// The victim died there, and a survivor waited too long.
 const LATE: u64 = 2;
 
-/// The end of a sleep is next.
+/// The end of a sleep comes next.
 const WAKING: u64 = 0;
 const VISIBLE: u64 = 1 << 63;
 
@@ -61,12 +63,12 @@ impl Trail {
         self.longest_us.store(0, SeqCst);
     }
 
-    /// Instructions and sleeps. There is one point more.
+    /// The number of instructions and sleeps. There is one point more.
     pub(crate) fn len(&self) -> usize {
         self.len.load(SeqCst) as usize
     }
 
-    /// All of it, for [`set`](Trail::set).
+    /// All events, for [`set`](Trail::set).
     pub(crate) fn events(&self) -> Vec<u64> {
         (0..self.len()).map(|point| self.event(point)).collect()
     }
@@ -76,13 +78,13 @@ impl Trail {
         events.iter().for_each(|event| self.append(*event));
     }
 
-    /// Whether a victim has died at that point, in front of the instruction that the trail tells
-    /// of, and the living got on in time.
+    /// Whether a victim has died at that point, in front of the instruction that the trail has, and
+    /// the survivors went on in time.
     pub(crate) fn is_hit(&self, point: usize) -> bool {
         self.hits[point].load(SeqCst) == HIT
     }
 
-    /// Whether the last victim of that point let somebody alive wait too long.
+    /// Whether the last victim of that point kept a survivor waiting too long.
     pub(crate) fn is_late(&self, point: usize) -> bool {
         self.hits[point].load(SeqCst) == LATE
     }
@@ -91,7 +93,7 @@ impl Trail {
         Duration::from_micros(self.longest_us.load(SeqCst))
     }
 
-    /// For every point, where full speed ends on the way there.
+    /// For every point, the last breakpoint on the way there.
     pub(crate) fn leaps(&self) -> Vec<Leap> {
         let (mut met, mut leap) = (HashMap::new(), Leap::default());
         let mut leaps = vec![leap];
@@ -107,7 +109,7 @@ impl Trail {
         leaps
     }
 
-    /// The first and the last point, everything that others can tell apart, and some more.
+    /// The first and the last point, all points that others can tell apart, and some more.
     pub(crate) fn sample(&self, more: usize, random: &mut Random) -> BTreeSet<usize> {
         let len = self.len();
         let visible = (0..len).filter(|point| self.event(*point) & VISIBLE != 0).map(|point| point + 1);
@@ -115,8 +117,8 @@ impl Trail {
         visible.chain(others).chain([0, len]).collect()
     }
 
-    /// Appends an event. The vDSO, which reads the clock, begins anew if that has ticked meanwhile;
-    /// then so does the trail.
+    /// Appends an event. The vDSO, which reads the clock, starts over if the clock has ticked
+    /// meanwhile; then the trail starts over as well.
     fn push(&self, event: u64, vdso: &Range<u64>) {
         if vdso.contains(&(event & !VISIBLE)) {
             let inside = (0..self.len()).rev().take_while(|point| vdso.contains(&self.next(*point)));
@@ -142,15 +144,15 @@ impl Trail {
     }
 }
 
-/// A way to go at full speed: to a point, which is where its instruction is next for the `times`-th
-/// time after the beginning. Or none, if that is 0.
+/// How to reach a point at full speed: its instruction is next for the `times`-th time since the
+/// start of the operation. 0: not at full speed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Leap {
     point: usize,
     times: usize,
 }
 
-/// How often full speed may be interrupted on the way.
+/// How many times full speed may be interrupted on the way.
 const MAX_STOPS: usize = 16;
 
 /// Where the victim of one scene dies.
@@ -162,7 +164,7 @@ pub(crate) struct Fate {
 
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// At its second mark. It leaves the trail.
+    /// At its second mark. It records the trail.
     Recording,
     /// At `point`.
     At { leap: Leap, point: usize },
@@ -177,18 +179,17 @@ impl fmt::Display for End {
     }
 }
 
-/// A process that stands at its first mark and will be killed before it is beyond the second.
+/// A process that is stopped at its first mark and will be killed at the second mark or before.
 #[must_use]
 pub(crate) struct Victim<'a> {
     tracee: Tracee,
     fate: Fate,
-    /// What it shares with others.
+    /// The segment that it shares with others, which marks visible points.
     segment: Option<&'a Segment>,
 }
 
 impl Fate {
-    /// Forks the victim. What `body` does between two [`mark`]s is
-    /// the operation.
+    /// Forks the victim. The operation is what `body` does between two [`mark`]s.
     pub(crate) fn victim<'a>(
         &self,
         segment: impl Into<Option<&'a Segment>>,
@@ -222,7 +223,8 @@ impl Fate {
         })
     }
 
-    /// A victim that is a server and has taken a request. If it does not answer, it drops it.
+    /// A victim that is a server and has taken a request. It drops a request that it does not
+    /// answer.
     pub(crate) fn server<'a>(&self, segment: &'a Segment, operation: impl FnOnce(Request<'_>)) -> Victim<'a> {
         self.victim(segment, || {
             let server = segment.server().unwrap();
@@ -233,7 +235,7 @@ impl Fate {
         })
     }
 
-    /// To be called when somebody alive, who had to do with a victim that died then, has got on.
+    /// Records that a survivor which depended on a victim that died at that time has gone on.
     pub(crate) fn got_on(&self, died: Instant) {
         let took = died.elapsed();
         match self.end {
@@ -244,8 +246,8 @@ impl Fate {
 }
 
 impl Victim<'_> {
-    /// Goes every step on foot. A child that it forks on the way at full speed would meet the end
-    /// of that run as well, and so would its other threads.
+    /// Single-steps all the way. At full speed, a child or another thread of the victim would hit
+    /// its breakpoints as well.
     pub(crate) fn on_foot(mut self) -> Self {
         if let End::At { leap, .. } = &mut self.fate.end {
             *leap = Leap::default();
@@ -253,13 +255,13 @@ impl Victim<'_> {
         self
     }
 
-    /// Lets it go on and kills it; says when that was.
+    /// Lets it go on and kills it; returns the time of its death.
     pub(crate) fn die(self) -> Instant {
         self.die_but_first(|| ())
     }
 
-    /// Lets it go on and kills it; says when that was. `asleep` is called when it first sleeps,
-    /// unless it is to die just then.
+    /// Lets it go on and kills it; returns the time of its death. Calls `asleep` when it first
+    /// sleeps, unless it is to die at that moment.
     pub(crate) fn die_but_first(self, asleep: impl FnOnce()) -> Instant {
         self.walk(asleep).0.kill();
         Instant::now()
@@ -270,7 +272,7 @@ impl Victim<'_> {
         self.stop_but_first(|| ())
     }
 
-    /// The same; `asleep` is called when it first sleeps, unless it is to stop just then.
+    /// The same; calls `asleep` when it first sleeps, unless it is to stop at that moment.
     pub(crate) fn stop_but_first(self, asleep: impl FnOnce()) -> Stopped {
         let (tracee, sleeps) = self.walk(asleep);
         if sleeps {
@@ -279,7 +281,7 @@ impl Victim<'_> {
         Stopped { tracee, since: Instant::now() }
     }
 
-    /// Lets it go to its point; whether it sleeps there.
+    /// Lets it go to its point; returns whether it sleeps there.
     fn walk(self, asleep: impl FnOnce()) -> (Tracee, bool) {
         let Victim { tracee, fate: Fate { trail, end }, segment } = self;
         let walk = Walk { tracee: &tracee, sleeps: Cell::new(false), asleep: Cell::new(Some(asleep)) };
@@ -292,7 +294,7 @@ impl Victim<'_> {
     }
 }
 
-/// A victim that stands still and is alive.
+/// A victim that is stopped and alive.
 #[must_use]
 pub(crate) struct Stopped {
     tracee: Tracee,
@@ -300,7 +302,7 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
-    /// Lets it go on to its end, which must be well.
+    /// Lets it go on to its end, and checks that it ends well.
     pub(crate) fn go_on(self) {
         self.tracee.finish();
     }
@@ -314,7 +316,7 @@ struct Walk<'a, F> {
 }
 
 impl<F: FnOnce()> Walk<'_, F> {
-    /// Goes to the second mark and writes down what it meets.
+    /// Goes to the second mark and records each event.
     fn record(&self, trail: &Trail, segment: Option<&Segment>) {
         let (mut files, vdso) = (segment.map(blobs), vdso());
         let look = |files: &Option<Vec<File>>| segment.zip(files.as_deref()).map(bytes);
@@ -335,7 +337,7 @@ impl<F: FnOnce()> Walk<'_, F> {
         }
     }
 
-    /// Goes to a point that the trail knows.
+    /// Goes to a point that is on the trail.
     fn to(&self, trail: &Trail, leap: Leap, point: usize) {
         let leapt = (0..leap.times).all(|_| self.meet(trail.next(leap.point)));
         let arrived = leapt && (leap.point..point).all(|_| self.advance());
@@ -350,7 +352,7 @@ impl<F: FnOnce()> Walk<'_, F> {
         if self.sleeps.get() { WAKING } else { self.tracee.address() }
     }
 
-    /// Goes to the next point; false at the second mark.
+    /// Goes to the next point; returns false at the second mark.
     fn advance(&self) -> bool {
         if self.sleeps.replace(false) {
             self.fell_asleep();
@@ -364,7 +366,8 @@ impl<F: FnOnce()> Walk<'_, F> {
         true
     }
 
-    /// Runs until the instruction at `address` is next again; false if it meets the second mark.
+    /// Runs until the instruction at `address` is next again; returns false if it reaches the
+    /// second mark.
     fn meet(&self, address: u64) -> bool {
         while self.next() == address || self.sleeps.get() {
             if !self.advance() {
@@ -384,7 +387,7 @@ impl<F: FnOnce()> Walk<'_, F> {
     }
 }
 
-/// Where the code is that reads the clock without a system call.
+/// The addresses of the code that reads the clock without a system call.
 fn vdso() -> Range<u64> {
     let maps = fs::read_to_string("/proc/self/maps").expect("/proc is there");
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap_or("0-0 ");
@@ -401,7 +404,7 @@ fn blobs(segment: &Segment) -> Vec<File> {
         .collect()
 }
 
-/// All of a segment, and the headers of its blobs.
+/// All bytes of a segment, and the headers of its blobs.
 fn bytes((segment, blobs): (&Segment, &[File])) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 16];
     let len = rustix::io::pread(segment.as_fd(), &mut bytes, 0).expect("a segment is a file");

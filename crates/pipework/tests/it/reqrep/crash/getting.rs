@@ -9,12 +9,12 @@ use pipework::{Deadline, ErrorKind};
 
 use super::calling::{END, answer, answer_all, next_gets_the_slot, serve};
 use super::fate::Fate;
-use super::serving::what_comes_of;
+use super::serving::outcome_while;
 use super::{LONG, PART, SOON, assert_whole, small};
 use crate::harness::tracee::{mark, others_sleep};
 use crate::harness::{PATIENCE, asleep, poll_once};
 
-/// The server sleeps until it can give the next.
+/// The server sleeps until it can give the next part.
 pub(super) fn take_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
@@ -27,7 +27,7 @@ pub(super) fn take_a_part(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The last part comes when the victim sleeps.
+/// The last part comes while the victim sleeps.
 pub(super) fn receive_parts(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
@@ -66,7 +66,7 @@ pub(super) fn stream(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// A server asks for the second part when the victim sleeps.
+/// A server asks for the second part while the victim sleeps.
 pub(super) fn send_long(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
@@ -78,7 +78,7 @@ pub(super) fn send_long(fate: &Fate) {
         if request.is_none()
             && let Ok(mut first) = server.claim(Deadline::now())
         {
-            // A victim that runs at full speed may be as quick as this look.
+            // A victim at full speed may be faster than this look.
             let has_come = first.next_part(Deadline::now()) == Ok(true);
             request = Some((first, has_come));
         }
@@ -95,7 +95,7 @@ pub(super) fn send_long(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The server sleeps until it can give the next.
+/// The server sleeps until it can give the next part.
 pub(super) fn cancel_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
@@ -104,7 +104,7 @@ pub(super) fn cancel_a_part(fate: &Fate) {
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part", PATIENCE), Ok(true));
-    assert!(!server_gets_on(fate, request, || victim.die()), "nobody takes it");
+    assert!(!server_gets_on(fate, request, || victim.die()), "the part is never taken");
     assert_whole(&segment);
 }
 
@@ -123,7 +123,7 @@ pub(super) fn cancel_half_sent(fate: &Fate) {
         mark();
     });
     let mut request = server.claim(PATIENCE).unwrap();
-    let ended = what_comes_of(fate, || request.next_part(PATIENCE), || victim.on_foot().die());
+    let ended = outcome_while(fate, || request.next_part(PATIENCE), || victim.on_foot().die());
     assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Closed));
     drop(request);
     assert_whole(&segment);
@@ -155,7 +155,7 @@ pub(super) fn forget_taken(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The server sleeps until it can give the next.
+/// The server sleeps until it can give the next part.
 pub(super) fn forget_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
@@ -164,11 +164,11 @@ pub(super) fn forget_a_part(fate: &Fate) {
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part", PATIENCE), Ok(true));
-    assert!(!server_gets_on(fate, request, || victim.die()), "nobody takes it");
+    assert!(!server_gets_on(fate, request, || victim.die()), "the part is never taken");
     assert_whole(&segment);
 }
 
-/// One of two calls is done, and its slot is waited for.
+/// One of two calls is done, and another client waits for its slot.
 pub(super) fn receive_any(fate: &Fate) {
     let segment = small(2);
     let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
@@ -187,7 +187,7 @@ pub(super) fn receive_any(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// A server is woken by the victim, or not.
+/// A server sleeps; the victim wakes it, or dies before that.
 pub(super) fn send_many(fate: &Fate) {
     let segment = small(3);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -208,11 +208,11 @@ pub(super) fn send_many(fate: &Fate) {
     assert_whole(&segment);
 }
 
-// ---------------------------------------------------------------- the living
+// ---------------------------------------------------------------- survivors
 
-/// While a server sleeps that has given a part and is about to give the next, `die` lets the victim
-/// die; then the server must soon get on. Whether it could give the next part.
+/// A server has given a part and sleeps until it can give the next. `die` ends the victim; then the
+/// server must soon go on. Returns whether it could give the next part.
 pub(super) fn server_gets_on(fate: &Fate, request: Request<'_>, die: impl FnOnce() -> Instant) -> bool {
     let mut request = request;
-    what_comes_of(fate, || request.part("next", PATIENCE), die).expect("it is this server's")
+    outcome_while(fate, || request.part("next", PATIENCE), die).expect("it is this server's")
 }

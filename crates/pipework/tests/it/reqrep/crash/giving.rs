@@ -1,4 +1,4 @@
-//! Victims that are servers of calls in parts, or of calls that nobody waits for.
+//! Victims that are servers of calls in parts, or of cancelled and forgotten calls.
 
 use std::thread;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use rustix::event::PollFlags;
 
 use super::calling::{END, next_gets_the_slot, serve};
 use super::fate::Fate;
-use super::serving::{self, what_comes_of};
+use super::serving::{self, outcome_while};
 use super::{LONG, PART, SOON, assert_whole, small};
 use crate::harness::tracee::{mark, others_sleep};
 use crate::harness::{Child, PATIENCE, asleep, fork, wait_for};
 
-/// The client sleeps, and is woken by the victim, or not.
+/// The client sleeps; the victim wakes it, or dies before that.
 pub(super) fn give(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -27,13 +27,13 @@ pub(super) fn give(fate: &Fate) {
         mark();
         drop(request);
     });
-    let (parts, end) = what_comes_of(fate, || rest(&mut stream), || victim.die());
+    let (parts, end) = outcome_while(fate, || rest(&mut stream), || victim.die());
     assert!(parts.is_empty() || parts == [b"part"], "{parts:?}");
     assert_eq!(end, Some(ErrorKind::PeerDied));
     assert_whole(&segment);
 }
 
-/// The client's event loop is to be notified, by a thread that sleeps.
+/// A sleeping thread is to notify the client's event loop.
 pub(super) fn give_to_a_doorbell(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -49,11 +49,11 @@ pub(super) fn give_to_a_doorbell(fate: &Fate) {
     let doorbell = client.doorbell().unwrap();
     others_sleep();
     let died = victim.die();
-    // For the part, if it was given, and for the death.
+    // The doorbell rings for the part, if it was given, and for the death.
     let error = loop {
         wait_for(&doorbell, PollFlags::IN);
         match client.try_recv(ticket) {
-            Ok(reply) => assert!(reply.is_none(), "nobody has answered"),
+            Ok(reply) => assert!(reply.is_none(), "no reply was sent"),
             Err(error) => break error,
         }
     };
@@ -62,8 +62,8 @@ pub(super) fn give_to_a_doorbell(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The call was cancelled, and its slot is waited for.
-pub(super) fn give_to_nobody(fate: &Fate) {
+/// The call was cancelled, and another client waits for its slot.
+pub(super) fn give_to_a_cancelled_call(fate: &Fate) {
     let segment = small(1);
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
@@ -76,7 +76,7 @@ pub(super) fn give_to_nobody(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The client takes the first part when the victim sleeps.
+/// The client takes the first part while the victim sleeps.
 pub(super) fn reply_in_parts(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -85,7 +85,7 @@ pub(super) fn reply_in_parts(fate: &Fate) {
         assert_eq!(request.reply(LONG), Ok(true));
     });
     let mut reply = None;
-    // A victim that runs at full speed may be as quick as this look.
+    // A victim at full speed may be faster than this look.
     let died = victim.die_but_first(|| reply = client.try_recv(ticket).unwrap());
     let outcome = reply.map_or_else(|| serving::outcome(&client, ticket), |reply| Ok(reply.into_vec()));
     fate.got_on(died);
@@ -93,7 +93,7 @@ pub(super) fn reply_in_parts(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The client writes the next part when the victim sleeps.
+/// The client writes the next part while the victim sleeps.
 pub(super) fn ask(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -125,12 +125,12 @@ pub(super) fn fail_with_a_reason(fate: &Fate) {
     let victim = fate.server(&segment, |request| {
         assert!(request.fail("why"));
     });
-    let reason = what_comes_of(fate, || reason(&client, ticket), || victim.die());
+    let reason = outcome_while(fate, || reason(&client, ticket), || victim.die());
     assert!([Ok(b"why".to_vec()), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
     assert_whole(&segment);
 }
 
-/// After a part that the client has taken.
+/// The client has taken a part before.
 pub(super) fn fail_in_a_stream(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -144,12 +144,12 @@ pub(super) fn fail_in_a_stream(fate: &Fate) {
         mark();
     });
     assert!(client.try_recv(ticket).unwrap().is_none());
-    let reason = what_comes_of(fate, || reason(&client, ticket), || victim.die());
+    let reason = outcome_while(fate, || reason(&client, ticket), || victim.die());
     assert!([Ok(b"why".to_vec()), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
     assert_whole(&segment);
 }
 
-/// After a part that the client has not taken.
+/// A part that the client has not taken comes before.
 pub(super) fn fail_behind_a_part(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -169,8 +169,8 @@ pub(super) fn fail_behind_a_part(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// Its slot is waited for.
-pub(super) fn answer_what_was_forgotten(fate: &Fate) {
+/// Another client waits for its slot.
+pub(super) fn answer_a_forgotten_call(fate: &Fate) {
     let segment = small(1);
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
@@ -182,7 +182,7 @@ pub(super) fn answer_what_was_forgotten(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim has joined before. If it has not adopted the request, its parent answers.
+/// The victim joined before. If it has not adopted the request, its parent answers.
 pub(super) fn adopt(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -208,7 +208,7 @@ pub(super) fn adopt(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// Another server sleeps, and goes on.
+/// Another server sleeps and goes on.
 pub(super) fn stop(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -227,9 +227,9 @@ pub(super) fn stop(fate: &Fate) {
     assert_whole(&segment);
 }
 
-// ---------------------------------------------------------------- the living
+// ---------------------------------------------------------------- survivors
 
-/// The parts that come, and what they end with.
+/// The parts that come, and the error at the end, if any.
 fn rest(stream: &mut Stream) -> (Vec<Vec<u8>>, Option<ErrorKind>) {
     let mut parts = vec![];
     loop {
@@ -241,7 +241,7 @@ fn rest(stream: &mut Stream) -> (Vec<Vec<u8>>, Option<ErrorKind>) {
     }
 }
 
-/// A client that has sent the first part of a request, and stands still. Once it goes on, the
+/// A client that has sent the first part of a request and then stops. When it continues, the
 /// request is answered, or its server dies.
 pub(super) fn writer(segment: &Segment) -> Child {
     let waiting = || segment.audit().unwrap().waiting;
@@ -262,10 +262,10 @@ pub(super) fn writer(segment: &Segment) -> Child {
     writer
 }
 
-/// Why a call has failed.
+/// The reason of a failed call, or the kind of another error.
 fn reason(client: &Client, ticket: Ticket) -> Result<Vec<u8>, ErrorKind> {
     match client.recv(ticket, PATIENCE) {
-        Ok(reply) => panic!("nobody has answered: {reply:?}"),
+        Ok(reply) => panic!("no reply was sent: {reply:?}"),
         Err(error) if error.kind() == ErrorKind::Failed => {
             Ok(error.into_reason().map_or(Vec::new(), Reply::into_vec))
         }

@@ -36,7 +36,8 @@ pub(super) fn attach_server(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim takes the number of a dead server, and recovers what that left; the other dead stay.
+/// The victim takes the number of a dead server and recovers what that server held; the other dead
+/// members stay.
 pub(super) fn attach_in_a_dead_place(fate: &Fate) {
     let segment = Living::segment();
     let living = Living::among_the_dead(&segment);
@@ -51,7 +52,7 @@ pub(super) fn attach_in_a_dead_place(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim has inherited a client, whose call in progress stays the parent's.
+/// The victim has inherited a client whose call in progress stays the parent's.
 pub(super) fn join_after_fork(fate: &Fate) {
     let segment = small(2);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
@@ -67,7 +68,7 @@ pub(super) fn join_after_fork(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim's child lives on, and is no member.
+/// The victim's child lives on and is not a member.
 pub(super) fn fork_as_a_member(fate: &Fate) {
     let segment = small(1);
     let next = segment.client().unwrap();

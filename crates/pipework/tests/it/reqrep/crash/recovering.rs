@@ -1,4 +1,4 @@
-//! Victims that take back what the dead held.
+//! Victims that recover what dead members held.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(super) fn recover(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The same with calls in parts, and with requests that nobody waits for.
+/// The same with calls in parts, and with forgotten requests.
 pub(super) fn recover_parts(fate: &Fate) {
     let segment = options(7).members(12).anonymous().unwrap();
     let living = Giving::among_the_dead(&segment);
@@ -40,7 +40,7 @@ pub(super) fn recover_parts(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim is a server that finds its client dead, and so does somebody alive.
+/// The victim is a server that finds its client dead; a survivor finds it dead as well.
 pub(super) fn wait_for_a_client(fate: &Fate) {
     let segment = small(2);
     let server = segment.server().unwrap();
@@ -63,7 +63,7 @@ pub(super) fn wait_for_a_client(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim finds its server dead, and so does somebody alive.
+/// The victim finds its server dead; a survivor finds it dead as well.
 pub(super) fn wait(fate: &Fate) {
     let segment = small(2);
     let client = segment.client().unwrap();
@@ -83,7 +83,7 @@ pub(super) fn wait(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The same, where another server may have the requests.
+/// The same, where the requests may go to another server.
 pub(super) fn wait_and_redeliver(fate: &Fate) {
     let segment = small(2);
     let (server, client) =
@@ -92,7 +92,7 @@ pub(super) fn wait_and_redeliver(fate: &Fate) {
         let client = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
         let ticket = client.try_send("ping").unwrap().unwrap();
         mark();
-        // Ends after the first slice, and before the second.
+        // Ends after the first slice and before the second.
         let error = client.recv(ticket, Duration::from_millis(80)).unwrap_err();
         mark();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -104,31 +104,32 @@ pub(super) fn wait_and_redeliver(fate: &Fate) {
     assert_whole(&segment);
 }
 
-// ---------------------------------------------------------------- the living and the dead
+// ---------------------------------------------------------------- survivors and dead members
 
-/// Two clients and a server that had to do with six that died, two of them servers.
+/// Two clients and a server that had calls with six members that died, two of them servers.
 pub(super) struct Living {
     client: Client,
-    /// It allows a redelivery.
+    /// A client that allows a redelivery.
     insistent: Client,
     server: Server,
-    /// A dead server had it.
+    /// A dead server had taken it.
     lost: Ticket,
-    /// Dead servers had them, and another may have them.
+    /// Dead servers had taken them, and another server may take them.
     redeliverable: [Ticket; 2],
-    /// A dead client's.
+    /// A dead client sent it.
     request: Request<'static>,
 }
 
 impl Living {
     pub(super) const DEAD: usize = 6;
 
-    /// Space for all this, for a victim, and for those who look after it.
+    /// Has space for all this, for a victim, and for the members that check it.
     pub(super) fn segment() -> Segment {
         options(9).members(13).anonymous().unwrap()
     }
 
-    /// Leaves calls of the dead in every state that outlives them, one in each of the nine slots.
+    /// Leaves calls of dead members in every state that outlives them, one in each of the nine
+    /// slots.
     pub(super) fn among_the_dead(segment: &Segment) -> Living {
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         let insistent = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
@@ -148,7 +149,7 @@ impl Living {
         dead.push(caller(segment, &["sent"]));
         dead.push(caught(caller(segment, &[]), || audit().filling == 1));
         dead.push(caught(caller(segment, &[]), || audit().unqueued == 1));
-        // Its entry is still in the ring.
+        // The server dies while its entry is still in the ring.
         dead.push(caught(taker(segment, 0), || audit().taken == 4));
 
         assert_eq!(dead.len(), Living::DEAD);
@@ -156,22 +157,23 @@ impl Living {
         Living { client, insistent, server, lost, redeliverable: [again, claimed], request }
     }
 
-    /// Once a victim has died as well.
+    /// Checks that all members go on after a victim has died as well.
     pub(super) fn get_on(self, fate: &Fate, died: Instant) {
         let Living { client, insistent, server, lost, redeliverable: [again, claimed], request } = self;
         assert_eq!(outcome(&client, lost), Err(ErrorKind::PeerDied));
         fate.got_on(died);
-        // They begin to wait only now.
+        // They start to wait only now.
         assert_eq!(outcome_with(&server, fate, Instant::now(), &insistent, again), answered("AGAIN"));
         assert_eq!(outcome_with(&server, fate, Instant::now(), &insistent, claimed), answered("CLAIMED"));
         assert_eq!(&*request, b"taken");
-        // Whether the death of its client has been noticed is open.
+        // The death of its client may or may not have been noticed.
         let _was_wanted = request.reply("TAKEN").expect("it is this server's");
         answer_all(&server);
     }
 }
 
-/// Two clients and a server in the middle of calls with four who died, two of them servers.
+/// Two clients and a server in the middle of calls with four members that died, two of them
+/// servers.
 struct Giving {
     client: Client,
     server: Server,
@@ -179,9 +181,9 @@ struct Giving {
     given: Ticket,
     /// A dead server has asked it for the second part of its request.
     writer: Child,
-    /// A dead client's, which has not taken the first part of the reply.
+    /// A dead client sent it and has not taken the first part of the reply.
     untaken: Request<'static>,
-    /// A dead client's, which has not written the second part.
+    /// A dead client sent it and has not written the second part.
     unwritten: Request<'static>,
 }
 
@@ -203,7 +205,7 @@ impl Giving {
         let giver = trace(|| {
             let server = segment.server().unwrap();
             let mut asked = server.claim(Deadline::now()).unwrap();
-            assert!(asked.next_part(Deadline::now()).is_err(), "it does not come at once");
+            assert!(asked.next_part(Deadline::now()).is_err(), "the part does not come at once");
             let mut given = server.try_recv().unwrap().unwrap();
             assert_eq!(given.part("part", SOON), Ok(true));
             let forgotten = server.drain(2).unwrap();
@@ -216,12 +218,12 @@ impl Giving {
         assert_eq!(untaken.part("part", SOON), Ok(true));
         let unable = writer(segment);
         let mut unwritten = server.claim(PATIENCE).unwrap().into_owned();
-        assert!(unwritten.next_part(Deadline::now()).is_err(), "it does not come at once");
+        assert!(unwritten.next_part(Deadline::now()).is_err(), "the part does not come at once");
 
-        // Nobody joins from here on, or it would recover the member whose number it takes.
+        // No member joins from here on: it would recover the member whose number it takes.
         forget(&again, "again");
         taker(segment, 1).kill();
-        // Dies before it has pushed it.
+        // The recovering process dies before it has pushed the request.
         let recoverer = trace(|| {
             mark();
             segment.recover().unwrap();
@@ -235,7 +237,7 @@ impl Giving {
         Giving { client, server, given, writer: asked, untaken, unwritten }
     }
 
-    /// Once a victim has died as well.
+    /// Checks that all members go on after a victim has died as well.
     fn get_on(self, fate: &Fate, died: Instant) {
         let Giving { client, server, given, writer, mut untaken, mut unwritten } = self;
         assert_eq!(outcome(&client, given), Err(ErrorKind::PeerDied));
@@ -251,7 +253,7 @@ impl Giving {
         let ended = unwritten.next_part(PATIENCE).map_err(|error| error.kind());
         assert_eq!(ended, Err(ErrorKind::Closed));
         fate.got_on(began);
-        // They come with a tick: each hears of what concerns it before the rest is recovered.
+        // They come with a tick: each member learns of its own losses before the rest is recovered.
         let mut requests = [(); 2].map(|()| answer(server.recv(PATIENCE).unwrap()));
         requests.sort();
         assert_eq!(requests, [&b"again"[..], b"once more"]);
@@ -259,7 +261,7 @@ impl Giving {
     }
 }
 
-/// A client that has sent these requests, and is about to send one more.
+/// A client that has sent these requests and is about to send one more.
 fn caller(segment: &Segment, requests: &[&str]) -> Tracee {
     trace(|| {
         let client = segment.client().unwrap();
@@ -272,7 +274,7 @@ fn caller(segment: &Segment, requests: &[&str]) -> Tracee {
     })
 }
 
-/// A server that has taken so many requests, and is about to take one more.
+/// A server that has taken `requests` requests and is about to take one more.
 fn taker(segment: &Segment, requests: usize) -> Tracee {
     trace(|| {
         let server = segment.server().unwrap();
@@ -285,10 +287,10 @@ fn taker(segment: &Segment, requests: usize) -> Tracee {
     })
 }
 
-/// Goes on step by step until it `is_there`.
+/// Steps the process until `is_there` holds.
 pub(super) fn caught(tracee: Tracee, is_there: impl Fn() -> bool) -> Tracee {
     while !is_there() {
-        assert!(!tracee.is_at_mark(), "it has passed by");
+        assert!(!tracee.is_at_mark(), "it went past the point");
         tracee.step();
     }
     tracee

@@ -67,14 +67,14 @@ pub(super) fn give_back(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The request comes while the victim sleeps, and another server sleeps behind it.
+/// The request comes while the victim sleeps, and another server sleeps in the queue behind it.
 pub(super) fn wait(fate: &Fate) {
     let segment = small(1);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
         mark();
-        // The other may be quicker.
+        // The other server may have got the request first.
         let request = server.recv(SOON);
         mark();
         drop(request);
@@ -97,7 +97,7 @@ pub(super) fn wait(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The client sleeps, and is woken by the victim, or not.
+/// The client sleeps; the victim wakes it, or dies before that.
 pub(super) fn reply(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -110,7 +110,7 @@ pub(super) fn reply(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The client's event loop is to be told, by a thread that sleeps.
+/// A sleeping thread is to notify the client's event loop.
 pub(super) fn reply_to_a_doorbell(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -129,8 +129,8 @@ pub(super) fn reply_to_a_doorbell(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The call was cancelled, and its slot is waited for.
-pub(super) fn reply_to_nobody(fate: &Fate) {
+/// The call was cancelled, and another client waits for its slot.
+pub(super) fn reply_to_a_cancelled_call(fate: &Fate) {
     let segment = small(1);
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
     let ticket = client.try_send("ping").unwrap().unwrap();
@@ -169,7 +169,7 @@ pub(super) fn close(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim takes and answers a request that a server before it has died with.
+/// The victim takes and answers a request that was taken by a server that died.
 pub(super) fn serve_again(fate: &Fate) {
     let segment = small(1);
     let (server, client) =
@@ -196,9 +196,9 @@ pub(super) fn serve_again(fate: &Fate) {
     assert_whole(&segment);
 }
 
-// ---------------------------------------------------------------- the living
+// ---------------------------------------------------------------- survivors
 
-/// What may come of a call.
+/// How a call may end.
 pub(super) type Outcome = Result<Vec<u8>, ErrorKind>;
 
 pub(super) fn answered(reply: &str) -> Outcome {
@@ -209,18 +209,18 @@ pub(super) fn outcome(client: &Client, ticket: Ticket) -> Outcome {
     client.recv(ticket, PATIENCE).map(|reply| reply.to_vec()).map_err(|error| error.kind())
 }
 
-/// What comes of a call whose client sleeps when `die` lets a victim die.
+/// How a call ends whose client sleeps when `die` ends a victim.
 fn outcome_of_waiting(
     fate: &Fate,
     client: &Client,
     ticket: Ticket,
     die: impl FnOnce() -> Instant,
 ) -> Outcome {
-    what_comes_of(fate, || outcome(client, ticket), die)
+    outcome_while(fate, || outcome(client, ticket), die)
 }
 
-/// What comes of something that is waited for when `die` lets a victim die.
-pub(super) fn what_comes_of<T: Send>(
+/// The result of a wait that is in progress when `die` ends a victim.
+pub(super) fn outcome_while<T: Send>(
     fate: &Fate,
     wait: impl FnOnce() -> T + Send,
     die: impl FnOnce() -> Instant,
@@ -234,7 +234,7 @@ pub(super) fn what_comes_of<T: Send>(
     })
 }
 
-/// What comes of a call that is waited for after a victim has died, while a server serves.
+/// How a call ends if its client starts to wait after a victim has died, while a server serves.
 pub(super) fn outcome_with(
     server: &Server,
     fate: &Fate,

@@ -1,5 +1,6 @@
-//! Victims that stop in the middle of a call in parts, and live on. The other side ends by its
-//! deadline and says so; then the victim goes on, finds out, and nothing is left.
+//! Victims that are stopped in the middle of a call in parts, and stay alive. The other side gets
+//! its error by the deadline. Then the victim continues, learns that the call has ended, and leaves
+//! nothing behind.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -14,12 +15,12 @@ use super::{LONG, PART, assert_whole, small};
 use crate::harness::tracee::{mark, others_sleep};
 use crate::harness::{PATIENCE, poll_once};
 
-/// For how long those wait who are not stopped.
+/// How long the other side waits.
 const SHORT: Duration = Duration::from_millis(10);
 
 // ---------------------------------------------------------------- servers
 
-/// The victim gives the request up behind its part.
+/// The victim drops the request after its part.
 pub(super) fn give(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -37,7 +38,7 @@ pub(super) fn give(fate: &Fate) {
     end(fate, &segment, stopped);
 }
 
-/// The client takes the first part when the victim sleeps.
+/// The client takes the first part while the victim sleeps.
 pub(super) fn reply_in_parts(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -48,20 +49,20 @@ pub(super) fn reply_in_parts(fate: &Fate) {
     });
     let mut reply = None;
     let stopped = victim.stop_but_first(|| reply = client.try_recv(ticket).unwrap());
-    // A victim that runs at full speed may be as quick as the first look.
+    // A victim at full speed may be faster than the first look.
     let reply = reply.map_or_else(|| received(&client, ticket), |reply| Some(reply.into_vec()));
     assert!(reply.as_deref().is_none_or(|reply| reply == LONG), "{reply:?}");
     end(fate, &segment, stopped);
 }
 
-/// The client hands the second part out when the victim sleeps.
+/// The client writes the second part while the victim sleeps.
 pub(super) fn ask(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
         mark();
-        // There is none if the client has given up before.
+        // There is no request if the client gave up earlier.
         if let Ok(mut request) = server.claim(Deadline::now()) {
             match request.next_part(PATIENCE) {
                 Ok(has_come) => assert_eq!((has_come, request.read().unwrap()), (true, &LONG[PART..])),
@@ -72,7 +73,7 @@ pub(super) fn ask(fate: &Fate) {
     });
     let mut sent = Poll::Pending;
     let stopped = {
-        // Dropping it cancels the call, if it is pending.
+        // Dropping the future cancels the call if it is pending.
         let mut sending = pin!(client.send_async(LONG));
         assert!(poll_once(sending.as_mut()).is_pending());
         others_sleep();
@@ -101,7 +102,7 @@ pub(super) fn fail(fate: &Fate) {
 
 // ---------------------------------------------------------------- clients
 
-/// The last part comes when the victim sleeps.
+/// The last part comes while the victim sleeps.
 pub(super) fn stream(fate: &Fate) {
     let segment = small(1);
     let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
@@ -119,7 +120,7 @@ pub(super) fn stream(fate: &Fate) {
     finish(fate, &segment, server.try_recv().unwrap().unwrap(), victim);
 }
 
-/// The same, in one piece.
+/// The same with the reply in one piece.
 pub(super) fn receive_parts(fate: &Fate) {
     let segment = small(1);
     let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
@@ -130,7 +131,7 @@ pub(super) fn receive_parts(fate: &Fate) {
     finish(fate, &segment, server.try_recv().unwrap().unwrap(), victim);
 }
 
-/// The server asks for the second part when the victim sleeps.
+/// The server asks for the second part while the victim sleeps.
 pub(super) fn send_long(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
@@ -152,7 +153,7 @@ pub(super) fn send_long(fate: &Fate) {
         request = server.claim(SHORT).ok().map(|first| (first, false));
     }
     let Some((mut request, has_come)) = request else {
-        // It has not sent it yet.
+        // The victim has not sent the request yet.
         return thread::scope(|scope| {
             scope.spawn(|| server.recv(PATIENCE).map(drop).unwrap());
             end(fate, &segment, stopped);
@@ -180,7 +181,7 @@ pub(super) fn forget(fate: &Fate) {
     gives_the_next(fate, &segment, victim);
 }
 
-/// In the middle of its request.
+/// The victim cancels in the middle of its request.
 pub(super) fn cancel_half_sent(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
@@ -204,7 +205,7 @@ pub(super) fn cancel_half_sent(fate: &Fate) {
 
 // ---------------------------------------------------------------- both sides
 
-/// Gives a part before the victim goes on, and the last one when it sleeps or has stopped.
+/// Gives a part before the victim continues, and the last one when it sleeps or has stopped.
 fn finish(fate: &Fate, segment: &Segment, mut request: Request<'_>, victim: Victim<'_>) {
     assert_eq!(request.part("part", PATIENCE), Ok(true));
     let mut request = Some(request);
@@ -216,7 +217,7 @@ fn finish(fate: &Fate, segment: &Segment, mut request: Request<'_>, victim: Vict
     end(fate, segment, stopped);
 }
 
-/// Gives a part before the victim goes on, and has another when it has stopped.
+/// Gives a part before the victim continues, and has another ready when it has stopped.
 fn gives_the_next(fate: &Fate, segment: &Segment, victim: Victim<'_>) {
     let server = segment.server().unwrap();
     let mut request = server.try_recv().unwrap().unwrap();
@@ -228,7 +229,7 @@ fn gives_the_next(fate: &Fate, segment: &Segment, victim: Victim<'_>) {
     end(fate, segment, stopped);
 }
 
-/// A reply or a reason that comes in time; a call of which none comes is cancelled.
+/// The reply or the reason if one comes in time; cancels the call otherwise.
 fn received(client: &Client, ticket: Ticket) -> Option<Vec<u8>> {
     match client.recv(ticket, SHORT) {
         Ok(reply) => Some(reply.into_vec()),
@@ -242,7 +243,8 @@ fn received(client: &Client, ticket: Ticket) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether this came of cancelling a call that nobody answers, and that its server may have failed.
+/// Whether `cancelled` is the result of cancelling a call without a reply, which its server may
+/// have failed.
 fn is_over(cancelled: Result<Option<Reply>, CallError>) -> bool {
     matches!(cancelled.map_err(|error| error.kind()), Ok(None) | Err(ErrorKind::Failed))
 }
@@ -251,10 +253,11 @@ fn is_timed_out<T, E: Into<Error>>(outcome: Result<T, E>) -> bool {
     outcome.is_err_and(|error| error.into().kind() == ErrorKind::TimedOut)
 }
 
-/// The other side has ended. The victim is alive for all, goes on, and leaves nothing.
+/// The other side has ended. Checks that every member still counts the victim as alive, and that it
+/// continues and leaves nothing behind.
 fn end(fate: &Fate, segment: &Segment, stopped: Stopped) {
     fate.got_on(stopped.since);
-    assert_eq!(segment.recover(), Ok(0), "nobody has died");
+    assert_eq!(segment.recover(), Ok(0), "no member died");
     stopped.go_on();
     assert_whole(segment);
 }

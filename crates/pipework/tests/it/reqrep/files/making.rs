@@ -1,4 +1,4 @@
-//! What is missing where a segment is made, and who makes it when many want to.
+//! Making a segment when a resource is missing, and when many processes make it at once.
 
 use std::fs::{self, File};
 use std::iter;
@@ -16,10 +16,10 @@ use super::{answers, errno, names, small};
 use crate::harness::damage::{enter_mount_namespace, leave_no_core, mount_tmpfs, tmpfs};
 use crate::harness::{Folder, PATIENCE, alone, descriptors, fork, say, shared};
 
-// ---------------------------------------------------------------- what is missing
+// ---------------------------------------------------------------- missing resources
 
 #[test]
-fn a_full_file_system_is_an_error_where_the_segment_is_made() {
+fn create_fails_on_a_full_file_system() {
     alone(|| {
         fork(|| {
             let folder = Folder::new();
@@ -30,7 +30,7 @@ fn a_full_file_system_is_an_error_where_the_segment_is_made() {
                 assert_eq!(errno(large.open_or_create(&path)), Some(libc::ENOSPC));
                 assert_eq!(names(&mount), [""; 0]);
             }
-            // What fits is made, and works until it is full as well.
+            // A segment that fits is made, and works after the file system is full as well.
             let fits = small().create(mount.join("fits")).unwrap();
             answers(&fits, &fits);
             fits.unlink().unwrap();
@@ -42,7 +42,7 @@ fn a_full_file_system_is_an_error_where_the_segment_is_made() {
 }
 
 #[test]
-fn every_descriptor_that_is_missing_is_told_and_costs_nothing_else() {
+fn each_missing_descriptor_is_an_error_and_nothing_leaks() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -72,14 +72,14 @@ fn every_descriptor_that_is_missing_is_told_and_costs_nothing_else() {
         ];
         for (op, needed, act) in acts {
             for spare in 0..needed {
-                let error = with_spare(spare, act).expect_err("a descriptor is missing");
+                let error = with_spare(spare, act).expect_err("it lacks a descriptor");
                 let said = (error.op(), error.kind(), error.errno());
                 let first = if spare + 1 == needed { op } else { "reqrep open" };
                 assert_eq!(said, (first, ErrorKind::Os, Some(libc::EMFILE)));
             }
-            with_spare(needed, act).unwrap_or_else(|error| panic!("{needed} descriptors do: {error}"));
+            with_spare(needed, act).unwrap_or_else(|error| panic!("{needed} descriptors suffice: {error}"));
         }
-        // Who is attached needs none.
+        // Attached members need no further descriptor.
         with_spare(0, &|| {
             let ticket = client.send("a", PATIENCE)?;
             assert!(server.recv(PATIENCE)?.reply("b")?);
@@ -91,12 +91,12 @@ fn every_descriptor_that_is_missing_is_told_and_costs_nothing_else() {
 }
 
 #[test]
-fn a_process_maps_thousands_of_segments_and_guards_each() {
+fn each_of_thousands_of_mapped_segments_is_guarded() {
     const MANY: usize = 2000;
     alone(|| {
         fork(|| {
             leave_no_core();
-            // Each has a descriptor.
+            // Each segment has a descriptor.
             let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
             if limit.is_some_and(|limit| limit < MANY as u64 + 100) {
                 return say("thousands of segments: not tried, for this process may not open so many files");
@@ -108,7 +108,7 @@ fn a_process_maps_thousands_of_segments_and_guards_each() {
             let made = small().create(&path).unwrap();
             let segments: Vec<_> = (0..MANY).map(|_| Options::new().open(&path).unwrap()).collect();
             answers(&made, &segments[MANY - 1]);
-            // The last of them hears that the file was cut short, and is not killed.
+            // The last mapping gets an error for the shortened file; the process is not killed.
             File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
             let members = segments[MANY - 1].members().map_err(|error| error.kind());
             assert_eq!(members, Err(ErrorKind::Corrupt));
@@ -117,9 +117,9 @@ fn a_process_maps_thousands_of_segments_and_guards_each() {
     });
 }
 
-/// `mount` over /proc: nothing there tells of descriptors any more.
+/// Mounts a tmpfs over /proc, so that no descriptor can be looked up there.
 #[test]
-fn without_proc_paths_do() {
+fn create_and_open_work_by_path_without_proc() {
     alone(|| {
         fork(|| {
             let folder = Folder::new();
@@ -143,14 +143,15 @@ fn without_proc_paths_do() {
 // ---------------------------------------------------------------- many at once
 
 #[test]
-fn of_many_who_open_or_create_one_creates() {
+fn open_or_create_by_many_processes_makes_one_segment() {
     const PROCESSES: usize = 8;
     const ROUNDS: usize = 60;
     alone(|| {
         let folder = Folder::new();
-        // How many are ready for a round, have answered in it, and the inode that each came to.
+        // How many processes are ready for a round, how many have answered in it, and the inode
+        // that each opened.
         let board = shared(2 + PROCESSES);
-        // In every second round there is an empty file at the path.
+        // In every second round an empty file exists at the path.
         for round in (1..ROUNDS).step_by(2) {
             File::create(folder.join(&format!("segment-{round}"))).unwrap();
         }
@@ -187,7 +188,11 @@ fn of_many_who_open_or_create_one_creates() {
             })
             .collect();
         children.into_iter().for_each(|child| child.join());
-        assert_eq!(names(&folder.join("")).len(), ROUNDS, "nothing is left behind by those who came second");
+        assert_eq!(
+            names(&folder.join("")).len(),
+            ROUNDS,
+            "the processes that came second leave no file behind"
+        );
     });
 }
 
@@ -209,7 +214,7 @@ fn open_or_create_replaces_an_empty_file_of_this_user_and_no_other_file() {
         assert!(small().open_or_create(&other).is_err(), "{}", text.len());
         assert_eq!(fs::read_to_string(&other).unwrap(), text);
     }
-    // A link to an empty file is a link.
+    // The path is a symbolic link to an empty file.
     let (target, link) = (folder.join("target"), folder.join("link"));
     File::create(&target).unwrap();
     symlink(&target, &link).unwrap();
@@ -258,7 +263,7 @@ fn chown(file: &File) {
 }
 
 #[test]
-fn of_many_who_create_one_succeeds() {
+fn create_by_many_processes_succeeds_once() {
     let folder = Folder::new();
     for round in 0..50 {
         let path = folder.join(&format!("segment-{round}"));

@@ -1,4 +1,4 @@
-//! The name of a segment, and segments without one that are passed on.
+//! The name of a segment, and segments without a name that are passed on as descriptors.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -21,7 +21,7 @@ use super::{answers, errno, names, small};
 use crate::harness::{Folder, PATIENCE, alone, become_nobody, fork};
 
 #[test]
-fn any_name_that_a_file_can_have_will_do() {
+fn create_and_open_accept_any_file_name() {
     alone(|| {
         let folder = Folder::new();
         let home = std::env::current_dir().unwrap();
@@ -55,7 +55,7 @@ fn errno_of_unlink(segment: &Segment) -> ErrorKind {
 }
 
 #[test]
-fn a_name_that_is_taken_away_or_leads_elsewhere_disturbs_nobody_attached() {
+fn removed_or_reused_name_does_not_affect_attached_members() {
     let folder = Folder::new();
     let path = folder.join("segment");
     let first = small().create(&path).unwrap();
@@ -64,7 +64,7 @@ fn a_name_that_is_taken_away_or_leads_elsewhere_disturbs_nobody_attached() {
     assert_eq!(same.unlink(), Ok(true));
     assert_eq!((first.unlink(), same.unlink()), (Ok(false), Ok(false)));
     answers(&first, &same);
-    // Another one under the same name is another one.
+    // Another segment under the same name is a different segment.
     let second = small().create(&path).unwrap();
     let opened = Options::new().open(&path).unwrap();
     assert_eq!((first.unlink(), path.exists()), (Ok(false), true));
@@ -72,7 +72,7 @@ fn a_name_that_is_taken_away_or_leads_elsewhere_disturbs_nobody_attached() {
     assert_eq!((first.waiting(), second.waiting(), opened.waiting()), (1, 0, 0));
     assert!(client.cancel(ticket).unwrap().is_none());
     answers(&second, &opened);
-    // Whatever is there instead stays there.
+    // `unlink` leaves any other file at the path alone.
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     assert_eq!((second.unlink(), path.is_dir()), (Ok(false), true));
@@ -87,7 +87,7 @@ fn a_name_that_is_taken_away_or_leads_elsewhere_disturbs_nobody_attached() {
 }
 
 #[test]
-fn who_may_not_take_a_name_away_is_told() {
+fn unlink_without_permission_is_an_error() {
     alone(|| {
         let folder = Folder::new();
         let closed = folder.join("closed");
@@ -108,11 +108,11 @@ fn who_may_not_take_a_name_away_is_told() {
 // ---------------------------------------------------------------- passed on
 
 #[test]
-fn a_segment_without_a_name_is_passed_to_a_stranger() {
+fn nameless_segment_can_be_passed_to_another_process() {
     alone(|| {
         let folder = Folder::new();
         let listener = UnixListener::bind(folder.join("socket")).unwrap();
-        // Forked before there is a segment: it has nothing of it but what comes through the socket.
+        // Forked before the segment exists, so it gets only what comes through the socket.
         let stranger = fork(|| {
             let socket = UnixStream::connect(folder.join("socket")).unwrap();
             let segment = Options::new().from_fd(received(&socket)).unwrap();
@@ -152,7 +152,7 @@ fn received(socket: &UnixStream) -> OwnedFd {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    // Not close-on-exec, as a careless program receives it.
+    // Not close-on-exec, as a careless program would receive it.
     rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::empty())
         .unwrap();
     let mut fds = ancillary.drain().filter_map(|message| match message {
@@ -163,7 +163,7 @@ fn received(socket: &UnixStream) -> OwnedFd {
 }
 
 #[test]
-fn nobody_changes_the_length_of_a_segment_in_memory() {
+fn segment_in_memory_cannot_change_its_length() {
     let segment = small().anonymous().unwrap();
     let file = File::from(segment.as_fd().try_clone_to_owned().unwrap());
     let len = file.metadata().unwrap().len();

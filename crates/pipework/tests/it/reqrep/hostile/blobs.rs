@@ -1,5 +1,5 @@
-//! Peers that damage the files of blobs, while a client and a server send blobs to and fro. These
-//! get errors; neither of them dies, hangs, or takes a wrong byte for a right one.
+//! Peers that damage the files of blobs while a client and a server exchange blobs. Client and
+//! server get errors; neither dies, hangs, or accepts wrong bytes.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
@@ -15,15 +15,15 @@ use super::{small, works};
 use crate::harness::damage::leave_no_core;
 use crate::harness::{Child, Folder, PATIENCE, Random, alone_for, blob_folder, fork, say, seed, shared};
 
-/// How often each damage is done.
+/// How many times each damage is done.
 const TURNS: usize = 200;
 
 type Damage = fn(&Segment, &mut Random);
 
-/// Each with the number of the board that it raises, and whether no wrong byte may come without an
-/// error: if the headers are gone, nothing tells whether a file is in use.
+/// Each damage with the number on the board that it raises, and whether wrong bytes always come
+/// with an error. If the headers are gone, nothing shows that a file is in use.
 const DAMAGES: [(&str, Damage, usize, bool); 7] = [
-    ("whose folder is removed", remove_folder, ERRORS, true),
+    ("with their folder removed", remove_folder, ERRORS, true),
     ("without a folder", put_a_file_there, ERRORS, true),
     ("unlinked", unlink, ERRORS, true),
     ("renamed", rename, ERRORS, true),
@@ -33,7 +33,7 @@ const DAMAGES: [(&str, Damage, usize, bool); 7] = [
 ];
 
 #[test]
-fn whoever_damages_the_files_of_blobs_costs_errors_and_nothing_else() {
+fn damaged_blob_files_cause_errors_but_no_crash_hang_or_wrong_bytes() {
     alone_for(10 * PATIENCE, || {
         leave_no_core();
         let seed = seed();
@@ -76,7 +76,7 @@ fn put_a_file_there(segment: &Segment, random: &mut Random) {
 }
 
 fn unlink(segment: &Segment, random: &mut Random) {
-    // It may have gone meanwhile, here and below.
+    // The file may be gone by now, here and below.
     one_of(segment, random).map(fs::remove_file);
 }
 
@@ -98,7 +98,7 @@ fn change_owner_and_mode(segment: &Segment, random: &mut Random) {
     if let Some(path) = one_of(segment, random) {
         let mode = [0o600, 0o666, 0o000][random.below(3)];
         let _ = fs::set_permissions(&path, Permissions::from_mode(mode));
-        // Only root can give a file away.
+        // Only root can change a file's owner.
         let _ = chown(&path, Some([0, 1][random.below(2)]), None);
     }
 }
@@ -124,7 +124,7 @@ fn open(path: impl AsRef<Path>) -> Option<File> {
 
 // ---------------------------------------------------------------- the peers
 
-/// A client and a server, and what they count.
+/// A client and a server, and their counters.
 struct Pair {
     peers: [Child; 2],
     board: &'static [AtomicU64],
@@ -141,7 +141,7 @@ impl Pair {
         let peer = Peer { board, checks };
         let path = segment.path().unwrap();
         let client = fork(|| peer.call(&small().open(path).unwrap()));
-        // It keeps no file open that it has seen.
+        // The server keeps no file open in a pool.
         let server = fork(|| peer.serve(&small().blob_pool(0).open(path).unwrap()));
         Pair { peers: [client, server], board }
     }
@@ -155,7 +155,8 @@ impl Pair {
         }
     }
 
-    /// Lets both end, which they must do well; how many calls were answered, failed, and copied.
+    /// Stops both and checks that they end well; returns how many calls were answered, failed, and
+    /// copied.
     fn stop(self) -> [u64; 3] {
         self.board[STOP].store(1, SeqCst);
         self.peers.into_iter().for_each(Child::join);
@@ -179,7 +180,7 @@ impl Peer {
                 Ok(()) => self.add(ANSWERED),
                 Err(error) => self.count(&error),
             }
-            client.call("no blob", PATIENCE).expect("what has no blob is answered");
+            client.call("no blob", PATIENCE).expect("a call without a blob is answered");
         }
         // The last request that the server takes.
         client.call("stop", PATIENCE).unwrap();
@@ -207,7 +208,7 @@ impl Peer {
         }
     }
 
-    /// Hands the blobs back; whether that was the last request.
+    /// Hands the blobs back; returns whether that was the last request.
     fn serve_once(&self, server: &Server) -> Result<bool, Error> {
         let request = server.recv(PATIENCE)?;
         let (payload, blobs) = (request.to_vec(), request.blobs().to_vec());
@@ -219,7 +220,7 @@ impl Peer {
         Ok(payload == b"stop")
     }
 
-    /// Looks at all bytes. What is cut off reads as zero, and then it says so.
+    /// Reads all bytes. Bytes that were cut off read as zero, and then `check` fails.
     fn check(&self, blob: &Blob, byte: u8) -> Result<(), Error> {
         let is_right = blob.iter().all(|found| *found == byte);
         blob.check()?;

@@ -1,4 +1,4 @@
-//! Files that lose their bytes, by a cut or by holes, and bus errors that are not for us.
+//! Files that lose their bytes, by a cut or by holes, and bus errors that are not the library's.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ use crate::harness::damage::{Before, HANDLED, end_of, leave_no_core, set_up_bus_
 use crate::harness::{Folder, PATIENCE, Random, alone_for, awaited, fork, say, shared};
 
 #[test]
-fn a_file_that_is_cut_short_kills_nobody() {
+fn file_that_is_cut_short_kills_no_peer() {
     alone_for(2 * PATIENCE, || {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -38,7 +38,7 @@ fn a_file_that_is_cut_short_kills_nobody() {
 }
 
 #[test]
-fn whoever_opens_a_file_that_was_cut_short_meanwhile_is_told_or_lives() {
+fn open_fails_or_works_while_the_file_is_cut_short() {
     alone_for(PATIENCE, || {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -73,7 +73,7 @@ fn whoever_opens_a_file_that_was_cut_short_meanwhile_is_told_or_lives() {
 }
 
 #[test]
-fn holes_punched_into_it_cost_service_and_nothing_else() {
+fn holes_in_the_file_cause_errors_but_no_crash_or_hang() {
     alone_for(2 * PATIENCE, || {
         let folder = Folder::new();
         for place in ["a file", "memory"] {
@@ -91,8 +91,8 @@ fn holes_punched_into_it_cost_service_and_nothing_else() {
                 punch(&file, off, 1 + random.next() % len);
                 thread::sleep(Duration::from_micros(random.next() % 4000));
             }
-            // A hole is zeros, and nothing but zeros is a beginning, between the first bytes and
-            // the last.
+            // A hole reads as zeros, and a segment with only zeros between its first bytes and its
+            // last is a fresh one.
             let whole = words(&file);
             company.recover(|| {
                 punch(&file, first, len);
@@ -110,18 +110,18 @@ fn punch(file: &File, off: u64, len: u64) {
     rustix::fs::fallocate(file, hole, off, len).expect("a file in memory or of a common kind can have holes");
 }
 
-/// If each of its pages were replaced by itself, the kernel would soon allow no more mappings.
+/// The guard must not replace pages one by one: the kernel would soon refuse more mappings.
 #[test]
-fn a_large_file_that_is_cut_short_kills_nobody_either() {
+fn large_file_that_is_cut_short_kills_no_peer() {
     alone_for(PATIENCE, || {
         fork(|| {
             leave_no_core();
             let folder = Folder::new();
-            // Slots of a page each.
+            // Each slot takes a page.
             let large = Options::new().slots(35_000).request_bytes(4000).reply_bytes(0);
             let segment = large.create(folder.join("segment")).unwrap();
             file_of(&segment).set_len(0).unwrap();
-            // It looks at every slot.
+            // `stats` looks at every slot.
             segment.stats();
             assert_eq!(segment.audit().map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
         })
@@ -129,10 +129,10 @@ fn a_large_file_that_is_cut_short_kills_nobody_either() {
     });
 }
 
-// ---------------------------------------------------------------- SIGBUS that is not for us
+// ---------------------------------------------------------------- bus errors of other causes
 
 #[test]
-fn another_bus_error_goes_where_it_went_before() {
+fn foreign_bus_error_acts_as_without_the_library() {
     alone_for(PATIENCE, || {
         let folder = Folder::new();
         for (before, end) in [
@@ -148,30 +148,30 @@ fn another_bus_error_goes_where_it_went_before() {
                 let path = folder.join("segment");
                 let segment = small().create(&path).unwrap();
                 file_of(&segment).set_len(0).unwrap();
-                assert!(segment.audit().is_err(), "our own is kept away");
+                assert!(segment.audit().is_err(), "the library catches its own bus error");
                 segment.unlink().unwrap();
                 let path = folder.join("theirs");
                 fs::write(&path, [1; 8192]).unwrap();
                 let file = File::options().read(true).write(true).open(&path).unwrap();
                 let theirs = words(&file);
                 file.set_len(0).unwrap();
-                panic!("read {} where nothing is", theirs[0].load(Ordering::SeqCst));
+                panic!("read {} behind the end", theirs[0].load(Ordering::SeqCst));
             });
             assert_eq!(end_of(child), end, "{before:?}");
         }
     });
 }
 
-/// `kill -BUS`: no instruction of ours met it.
+/// As by `kill -BUS`: no instruction of the library caused it.
 #[test]
-fn a_bus_error_that_a_process_sends_does_what_it_did_before() {
+fn bus_error_sent_by_a_process_acts_as_without_the_library() {
     alone_for(PATIENCE, || {
         let folder = Folder::new();
         let ends = [
             (Before::Nothing, Err(libc::SIGBUS)),
             (Before::Ignored, Ok(0)),
             (Before::Handled, Ok(HANDLED)),
-            // It is for stacks that overflow, and lets everything else pass.
+            // The runtime's handler is for overflowing stacks, and lets every other signal through.
             (Before::Runtime, Ok(0)),
         ];
         for (nth, (before, end)) in ends.into_iter().enumerate() {
@@ -183,7 +183,7 @@ fn a_bus_error_that_a_process_sends_does_what_it_did_before() {
                 let segment = small().create(&path).unwrap();
                 ready[0].store(1, Ordering::SeqCst);
                 awaited(&ready[1]);
-                // Who goes on is still guarded.
+                // A process that survives is still guarded.
                 file_of(&segment).set_len(0).unwrap();
                 let _ = segment.stats();
             });

@@ -1,4 +1,4 @@
-//! Two clients and two servers that use a segment, whatever becomes of it, and count their errors.
+//! Two clients and two servers that use a damaged segment and count their errors.
 
 use std::cell::Cell;
 use std::fs;
@@ -12,11 +12,11 @@ use pipework::{Error, Result};
 use super::{GROWTH, SLACK, WAIT};
 use crate::harness::{Child, PATIENCE, Random, fork, shared};
 
-/// What two clients and two servers share with whoever watches them.
+/// The state that two clients and two servers share with the test.
 pub(super) struct Company {
     peers: Vec<Child>,
-    /// Whether to stop; how many are under way; how many calls were answered; and then errors, by
-    /// the number of their kind.
+    /// Whether to stop; how many peers run; how many calls were answered; and then errors, by the
+    /// number of their kind.
     board: &'static [AtomicU64],
 }
 
@@ -26,7 +26,7 @@ pub(super) const ANSWERED: usize = 2;
 const ERRORS: usize = 3;
 
 impl Company {
-    /// Forks them, and waits until each has attached itself to what `open` opens.
+    /// Forks the peers, and waits until each has attached to the segment that `open` opens.
     pub(super) fn new(seed: u64, open: impl Fn() -> Segment) -> Company {
         let board = shared(ERRORS + 32);
         let peers: Vec<_> = (0..4)
@@ -53,8 +53,8 @@ impl Company {
         }
     }
 
-    /// Heals the segment until they come to themselves again. Once may not do: somebody can be
-    /// about to store what belongs to the time before.
+    /// Heals the segment until the peers make progress again. Once may not be enough: a peer may be
+    /// about to store a value from before.
     pub(super) fn recover(&self, heal: impl Fn()) {
         let began = Instant::now();
         loop {
@@ -68,7 +68,7 @@ impl Company {
         }
     }
 
-    /// Lets all of them end, which they must do well; what happened to them, in words.
+    /// Stops the peers and checks that they end well; returns a description of their outcomes.
     pub(super) fn stop(self) -> String {
         self.board[STOP].store(1, Ordering::SeqCst);
         self.peers.into_iter().for_each(Child::join);
@@ -85,7 +85,7 @@ struct Peer {
     segment: Segment,
     board: &'static [AtomicU64],
     random: Random,
-    /// Whether a thread of its own waits at a doorbell as well.
+    /// Whether another of its threads waits at a doorbell.
     has_doorbell: bool,
 }
 
@@ -95,7 +95,7 @@ impl Peer {
         let options = [ClientOptions::new(), ClientOptions::new().redeliveries(3).needs_server(true)];
         let turn = Cell::new(0);
         let attach = |segment: &Segment| {
-            // Each that it attaches differs from the one before.
+            // Alternate between the options, so that each new client differs from the one before.
             let client = segment.client_with(&options[turn.replace(1 - turn.get())])?;
             if has_doorbell { client.doorbell().map(|_| client) } else { Ok(client) }
         };
@@ -155,10 +155,10 @@ impl Peer {
         });
     }
 
-    /// Attaches, acts, asks, leaves and comes again, until it is to stop.
+    /// Attaches, acts, looks, leaves and attaches again, until it is to stop.
     fn live<E>(&mut self, attach: impl Fn(&Segment) -> Result<E>, act: impl Fn(&mut Peer, &E)) {
         let segment = self.segment.clone();
-        let mut end = Some(attach(&segment).expect("nobody has done any damage yet"));
+        let mut end = Some(attach(&segment).expect("the segment is not damaged yet"));
         self.board[READY].fetch_add(1, Ordering::SeqCst);
         let mut begun = None;
         for turn in 1.. {
@@ -170,7 +170,7 @@ impl Peer {
                 None => thread::sleep(Duration::from_millis(1)),
             }
             if end.is_none() || self.random.below(200) == 0 {
-                // What was attached leaves first.
+                // The old handle leaves before the new one attaches.
                 self.timed("leave", || {
                     end = None;
                     Ok::<_, Error>(())
@@ -206,7 +206,7 @@ impl Peer {
         self.timed("stats", || Ok::<_, Error>(segment.stats()));
     }
 
-    /// The outcome of an operation that must end in time; an error is counted.
+    /// Does an operation that must end in time, and counts its error.
     fn timed<T, E: Into<Error>>(
         &self,
         name: &str,
@@ -221,9 +221,9 @@ impl Peer {
     }
 }
 
-/// Bytes of memory that this process has and shares with nobody.
+/// Bytes of memory that this process shares with no other.
 fn own_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel tells it");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the kernel reports it");
     1024 * line.trim_end_matches("kB").trim().parse::<u64>().expect("a number")
 }

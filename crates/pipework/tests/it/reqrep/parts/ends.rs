@@ -1,4 +1,4 @@
-//! How servers stop, and the same for tasks.
+//! How servers stop, and long calls of tasks.
 
 use std::pin::pin;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::harness::{alone, awaited, block_on, fork, poll_once, shared};
 
 #[test]
-fn a_server_that_is_stopped_lets_go_of_all_who_wait() {
+fn stop_ends_every_wait_of_the_server() {
     let segment = small();
     let (client, server) = ends(&segment);
     let other = segment.server().unwrap();
@@ -28,7 +28,7 @@ fn a_server_that_is_stopped_lets_go_of_all_who_wait() {
         assert!(began.elapsed() < PATIENCE / 10);
         assert_eq!(in_hand.reply("done"), Ok(true));
     });
-    // Nothing new is taken; it is for others.
+    // A stopped server takes no new request; it stays queued for other servers.
     let ticket = client.send("new", PATIENCE).unwrap();
     let many = server.recv_many(2, PATIENCE, SHORT);
     for closed in [kind(server.try_recv()), kind(server.drain(9)), kind(many)] {
@@ -39,7 +39,7 @@ fn a_server_that_is_stopped_lets_go_of_all_who_wait() {
 }
 
 #[test]
-fn tasks_send_receive_and_stream_in_parts() {
+fn tasks_send_receive_and_stream_long_payloads() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long = Random::new(5).bytes(20 * PART + 7);
@@ -49,7 +49,7 @@ fn tasks_send_receive_and_stream_in_parts() {
                 for _ in 0..2 {
                     let request = server.recv_async().await.unwrap();
                     let answer = request.to_vec();
-                    // A reply blocks until its last part is given; the caller is another thread.
+                    // The reply blocks until its last part is given; the caller is another thread.
                     request.reply(&answer).unwrap();
                 }
                 let mut request = server.recv_async().await.unwrap();
@@ -80,27 +80,27 @@ fn tasks_send_receive_and_stream_in_parts() {
 }
 
 #[test]
-fn a_half_sent_request_goes_with_its_future_and_with_its_server() {
+fn half_sent_request_ends_with_its_future_and_with_its_server() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long = vec![1; 5 * PART];
     {
         let mut sending = pin!(client.send_async(&long));
         assert!(poll_once(sending.as_mut()).is_pending());
-        // Its first part was taken; a thread waits for the next.
+        // The first part was taken; a thread waits for the next.
         assert!(server.try_recv().unwrap().is_none());
     }
     let began = Instant::now();
     while segment.audit().unwrap().free < 4 {
-        assert!(began.elapsed() < PATIENCE, "it was cancelled: {:?}", segment.audit());
+        assert!(began.elapsed() < PATIENCE, "the call was cancelled: {:?}", segment.audit());
         thread::sleep(Duration::from_millis(1));
     }
     let mut sending = pin!(client.send_async(&long));
     assert!(poll_once(sending.as_mut()).is_pending());
     assert!(server.try_recv().unwrap().is_none());
     drop(server);
-    // The server is in no other hands than that thread's, which notices it.
-    assert!(block_on(sending).is_ok(), "how it ended is for who receives");
+    // That thread has the last handle of the server and notices the death.
+    assert!(block_on(sending).is_ok(), "the receiver gets the outcome");
     let began = Instant::now();
     while segment.members().unwrap().len() > 1 {
         assert!(began.elapsed() < PATIENCE / 4, "the server does not leave");
@@ -110,7 +110,7 @@ fn a_half_sent_request_goes_with_its_future_and_with_its_server() {
 }
 
 #[test]
-fn a_server_goes_on_however_many_requests_are_cancelled_half_sent() {
+fn server_goes_on_after_many_half_sent_requests_were_cancelled() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long = vec![1; 1 << 20];
@@ -121,7 +121,10 @@ fn a_server_goes_on_however_many_requests_are_cancelled_half_sent() {
             let mut sending = pin!(client.send_async(&long));
             assert!(poll_once(sending.as_mut()).is_pending());
             while segment.audit().unwrap().waiting > 0 {
-                assert!(began.elapsed() < PATIENCE && !serving.is_finished(), "nobody asks for the rest");
+                assert!(
+                    began.elapsed() < PATIENCE && !serving.is_finished(),
+                    "the server does not ask for the rest"
+                );
                 thread::sleep(Duration::from_micros(100));
             }
         }
@@ -132,7 +135,7 @@ fn a_server_goes_on_however_many_requests_are_cancelled_half_sent() {
 }
 
 #[test]
-fn a_task_hears_of_a_client_that_is_killed_long_after_its_last_step() {
+fn task_learns_of_a_client_killed_long_after_its_last_step() {
     alone(|| {
         let segment = small();
         let server = segment.server().unwrap();
@@ -166,7 +169,7 @@ fn a_task_hears_of_a_client_that_is_killed_long_after_its_last_step() {
 }
 
 #[test]
-fn a_client_that_does_not_go_on_keeps_no_server_from_others() {
+fn slow_client_does_not_keep_a_server_from_other_clients() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long = vec![1; 5 * PART];
@@ -177,7 +180,7 @@ fn a_client_that_does_not_go_on_keeps_no_server_from_others() {
         let began = Instant::now();
         assert_eq!(*segment.client().unwrap().call("quick", PATIENCE).unwrap(), *b"quick");
         assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
-        // It comes whole when its client goes on.
+        // The request comes whole once its client continues.
         let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply("slow"));
         let ticket = block_on(slow).unwrap();
         assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"slow");

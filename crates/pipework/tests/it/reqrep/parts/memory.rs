@@ -1,13 +1,13 @@
-//! What a call in parts holds does not grow with what goes through it, on either side.
+//! The memory that a long call needs does not grow with the bytes that it carries, on either side.
 
 use super::*;
 use crate::harness::{alone, awaited, fork, memory_kib, shared};
 
-/// Both sides have all that they need after so many parts.
+/// After this many parts, both sides have allocated everything that they need.
 const WARM: u64 = 100;
 const MOST_KIB: u64 = 1024;
 
-/// The bytes of a part, of which the first eight say which one it is.
+/// The bytes of a part; the first eight are its number.
 struct Part(Vec<u8>);
 
 impl Part {
@@ -15,14 +15,14 @@ impl Part {
         Part(Random::new(5).bytes(len))
     }
 
-    /// Those of the part of that number.
+    /// The bytes of the part with that number.
     fn number(&mut self, number: u64) -> &[u8] {
         self.0[..8].copy_from_slice(&number.to_le_bytes());
         &self.0
     }
 }
 
-/// Takes all steps of one side; by how many KiB the most memory that it ever had grew.
+/// Takes all steps of one side; returns by how many KiB its peak memory grew.
 fn grown_kib(steps: u64, mut step: impl FnMut(u64)) -> u64 {
     (0..WARM).for_each(&mut step);
     let before = memory_kib("VmHWM");
@@ -30,8 +30,8 @@ fn grown_kib(steps: u64, mut step: impl FnMut(u64)) -> u64 {
     memory_kib("VmHWM") - before
 }
 
-/// A reply of so many parts, and then a request, which its client has in one piece, of as many as
-/// are 32 MiB.
+/// Sends a reply of `parts` parts, and then a request that its client has in one piece, of as many
+/// parts as 32 MiB hold.
 fn goes_through(parts: u64, len: usize) {
     let request_parts = parts.min((32 << 20) / len as u64);
     let options = Options::new().slots(4).members(8).request_bytes(len as u32).reply_bytes(len as u32);

@@ -1,11 +1,11 @@
-//! Replies that are streamed, and requests that are cancelled, failed or forgotten meanwhile.
+//! Streamed replies, and requests that are cancelled, failed or forgotten meanwhile.
 
 use pipework::reqrep::Stream;
 
 use super::*;
 use crate::harness::{alone, awaited, fork, shared};
 
-/// Gives part after part until nobody waits for them; how many were given.
+/// Gives parts until the caller has gone; returns how many were given.
 fn count(mut request: Request<'_>) -> u64 {
     for n in 0u64.. {
         match request.part(&n.to_le_bytes(), PATIENCE) {
@@ -18,7 +18,7 @@ fn count(mut request: Request<'_>) -> u64 {
 }
 
 #[test]
-fn parts_come_one_by_one_with_their_flags_and_an_empty_end_is_none() {
+fn next_part_returns_parts_with_flags_and_none_for_an_empty_end() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long = Random::new(4).bytes(5 * PART + 1);
@@ -32,7 +32,7 @@ fn parts_come_one_by_one_with_their_flags_and_an_empty_end_is_none() {
                 }
                 assert_eq!(request.reply(last), Ok(true));
             }
-            // Whoever does not stream gets all of them, and who streams gets a plain reply.
+            // A plain `recv` gets all parts joined, and a stream gets a plain reply.
             let mut request = server.recv(PATIENCE).unwrap();
             assert_eq!(request.part("a", PATIENCE), Ok(true));
             request.reply(&long).unwrap();
@@ -55,7 +55,7 @@ fn parts_come_one_by_one_with_their_flags_and_an_empty_end_is_none() {
 }
 
 #[test]
-fn parts_are_looked_for_and_the_flags_of_an_empty_end_are_told() {
+fn try_next_part_returns_parts_and_the_flags_of_an_empty_end() {
     let segment = small();
     let (client, server) = ends(&segment);
     let mut stream = client.stream("go", PATIENCE).unwrap();
@@ -69,7 +69,7 @@ fn parts_are_looked_for_and_the_flags_of_an_empty_end_are_told() {
     assert!(stream.try_next_part().unwrap().is_none());
     assert_eq!((stream.ticket(), stream.end_flags()), (None, 2));
     assert!(stream.try_next_part().unwrap().is_none());
-    // An end that is a part has its own flags, and a failure is the error.
+    // A last part has its own flags, and a failure is returned as the error.
     let mut stream = client.stream("go", PATIENCE).unwrap();
     assert_eq!(server.recv(PATIENCE).unwrap().reply(message("all", 3)), Ok(true));
     let part = stream.try_next_part().unwrap().expect("it was given");
@@ -82,7 +82,7 @@ fn parts_are_looked_for_and_the_flags_of_an_empty_end_are_told() {
 }
 
 #[test]
-fn a_stream_that_is_dropped_stops_its_server_with_the_next_part() {
+fn dropped_stream_stops_its_server_at_the_next_part() {
     let segment = small();
     let (client, server) = ends(&segment);
     thread::scope(|scope| {
@@ -95,7 +95,7 @@ fn a_stream_that_is_dropped_stops_its_server_with_the_next_part() {
         let given = serving.join().unwrap();
         assert!((5..=6).contains(&given), "{given}");
     });
-    // A call that is cancelled in the middle, and one that is forgotten there: its server goes on.
+    // A call is cancelled in the middle, and one is forgotten there: its server goes on.
     thread::scope(|scope| {
         let serving = scope.spawn(|| count(server.recv(PATIENCE).unwrap()));
         let ticket = client.send("count", PATIENCE).unwrap();
@@ -105,7 +105,7 @@ fn a_stream_that_is_dropped_stops_its_server_with_the_next_part() {
         let serving = scope.spawn(|| {
             let mut request = server.recv(PATIENCE).unwrap();
             assert_eq!(request.part("part", PATIENCE), Ok(true));
-            // Nobody takes it.
+            // The part is never taken.
             assert_eq!(kind(request.flush(SHORT)), Some(ErrorKind::TimedOut));
             request.flush(PATIENCE)
         });
@@ -124,13 +124,17 @@ fn a_stream_that_is_dropped_stops_its_server_with_the_next_part() {
         let ticket = client.send("count", PATIENCE).unwrap();
         assert_eq!(kind(client.recv(ticket, SHORT)), Some(ErrorKind::TimedOut));
         assert_eq!(client.forget(ticket), Ok(()));
-        assert_eq!(serving.join().unwrap(), (true, Ok(false)), "it is to be carried out, and nobody waits");
+        assert_eq!(
+            serving.join().unwrap(),
+            (true, Ok(false)),
+            "the forgotten call is carried out without a caller"
+        );
     });
     assert_all_free(&segment);
 }
 
 #[test]
-fn a_server_that_fails_says_why_before_a_stream_and_within() {
+fn fail_delivers_its_reason_before_and_within_a_stream() {
     let segment = small();
     let (client, server) = ends(&segment);
     thread::scope(|scope| {
@@ -138,10 +142,10 @@ fn a_server_that_fails_says_why_before_a_stream_and_within() {
             assert!(server.recv(PATIENCE).unwrap().fail("no such model"));
             let mut request = server.recv(PATIENCE).unwrap();
             assert_eq!(request.part("a", PATIENCE), Ok(true));
-            // Once it has taken the part, there is space for a reason.
+            // Once the client has taken the part, there is space for a reason.
             while request.part("b", SHORT) != Ok(true) {}
             assert_eq!(request.flush(PATIENCE), Ok(true));
-            assert_eq!(request.flush(PATIENCE), Ok(true), "there is nothing left to take");
+            assert_eq!(request.flush(PATIENCE), Ok(true), "no part is left to take");
             assert!(request.fail(&[b'x'; 2 * PART]));
             drop(server.recv(PATIENCE).unwrap());
             assert!(server.recv(PATIENCE).unwrap().fail("no such model"));
@@ -149,14 +153,14 @@ fn a_server_that_fails_says_why_before_a_stream_and_within() {
         let mut stream = client.stream("go", PATIENCE).unwrap();
         let error = stream.next_part(PATIENCE).unwrap_err();
         assert_eq!((error.kind(), &**error.reason().unwrap()), (ErrorKind::Failed, &b"no such model"[..]));
-        assert_eq!(stream.next_part(PATIENCE).unwrap().map(drop), None, "it is over");
+        assert_eq!(stream.next_part(PATIENCE).unwrap().map(drop), None, "the stream has ended");
         let mut stream = client.stream("go", PATIENCE).unwrap();
         assert_eq!(*stream.next_part(PATIENCE).unwrap().unwrap(), *b"a");
         assert_eq!(*stream.next_part(PATIENCE).unwrap().unwrap(), *b"b");
         let error = stream.next_part(PATIENCE).unwrap_err();
-        assert_eq!(&**error.reason().unwrap(), [b'x'; PART], "as much as there is space for");
-        assert_eq!(reason(client.call("go", PATIENCE)), b"", "it said none");
-        let mut into = b"what was there".to_vec();
+        assert_eq!(&**error.reason().unwrap(), [b'x'; PART], "as much of it as fits");
+        assert_eq!(reason(client.call("go", PATIENCE)), b"", "the server gave none");
+        let mut into = b"old contents".to_vec();
         let error = client.call_into("go", &mut into, PATIENCE).unwrap_err();
         assert_eq!((&**error.reason().unwrap(), &*into), (&b"no such model"[..], &b""[..]));
         assert_eq!(kind(client.call_into("go", &mut into, SHORT)), Some(ErrorKind::TimedOut));
@@ -166,7 +170,7 @@ fn a_server_that_fails_says_why_before_a_stream_and_within() {
 }
 
 #[test]
-fn a_stream_ends_at_once_when_its_server_is_killed() {
+fn stream_ends_in_time_when_its_server_is_killed() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
@@ -189,7 +193,7 @@ fn a_stream_ends_at_once_when_its_server_is_killed() {
             while awaited(given) != 100 {}
             child.kill();
             let killed = Instant::now();
-            // The last part that it gave may come before the error, and never after it.
+            // The last part that the server gave may come before the error, but never after it.
             let rest: Vec<_> = stream.collect();
             assert!(killed.elapsed() < PATIENCE / 10, "{:?}", killed.elapsed());
             let (last, before) = rest.split_last().expect("an error");
@@ -203,7 +207,7 @@ fn a_stream_ends_at_once_when_its_server_is_killed() {
     });
 }
 
-/// Until it has ended, or for a while.
+/// Polls until the stream has ended, or for a while.
 fn poll(stream: &mut Stream) -> Option<ErrorKind> {
     let began = Instant::now();
     loop {
@@ -215,7 +219,7 @@ fn poll(stream: &mut Stream) -> Option<ErrorKind> {
 }
 
 #[test]
-fn who_only_polls_a_stream_hears_that_it_is_over() {
+fn try_next_part_reports_the_end_when_the_server_is_gone() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
@@ -230,7 +234,7 @@ fn who_only_polls_a_stream_hears_that_it_is_over() {
         awaited(taken);
         child.kill();
         assert_eq!((poll(&mut stream), stream.ticket()), (Some(ErrorKind::PeerDied), None));
-        // Likewise where the only server leaves before it takes the request.
+        // The same when the only server leaves before it takes the request.
         let server = segment.server().unwrap();
         let wary = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
         let mut stream = wary.stream("go", PATIENCE).unwrap();
@@ -241,11 +245,12 @@ fn who_only_polls_a_stream_hears_that_it_is_over() {
 }
 
 #[test]
-fn a_server_hears_of_a_client_that_was_killed_in_the_middle() {
+fn server_learns_of_a_client_killed_in_the_middle_of_a_call() {
     alone(|| {
         let segment = small();
         let server = segment.server().unwrap();
-        // In a stream that it does not take, and in a request that it does not write on.
+        // First in a stream that the client does not take, then in a request that it does not
+        // finish.
         for round in 0..2 {
             let (ready, long) = (&shared(1)[0], vec![1; 3 * PART]);
             let child = fork(|| {
@@ -286,10 +291,11 @@ fn a_server_hears_of_a_client_that_was_killed_in_the_middle() {
 }
 
 #[test]
-fn a_stopped_peer_holds_nobody_beyond_the_deadline() {
+fn stopped_peer_blocks_no_call_beyond_its_deadline() {
     alone(|| {
         let segment = small();
-        // The server is stopped between two parts: a stream times out, and goes on when it goes on.
+        // The server is stopped between two parts: the stream times out, and continues when the
+        // server does.
         let client = segment.client().unwrap();
         let given = &shared(1)[0];
         let child = fork(|| {
@@ -318,7 +324,7 @@ fn a_stopped_peer_holds_nobody_beyond_the_deadline() {
         child.resume();
         assert!(stream.all(|part| part.is_ok()));
         child.join();
-        // The client is stopped while it writes a long request: the server goes on to the next.
+        // The client is stopped while it writes a long request: the server goes on to the next one.
         let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
         let long = vec![1; 1 << 20];
         let child = fork(|| {
@@ -340,9 +346,9 @@ fn a_stopped_peer_holds_nobody_beyond_the_deadline() {
     });
 }
 
-/// Each part is there at once, so nobody ever waits.
+/// Each part is available at once, so no call ever has to wait.
 #[test]
-fn parts_without_end_keep_nobody_beyond_a_deadline_or_in_a_poll() {
+fn endless_parts_do_not_hold_recv_beyond_its_deadline_or_try_recv() {
     let segment = small();
     let (client, server) = ends(&segment);
     thread::scope(|scope| {
@@ -360,7 +366,7 @@ fn parts_without_end_keep_nobody_beyond_a_deadline_or_in_a_poll() {
         assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
         assert_eq!(client.cancel(ticket), Ok(None));
     });
-    // The other way: of a request that is long enough, a thread receives the rest.
+    // The other direction: a thread receives the rest of a request that is long enough.
     let long = vec![7; 8 << 20];
     thread::scope(|scope| {
         let call = scope.spawn(|| client.call(&long, PATIENCE));

@@ -1,4 +1,4 @@
-//! What tickets can do: any call, many calls, calls that nobody waits for.
+//! Calls by ticket: receiving any call, sending many, and forgetting calls.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use super::*;
 use crate::harness::{alone, fork, poll_once};
 
 #[test]
-fn whichever_call_ends_next_is_received_with_its_ticket() {
+fn recv_any_returns_the_next_ended_call_with_its_ticket() {
     let segment = small();
     let (client, server) = ends(&segment);
     assert!(client.recv_any(PATIENCE).unwrap().is_none(), "nothing was sent");
@@ -31,7 +31,7 @@ fn whichever_call_ends_next_is_received_with_its_ticket() {
                 _ => assert_eq!(*done.result.unwrap(), [nth as u8]),
             }
         }
-        // A call of another thread is not to be taken away from it, and a long reply comes whole.
+        // The call of another thread must not be taken away from it, and a long reply comes whole.
         let calling = scope.spawn(|| client.call("mine", PATIENCE));
         let request = server.recv(PATIENCE).unwrap();
         let ticket = client.send("any", PATIENCE).unwrap();
@@ -47,7 +47,7 @@ fn whichever_call_ends_next_is_received_with_its_ticket() {
 }
 
 #[test]
-fn a_wait_goes_on_although_the_parts_of_another_call_stop_coming() {
+fn recv_continues_when_another_calls_parts_stop_coming() {
     let segment = small();
     let (client, server) = ends(&segment);
     let tickets = client.send_many(["waited for", "in parts"], PATIENCE).unwrap();
@@ -56,8 +56,8 @@ fn a_wait_goes_on_although_the_parts_of_another_call_stop_coming() {
             let waited_for = server.recv(PATIENCE).unwrap();
             let mut in_parts = server.recv(PATIENCE).unwrap();
             let (began, mut random) = (Instant::now(), Random::new(7));
-            // Whoever waits for the one takes the parts of the other, in small pieces of its wait
-            // for as long as they come one after the other.
+            // The waiter takes the parts of the other call in short pieces of its own wait, as long
+            // as parts keep coming.
             while began.elapsed() < Duration::from_secs(2) {
                 assert_eq!(in_parts.part("a part", PATIENCE), Ok(true));
                 thread::sleep(Duration::from_micros(random.below(1500) as u64));
@@ -72,11 +72,11 @@ fn a_wait_goes_on_although_the_parts_of_another_call_stop_coming() {
 }
 
 #[test]
-fn many_requests_go_at_once_and_long_ones_among_them() {
+fn send_many_sends_short_and_long_requests() {
     let segment = small();
     let (client, server) = ends(&segment);
     let (long, short) = (vec![9; 3 * PART], vec![1; 3]);
-    // More than there are slots: the rest as the deadline allows.
+    // More requests than slots: the rest are sent as far as the deadline allows.
     let some = client.send_many([&short; 9], SHORT).unwrap();
     assert_eq!((some.len(), server.drain(9).unwrap().len()), (4, 4));
     let strict = segment.client_with(&ClientOptions::new().max_message(9)).unwrap();
@@ -100,7 +100,7 @@ fn many_requests_go_at_once_and_long_ones_among_them() {
 }
 
 #[test]
-fn a_server_lingers_for_more_requests_and_no_longer() {
+fn recv_many_waits_for_more_requests_only_as_long_as_needed() {
     let segment = small();
     let (client, server) = ends(&segment);
     client.send("a", PATIENCE).unwrap();
@@ -117,12 +117,12 @@ fn a_server_lingers_for_more_requests_and_no_longer() {
         });
         let began = Instant::now();
         assert_eq!(server.recv_many(2, PATIENCE, PATIENCE).unwrap().len(), 2);
-        assert!(began.elapsed() < PATIENCE / 2, "there are as many as it wanted");
+        assert!(began.elapsed() < PATIENCE / 2, "as many have come as it asked for");
     });
 }
 
 #[test]
-fn a_forgotten_request_is_carried_out_when_its_client_has_gone() {
+fn forgotten_request_is_carried_out_after_its_client_left() {
     let segment = small();
     let (client, server) = ends(&segment);
     let [waiting, taken, answered, taken_back] =
@@ -136,19 +136,19 @@ fn a_forgotten_request_is_carried_out_when_its_client_has_gone() {
     let second = server.recv(PATIENCE).unwrap();
     assert_eq!(client.forget(taken), Ok(()));
     assert!(second.is_wanted());
-    server.recv(PATIENCE).unwrap().reply("a reply that nobody wants").unwrap();
+    server.recv(PATIENCE).unwrap().reply("a reply without a caller").unwrap();
     assert_eq!(client.forget(answered), Ok(()));
     assert_eq!(client.pending(), 1, "it has forgotten three of four");
     drop(client);
     assert!(first.is_wanted() && second.is_wanted());
     assert_eq!((first.reply("x"), second.reply("y")), (Ok(false), Ok(false)));
-    // What it did not forget, it has taken back.
+    // Requests that it did not forget were cancelled with it.
     assert!(server.try_recv().unwrap().is_none());
     assert_all_free(&segment);
 }
 
 #[test]
-fn a_client_that_forgets_all_takes_nothing_back() {
+fn forget_all_leaves_every_request_to_the_servers() {
     let segment = small();
     let (client, server) = ends(&segment);
     assert_eq!(client.forget_all(), 0);
@@ -169,7 +169,7 @@ fn a_client_that_forgets_all_takes_nothing_back() {
 }
 
 #[test]
-fn a_forgotten_request_goes_to_another_server_when_its_own_is_killed() {
+fn forgotten_request_goes_to_another_server_after_its_own_was_killed() {
     alone(|| {
         let segment = small();
         for redeliveries in 0..2 {
@@ -187,7 +187,7 @@ fn a_forgotten_request_goes_to_another_server_when_its_own_is_killed() {
             crate::harness::awaited(taken);
             child.kill();
             let server = segment.server().unwrap();
-            // Another client's tick, or whoever recovers.
+            // The request is recovered by another client's tick, or by an explicit `recover`.
             segment.recover().unwrap();
             match redeliveries {
                 0 => assert!(server.try_recv().unwrap().is_none(), "it was lost with its server"),
@@ -204,7 +204,7 @@ fn a_forgotten_request_goes_to_another_server_when_its_own_is_killed() {
 }
 
 #[test]
-fn requests_that_are_kept_are_answered_by_their_numbers_once() {
+fn kept_requests_are_answered_once_by_their_tickets() {
     let segment = small();
     let (client, server) = ends(&segment);
     let sent = ["a", "b", "c"].map(|text| client.send(text, PATIENCE).unwrap());
@@ -213,17 +213,17 @@ fn requests_that_are_kept_are_answered_by_their_numbers_once() {
     let clone = server.clone();
     let numbers = kept.iter().map(|ticket| Ticket::from_bits(ticket.to_bits()));
     let mut requests: Vec<_> = numbers.map(|ticket| clone.kept(ticket).unwrap().unwrap()).collect();
-    assert!(kept.iter().all(|ticket| server.kept(*ticket).unwrap().is_none()), "each is handed out once");
+    assert!(kept.iter().all(|ticket| server.kept(*ticket).unwrap().is_none()), "each is returned once");
     assert_eq!(requests[2].read().unwrap(), b"c");
     let last = requests.pop().unwrap();
     requests.into_iter().for_each(|request| assert_eq!(request.reply("done"), Ok(true)));
     let again = last.keep();
     assert_eq!(*client.recv(sent[0], PATIENCE).unwrap(), *b"done");
     assert_eq!(*client.recv(sent[1], PATIENCE).unwrap(), *b"done");
-    // A slot that has another call by now.
+    // A slot that holds another call by now.
     let next = client.send("d", PATIENCE).unwrap();
     assert!(server.kept(sent[0]).unwrap().is_none() && server.kept(next).unwrap().is_none());
-    // The last clone of the server fails what it keeps.
+    // Dropping the last clone of the server fails the requests that it keeps.
     drop(server);
     assert!(client.try_recv(again).unwrap().is_none());
     drop(clone);
@@ -233,11 +233,11 @@ fn requests_that_are_kept_are_answered_by_their_numbers_once() {
 }
 
 #[test]
-fn a_claimed_request_goes_on_with_its_parts_where_it_was_kept() {
+fn kept_request_continues_with_its_parts() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long: Vec<u8> = (0..3 * PART as u32).map(|n| n as u8).collect();
-    // The client makes a step only when this thread polls.
+    // The client makes progress only when this thread polls.
     let mut sending = pin!(client.send_async(&long));
     assert!(poll_once(sending.as_mut()).is_pending());
     let ticket = server.claim(PATIENCE).unwrap().keep();
@@ -249,7 +249,7 @@ fn a_claimed_request_goes_on_with_its_parts_where_it_was_kept() {
     let mut received = vec![];
     with(&mut |request| received.extend_from_slice(request.read().unwrap()));
     for part in 1..3 {
-        // Asked for twice, and written once.
+        // The part is asked for twice and written once.
         let not_yet = |request: &mut Request<'_>| {
             assert!(request.has_more());
             assert_eq!(kind(request.next_part(SHORT)), Some(ErrorKind::TimedOut));
@@ -270,7 +270,7 @@ fn a_claimed_request_goes_on_with_its_parts_where_it_was_kept() {
 }
 
 #[test]
-fn a_forked_child_answers_what_its_parent_kept_once_it_has_adopted_it() {
+fn forked_child_answers_requests_that_it_adopted_from_its_parent() {
     alone(|| {
         let segment = small();
         let (client, server) = ends(&segment);
@@ -281,7 +281,7 @@ fn a_forked_child_answers_what_its_parent_kept_once_it_has_adopted_it() {
             assert_eq!(kind(server.kept(kept)), Some(ErrorKind::Stale));
             assert_eq!(kind(server.adopt(sent[0])), Some(ErrorKind::Stale), "the parent holds it");
             assert_eq!(server.adopt(kept).unwrap().keep(), kept);
-            assert_eq!(kind(server.adopt(kept)), Some(ErrorKind::Stale), "it is its own already");
+            assert_eq!(kind(server.adopt(kept)), Some(ErrorKind::Stale), "it has its own already");
             let mut request = server.kept(kept).unwrap().unwrap();
             assert_eq!(request.read().unwrap(), b"b");
             assert_eq!(request.reply("the child's"), Ok(true));
@@ -298,17 +298,17 @@ fn a_forked_child_answers_what_its_parent_kept_once_it_has_adopted_it() {
 }
 
 #[test]
-fn a_request_that_is_still_being_sent_is_nobodys_to_receive() {
+fn recv_any_skips_a_request_that_is_still_being_sent() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long = vec![1; 5 * PART];
     thread::scope(|scope| {
         let sending = scope.spawn(|| client.send(&long, PATIENCE));
         let mut request = server.claim(PATIENCE).unwrap();
-        assert!(client.recv_any(SHORT).unwrap().is_none(), "nobody has a ticket yet");
+        assert!(client.recv_any(SHORT).unwrap().is_none(), "its ticket is not given out yet");
         assert_eq!(request.next_part(PATIENCE), Ok(true));
         request.fail("enough");
-        let ticket = sending.join().unwrap().expect("how it ended is for who receives");
+        let ticket = sending.join().unwrap().expect("the receiver gets the outcome");
         let done = client.recv_any(PATIENCE).unwrap().unwrap();
         assert_eq!((done.ticket, reason(done.result)), (ticket, b"enough".to_vec()));
     });
@@ -316,7 +316,7 @@ fn a_request_that_is_still_being_sent_is_nobodys_to_receive() {
 }
 
 #[test]
-fn a_panic_while_a_request_is_written_leaves_no_slot_behind() {
+fn panic_while_a_request_is_written_frees_its_slot() {
     let segment = small();
     let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
     for _ in 0..9 {
@@ -329,9 +329,10 @@ fn a_panic_while_a_request_is_written_leaves_no_slot_behind() {
     assert!(client.try_send("next").unwrap().is_some());
 }
 
-/// Such a thread is panicking all the time, whether the request was written or not.
+/// The thread is panicking all the time, so `send` cannot tell by that whether the request was
+/// written.
 #[test]
-fn a_destructor_sends_while_its_thread_panics() {
+fn destructor_can_send_while_its_thread_panics() {
     struct Bye<'a>(&'a Client, &'a Cell<Option<Result<Ticket>>>);
     impl Drop for Bye<'_> {
         fn drop(&mut self) {
@@ -349,15 +350,16 @@ fn a_destructor_sends_while_its_thread_panics() {
         panic!("as a test wants it")
     }));
     assert!(panicked.is_err() && matches!(sent.take(), Some(Ok(_))));
-    assert_eq!(client.try_send("one more"), Ok(None), "one is in progress");
+    assert_eq!(client.try_send("one more"), Ok(None), "one call is in progress");
     let request = server.recv(PATIENCE).unwrap();
     assert_eq!(*request, *b"bye");
     assert_eq!(request.reply(""), Ok(true));
 }
 
-/// A server waits until its part is taken, so whoever waits for that server has to take it.
+/// A server waits until its part is taken, so a thread that waits for one server has to take the
+/// parts of the others.
 #[test]
-fn one_thread_has_many_long_calls_in_progress_in_any_order() {
+fn one_thread_receives_many_long_calls_in_any_order() {
     let segment = small();
     let client = segment.client().unwrap();
     let server = segment.server().unwrap();
@@ -373,7 +375,7 @@ fn one_thread_has_many_long_calls_in_progress_in_any_order() {
                 assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), **sent);
             }
         }
-        // The servers wait for ten seconds before they give a client up.
+        // The servers wait ten seconds before they give up on a client.
         assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
         (0..2).for_each(|_| drop(client.call("", PATIENCE).unwrap()));
     });

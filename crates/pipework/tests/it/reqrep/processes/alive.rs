@@ -1,4 +1,4 @@
-//! Who only looks dead: nothing is taken from it.
+//! Processes that look dead but are alive: they lose nothing.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -18,9 +18,9 @@ use crate::harness::{
 
 type Start = fn(&Segment, &AtomicU64, &AtomicU64) -> Child;
 
-/// A server has a request, and looks dead for longer than several slices. Whoever could take it
-/// away is there: a caller that waits and has allowed it, another server, and somebody who
-/// recovers.
+/// A server has a request and looks dead for longer than several slices. Everything that could take
+/// the request away is present: a waiting caller that allows redelivery, another server, and a
+/// process that recovers.
 fn is_not_robbed(look_dead: impl FnOnce(&Child), look_alive: impl FnOnce(&Child), start: Start) {
     let (segment, marks) = (small(), shared(2));
     let child = start(&segment, &marks[0], &marks[1]);
@@ -52,7 +52,7 @@ fn assert_stays_taken(segment: &Segment) {
 }
 
 #[test]
-fn a_stopped_server_is_alive() {
+fn stopped_server_counts_as_alive() {
     alone(|| {
         let stop = |child: &Child| {
             child.stop();
@@ -63,7 +63,7 @@ fn a_stopped_server_is_alive() {
 }
 
 #[test]
-fn a_server_in_a_debugger_is_alive() {
+fn server_in_a_debugger_counts_as_alive() {
     alone(|| {
         let permitted = Cell::new(true);
         let seize = |child: &Child| permitted.set(child.seize());
@@ -74,16 +74,17 @@ fn a_server_in_a_debugger_is_alive() {
         };
         is_not_robbed(seize, release, holder);
         if !permitted.get() {
-            say("a_server_in_a_debugger_is_alive: processes cannot be traced here, so it was not");
+            say("server_in_a_debugger_counts_as_alive: not run: processes cannot be traced here");
         }
     });
 }
 
 #[test]
-fn a_server_without_its_main_thread_is_alive() {
+fn server_without_its_main_thread_counts_as_alive() {
     fn start(segment: &Segment, taken: &AtomicU64, told: &AtomicU64) -> Child {
         fork(|| {
-            // Not dropped before the process ends, for this thread's stack stays as it is.
+            // The scope does not end before the process does, because this thread's stack must
+            // stay.
             thread::scope(|scope| {
                 scope.spawn(|| hold(&segment.server().unwrap(), taken, told));
                 leave_thread();
@@ -94,7 +95,7 @@ fn a_server_without_its_main_thread_is_alive() {
 }
 
 #[test]
-fn a_stopped_client_is_alive() {
+fn stopped_client_counts_as_alive() {
     alone(|| {
         let (segment, marks) = (small(), shared(2));
         let server = segment.server().unwrap();
@@ -107,7 +108,7 @@ fn a_stopped_client_is_alive() {
             tickets.into_iter().for_each(|ticket| assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"b"));
         });
         awaited(&marks[0]);
-        // One reply waits for it, one request is in work, the rest wait for a server.
+        // One reply waits for it, one request is being served, the rest wait for a server.
         assert_eq!(server.recv(PATIENCE).unwrap().reply("b"), Ok(true));
         let request = server.recv(PATIENCE).unwrap();
         child.stop();
@@ -129,7 +130,7 @@ fn a_stopped_client_is_alive() {
 }
 
 #[test]
-fn processes_in_other_pid_namespaces_are_members_like_others() {
+fn members_in_other_pid_namespaces_work_and_count_as_alive() {
     alone(|| {
         let (segment, marks) = (small(), shared(3));
         let client = segment.client().unwrap();
@@ -151,7 +152,7 @@ fn processes_in_other_pid_namespaces_are_members_like_others() {
             return say("no pid namespace is permitted here: processes in other ones are not tested");
         }
         assert_answers(&client, "from outside");
-        assert_eq!(segment.members().unwrap()[1].pid, 1, "its own name for itself");
+        assert_eq!(segment.members().unwrap()[1].pid, 1, "the pid in its own namespace");
         let other = segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| other.call("still mine", PATIENCE));
@@ -175,7 +176,7 @@ fn processes_in_other_pid_namespaces_are_members_like_others() {
 }
 
 #[test]
-fn one_cpu_is_enough() {
+fn calls_and_recovery_work_on_one_cpu() {
     const CALLS: usize = 500;
     alone(|| {
         use_one_cpu();

@@ -1,4 +1,4 @@
-//! Who is killed: it is noticed in time, and what was held comes back.
+//! Killed processes: their death is noticed in time, and their slots and requests are recovered.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::harness::{PATIENCE, Random, alone, awaited, fork, say, seed, shared};
 
-/// Polls until it knows.
+/// Polls until the call has ended.
 fn poll(client: &Client, ticket: Ticket) -> Result<()> {
     loop {
         if client.try_recv(ticket)?.is_some() {
@@ -24,7 +24,7 @@ fn poll(client: &Client, ticket: Ticket) -> Result<()> {
 }
 
 #[test]
-fn the_death_of_a_server_is_told_in_time() {
+fn waiters_get_peer_died_in_time_after_a_server_is_killed() {
     alone(|| {
         let (segment, seed) = (small(), seed());
         let client = segment.client().unwrap();
@@ -55,7 +55,7 @@ fn the_death_of_a_server_is_told_in_time() {
 }
 
 #[test]
-fn a_killed_process_is_dead_before_it_is_buried() {
+fn killed_process_counts_as_dead_before_its_parent_waits_for_it() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
@@ -74,7 +74,7 @@ fn a_killed_process_is_dead_before_it_is_buried() {
 }
 
 #[test]
-fn a_request_goes_from_server_to_server_as_often_as_it_was_allowed_to() {
+fn request_is_redelivered_as_often_as_its_client_allows() {
     alone(|| {
         let segment = small();
         let client = segment.client_with(&ClientOptions::new().redeliveries(3)).unwrap();
@@ -107,7 +107,7 @@ fn a_request_goes_from_server_to_server_as_often_as_it_was_allowed_to() {
 }
 
 #[test]
-fn whatever_a_server_had_taken_is_told_of_or_goes_to_another() {
+fn requests_of_a_killed_server_fail_or_are_redelivered() {
     alone(|| {
         for redeliveries in [0, 1] {
             let segment = small();
@@ -129,7 +129,7 @@ fn whatever_a_server_had_taken_is_told_of_or_goes_to_another() {
                 }
                 assert_prompt(killed);
             } else {
-                // Nobody waits for a reply: somebody must ask.
+                // A forgotten request has no caller that would look, so recover here.
                 assert_eq!(segment.recover(), Ok(1));
                 let server = segment.server().unwrap();
                 let requests = server.drain(usize::MAX).unwrap();
@@ -146,7 +146,7 @@ fn whatever_a_server_had_taken_is_told_of_or_goes_to_another() {
 }
 
 #[test]
-fn two_threads_that_wait_for_one_reply_hear_of_one_death() {
+fn two_threads_waiting_for_one_reply_get_one_peer_died() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
@@ -167,7 +167,7 @@ fn two_threads_that_wait_for_one_reply_hear_of_one_death() {
 }
 
 #[test]
-fn what_a_killed_client_held_comes_back() {
+fn slots_of_a_killed_client_are_recovered() {
     alone(|| {
         let segment = small();
         let server = segment.server().unwrap();
@@ -189,8 +189,8 @@ fn what_a_killed_client_held_comes_back() {
         child.kill();
         let ticket = client.send("there is one", PATIENCE).unwrap();
         assert_prompt(killed);
-        assert!(!one.is_wanted() && !two.is_wanted(), "it is known that nobody waits");
-        assert_eq!(one.reply("to nobody"), Ok(false));
+        assert!(!one.is_wanted() && !two.is_wanted(), "the client's death is known");
+        assert_eq!(one.reply("to a dead client"), Ok(false));
         two.fail("");
         assert_eq!(*server.recv(PATIENCE).unwrap(), *b"there is one");
         assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Failed));
@@ -199,7 +199,7 @@ fn what_a_killed_client_held_comes_back() {
 }
 
 #[test]
-fn a_server_that_only_asks_hears_that_its_client_has_died() {
+fn is_wanted_alone_reports_the_death_of_the_client() {
     alone(|| {
         let segment = small();
         let server = segment.server().unwrap();
@@ -213,7 +213,7 @@ fn a_server_that_only_asks_hears_that_its_client_has_died() {
         let killed = Instant::now();
         child.kill();
         while request.is_wanted() {
-            assert!(killed.elapsed() < PATIENCE, "it goes on for ever");
+            assert!(killed.elapsed() < PATIENCE, "the loop does not end");
             thread::sleep(Duration::from_millis(1));
         }
         assert_prompt(killed);
@@ -221,7 +221,7 @@ fn a_server_that_only_asks_hears_that_its_client_has_died() {
 }
 
 #[test]
-fn a_place_comes_free_when_its_member_dies() {
+fn place_of_a_dead_member_can_be_taken() {
     alone(|| {
         let segment = options().members(3).anonymous().unwrap();
         let (client, marks) = (segment.client().unwrap(), shared(3));
@@ -239,7 +239,11 @@ fn a_place_comes_free_when_its_member_dies() {
         }
         child.kill();
         let server = segment.server().unwrap();
-        assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::PeerDied), "its place was swept");
+        assert_eq!(
+            kind(client.try_recv(ticket)),
+            Some(ErrorKind::PeerDied),
+            "the dead server's place was recovered"
+        );
         assert_eq!(kind(segment.client()), Some(ErrorKind::WouldBlock));
         other.kill();
         let heir = fork(|| assert!(segment.client().unwrap().try_send("b").unwrap().is_some()));
@@ -251,7 +255,7 @@ fn a_place_comes_free_when_its_member_dies() {
 }
 
 #[test]
-fn a_dead_server_is_no_server() {
+fn needs_server_does_not_count_a_dead_server() {
     alone(|| {
         let segment = small();
         let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
@@ -269,7 +273,7 @@ fn a_dead_server_is_no_server() {
             sleep_until_killed();
         });
         awaited(attached);
-        // It does not take it, but it could.
+        // The idle server does not take the request, but it could.
         let ticket = client.send("a", PATIENCE).unwrap();
         assert_eq!(kind(client.recv(ticket, Duration::from_millis(100))), Some(ErrorKind::TimedOut));
         let killed = Instant::now();

@@ -1,4 +1,4 @@
-//! What a child inherits, and what a program does not.
+//! What a forked child inherits from a member, and what a started program does not.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ use crate::harness::{
 };
 
 #[test]
-fn an_inherited_client_is_a_member_of_its_own_in_the_child() {
+fn inherited_client_becomes_another_member_in_the_child() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
@@ -46,14 +46,14 @@ fn an_inherited_client_is_a_member_of_its_own_in_the_child() {
         })
         .join();
         assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"THE PARENT'S");
-        assert_eq!(segment.recover(), Ok(1), "what the child inherited has not left");
+        assert_eq!(segment.recover(), Ok(1), "the child's member was never detached");
         assert_eq!(segment.members(), Ok(before));
         assert_all_free(&segment);
     });
 }
 
 #[test]
-fn an_inherited_server_is_a_member_of_its_own_in_the_child() {
+fn inherited_server_becomes_another_member_in_the_child() {
     alone(|| {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
@@ -72,18 +72,18 @@ fn an_inherited_server_is_a_member_of_its_own_in_the_child() {
 }
 
 #[test]
-fn a_child_takes_nothing_from_its_parent() {
+fn forked_child_does_not_affect_its_parents_calls() {
     alone(|| {
         let segment = small();
         let (mut client, mut server) = (segment.client().ok(), segment.server().ok());
         let ticket = client.as_ref().unwrap().send("a", PATIENCE).unwrap();
         let mut request = server.as_ref().unwrap().recv(PATIENCE).ok().map(|request| request.into_owned());
-        // In one child they are dropped, in one the request is answered, and one just ends.
+        // One child drops the handles, one answers the request, and one just ends.
         fork(|| drop((request.take(), client.take(), server.take()))).join();
         fork(|| assert_eq!(kind(request.take().unwrap().reply("the child's")), Some(ErrorKind::Stale)))
             .join();
         fork(|| ()).join();
-        assert_eq!(segment.recover(), Ok(0), "nobody has joined");
+        assert_eq!(segment.recover(), Ok(0), "no child has joined");
         assert!(request.as_ref().unwrap().is_wanted());
         assert_eq!(request.unwrap().reply("the parent's"), Ok(true));
         assert_eq!(*client.unwrap().recv(ticket, PATIENCE).unwrap(), *b"the parent's");
@@ -92,9 +92,9 @@ fn a_child_takes_nothing_from_its_parent() {
     });
 }
 
-/// As `_Fork` and a bare `clone` make them.
+/// `_Fork` and a bare `clone` fork without running fork handlers.
 #[test]
-fn a_child_that_no_fork_handler_told_of_takes_nothing_either() {
+fn child_forked_without_fork_handlers_does_not_affect_its_parents_calls() {
     alone(|| {
         let segment = small();
         let (mut client, mut server) = (segment.client().ok(), segment.server().ok());
@@ -105,7 +105,7 @@ fn a_child_that_no_fork_handler_told_of_takes_nothing_either() {
             assert_eq!(kind(request.take().unwrap().reply("the child's")), Some(ErrorKind::Stale))
         })
         .join();
-        // As a member of its own, in the second generation as well.
+        // The child becomes its own member, and so does its own child.
         fork_past_handlers(|| {
             let client = client.as_ref().unwrap();
             assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
@@ -120,7 +120,7 @@ fn a_child_that_no_fork_handler_told_of_takes_nothing_either() {
         drop(server);
         assert_eq!(segment.members(), Ok(vec![]));
         assert_all_free(&segment);
-        // A child that has looked at anything keeps no lock of its parent's.
+        // A child that has used a handle keeps no lock of its parent's open.
         let (flags, client) = (shared(2), segment.client().unwrap());
         let ticket = client.send("b", PATIENCE).unwrap();
         let parent = fork(|| {
@@ -144,7 +144,7 @@ fn a_child_that_no_fork_handler_told_of_takes_nothing_either() {
 }
 
 #[test]
-fn children_of_children_are_members_too() {
+fn grandchildren_become_members() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
@@ -156,7 +156,7 @@ fn children_of_children_are_members_too() {
             let own = members.iter().find(|member| member.pid == std::process::id()).expect("a member");
             u64::from(own.number)
         };
-        // Of two children, one uses what it hands on.
+        // Of two children, one uses the handle that it passes on.
         for uses in [true, false] {
             fork(|| {
                 if uses {
@@ -175,7 +175,7 @@ fn children_of_children_are_members_too() {
 }
 
 #[test]
-fn forks_come_while_other_threads_use_the_same_handles() {
+fn fork_works_while_other_threads_use_the_same_handles() {
     alone(|| {
         let segment = options().slots(8).members(16).anonymous().unwrap();
         let client = segment.client().unwrap();
@@ -211,9 +211,9 @@ fn forks_come_while_other_threads_use_the_same_handles() {
 
 /// PIPEWORK_HANDLER_FORKS=10000 is the long form.
 #[test]
-fn a_fork_in_a_signal_handler_never_waits_for_the_thread_that_it_interrupts() {
+fn fork_in_a_signal_handler_never_waits_for_the_interrupted_thread() {
     alone_for(4 * PATIENCE, || {
-        // A process without other threads: there the C library's fork may be called in a handler.
+        // The process has no other threads, so a handler may call the C library's fork.
         fork(|| {
             let segment = small();
             let (client, server) = (segment.client().unwrap(), server(&segment));
@@ -238,11 +238,11 @@ fn a_fork_in_a_signal_handler_never_waits_for_the_thread_that_it_interrupts() {
     });
 }
 
-/// What a server makes when it keeps its first request may be in the making in another thread.
+/// Another thread may be in the middle of making the table for a server's first kept request.
 #[test]
-fn a_child_keeps_requests_whatever_a_thread_of_its_parent_was_making() {
+fn child_can_keep_requests_when_a_parents_thread_was_making_the_table() {
     alone(|| {
-        // It takes a thread some time to make a word for each.
+        // Large enough that making an entry for each slot takes a thread some time.
         let options = Options::new().slots(1 << 17).request_bytes(64).reply_bytes(64);
         let segment = options.sparse(true).anonymous().unwrap();
         for round in 0..40 {
@@ -278,17 +278,17 @@ fn a_child_keeps_requests_whatever_a_thread_of_its_parent_was_making() {
 }
 
 #[test]
-fn a_lock_is_not_kept_by_those_who_inherited_its_handle() {
+fn child_with_an_inherited_handle_does_not_keep_its_parents_lock() {
     alone(|| {
         let segment = small();
-        // Somebody leaves, and a child lives on that has not even closed what it inherited.
+        // A member leaves, and a child lives on that has not even closed the inherited descriptors.
         let client = segment.client().unwrap();
         let heir = fork_unnoticed();
         drop(client);
         assert_eq!(segment.members(), Ok(vec![]));
         let client = segment.client().unwrap();
         assert_eq!(segment.members().unwrap()[0].number, 1);
-        // Somebody is killed, and the child lives on.
+        // A member is killed, and its child lives on.
         let (numbers, over) = (shared(3), &shared(1)[0]);
         let ticket = client.send("a", PATIENCE).unwrap();
         let parent = fork(|| {
@@ -307,7 +307,7 @@ fn a_lock_is_not_kept_by_those_who_inherited_its_handle() {
         parent.kill();
         assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
         assert_prompt(killed);
-        assert_eq!(numbers[1].load(SeqCst), 0, "the heir lives");
+        assert_eq!(numbers[1].load(SeqCst), 0, "the child is alive");
         over.store(1, SeqCst);
         awaited(&numbers[1]);
         heir.kill();
@@ -316,7 +316,7 @@ fn a_lock_is_not_kept_by_those_who_inherited_its_handle() {
 }
 
 #[test]
-fn the_program_that_a_member_becomes_is_no_member() {
+fn member_is_gone_after_exec() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
@@ -336,13 +336,13 @@ fn the_program_that_a_member_becomes_is_no_member() {
         assert_prompt(replaced);
         child.settle('S');
         child.kill();
-        assert_eq!(segment.recover(), Ok(0), "that is known already");
+        assert_eq!(segment.recover(), Ok(0), "its end is known already");
         assert_all_free(&segment);
     });
 }
 
 #[test]
-fn a_program_that_a_member_starts_keeps_no_lock() {
+fn program_started_by_a_member_keeps_no_lock() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
@@ -355,26 +355,26 @@ fn a_program_that_a_member_starts_keeps_no_lock() {
             let mut command = Command::new("cat");
             let mut cat = command.stdin(stdin.try_clone().unwrap()).stdout(Stdio::null()).spawn().unwrap();
             started.store(cat.id().into(), SeqCst);
-            panic!("nobody has killed this process before that: {:?}", cat.wait());
+            panic!("this process was not killed in time: {:?}", cat.wait());
         });
         let cat = awaited(started) as i32;
         let killed = Instant::now();
         child.kill();
         assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
         assert_prompt(killed);
-        assert_eq!(name(cat), "cat\n", "it has outlived who started it");
+        assert_eq!(name(cat), "cat\n", "it has outlived its parent");
         drop(stays_open);
         assert_all_free(&segment);
     });
 }
 
-/// What /proc calls a process.
+/// The name of a process in /proc.
 fn name(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).expect("it is there")
 }
 
 #[test]
-fn who_closes_is_gone_at_once() {
+fn closed_member_is_gone_at_once() {
     alone(|| {
         let segment = small();
         let flags = shared(2);
@@ -397,7 +397,7 @@ fn who_closes_is_gone_at_once() {
 }
 
 #[test]
-fn a_segment_without_its_name_goes_on_for_those_who_have_it() {
+fn unlinked_segment_still_works_for_attached_members() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -407,10 +407,10 @@ fn a_segment_without_its_name_goes_on_for_those_who_have_it() {
         assert_eq!(options().open(&path).unwrap_err().errno(), Some(libc::ENOENT));
         let client = segment.client().unwrap();
         assert_answers(&client, "without a name");
-        // Another under the same name is another.
+        // Another segment under the same name is a different segment.
         let other = options().create(&path).unwrap();
         let stranger = other.client().unwrap();
-        assert_eq!(kind(stranger.call("nobody serves here", Deadline::now())), Some(ErrorKind::TimedOut));
+        assert_eq!(kind(stranger.call("no server is here", Deadline::now())), Some(ErrorKind::TimedOut));
         assert_eq!(segment.unlink(), Ok(false), "the name leads elsewhere");
         let new = fork(|| serve(&options().open(&path).unwrap().server().unwrap(), usize::MAX));
         assert_answers(&stranger, "with a name");

@@ -1,5 +1,5 @@
-//! Programs that close descriptors which they do not know: the living are not robbed, the dead are
-//! noticed, and who lost something is told.
+//! Programs that close descriptors of the library: living members lose nothing, dead members are
+//! noticed, and a member that lost its descriptors gets an error.
 
 use std::fs::File;
 use std::future::Future;
@@ -24,18 +24,18 @@ use super::{
 use crate::harness::damage::{close, close_all, descriptors_of, eventfd_at};
 use crate::harness::{Folder, PATIENCE, alone, awaited, fork, in_a_task, shared, wait_for};
 
-/// Opens something else under every number that is free now.
+/// Opens another file under every descriptor number that is free.
 fn take_all_numbers(folder: &Folder) -> Vec<File> {
     let other = folder.join("another file");
     (0..16).map(|_| File::options().create(true).append(true).open(&other).expect("a file")).collect()
 }
 
-fn told(error: Error) {
+fn assert_bad_descriptor(error: Error) {
     assert_eq!((error.kind(), error.errno()), (ErrorKind::Os, Some(libc::EBADF)), "{error}");
 }
 
 #[test]
-fn who_asks_a_strangers_file_takes_nobody_for_dead() {
+fn member_with_foreign_files_under_its_numbers_counts_no_peer_as_dead() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -43,7 +43,7 @@ fn who_asks_a_strangers_file_takes_nobody_for_dead() {
         let (one, two) = (server(&segment), server(&segment));
         let client = segment.client().unwrap();
         assert_answers(&client, "before");
-        // The living hold a call, too.
+        // Let a living member hold a call as well.
         let (flags, slow) = (shared(2), segment.client().unwrap());
         let ticket = slow.send("x", PATIENCE).unwrap();
         for reopens in [false, true] {
@@ -52,9 +52,9 @@ fn who_asks_a_strangers_file_takes_nobody_for_dead() {
                 let segment = mine.unwrap_or_else(|| segment.clone());
                 close_all();
                 let _others = if reopens { take_all_numbers(&folder) } else { vec![] };
-                segment.recover().map_err(told).unwrap_err();
-                segment.members().map(drop).map_err(told).unwrap_err();
-                // It closes nothing that is not its own.
+                segment.recover().map_err(assert_bad_descriptor).unwrap_err();
+                segment.members().map(drop).map_err(assert_bad_descriptor).unwrap_err();
+                // The drop closes only descriptors that are its own.
                 let before = crate::harness::descriptors();
                 drop(segment);
                 assert_eq!(crate::harness::descriptors(), before);
@@ -70,10 +70,10 @@ fn who_asks_a_strangers_file_takes_nobody_for_dead() {
     });
 }
 
-/// The number of the segment's descriptor becomes that of a lock, through which that lock is not
-/// seen.
+/// The number of the segment's descriptor is reused for a lock, and a lock cannot be seen through
+/// its own descriptor.
 #[test]
-fn who_asks_through_a_lock_takes_its_holder_for_nobody() {
+fn recover_through_a_lock_does_not_count_the_lock_holder_as_dead() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -84,7 +84,7 @@ fn who_asks_through_a_lock_takes_its_holder_for_nobody() {
             close(first);
             let client = two.client().unwrap();
             assert!(descriptors_of(&path).contains(&first), "the lock has taken the number");
-            one.recover().map_err(told).unwrap_err();
+            one.recover().map_err(assert_bad_descriptor).unwrap_err();
             drop(one);
             assert_eq!(two.recover(), Ok(0));
             assert!(two.members().unwrap()[0].is_alive, "its lock was not closed");
@@ -96,21 +96,21 @@ fn who_asks_through_a_lock_takes_its_holder_for_nobody() {
 }
 
 #[test]
-fn a_server_that_becomes_a_daemon_goes_on_and_its_death_is_noticed() {
+fn server_that_becomes_a_daemon_goes_on_and_its_death_is_noticed() {
     alone(|| a_daemon_serves(false));
 }
 
 #[test]
-fn so_it_is_where_a_task_waits() {
+fn task_of_a_server_that_becomes_a_daemon_goes_on_and_its_death_is_noticed() {
     alone(|| a_daemon_serves(true));
 }
 
-/// What it opens gets the old numbers, and is of the same file: only the library can tell whose
-/// they are.
+/// The descriptors that it opens get the old numbers and are of the same file. Only the library can
+/// tell which handle they belong to.
 #[test]
-fn a_daemon_that_opens_its_segment_again_does_not_lose_it_with_the_old_handles() {
+fn daemon_keeps_a_reopened_segment_when_its_old_handles_are_dropped() {
     alone(|| {
-        // The numbers come back in the same order, or the segment's is that of a lock, or of an
+        // The numbers are reused in the same order, or the segment's number goes to a lock or to an
         // eventfd.
         for taken in 0..4 {
             let folder = Folder::new();
@@ -126,11 +126,11 @@ fn a_daemon_that_opens_its_segment_again_does_not_lose_it_with_the_old_handles()
                 let segment = Options::new().open(&path).unwrap();
                 drop(others);
                 let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
-                // And one more, if the old server's thread has just got its lock back.
+                // There is one more if the old server's thread has just taken its lock again.
                 let open = descriptors_of(&path);
                 drop((old, ends));
                 let mine = descriptors_of(&path);
-                assert_eq!(mine.len(), 3, "they are not the old handles' to close");
+                assert_eq!(mine.len(), 3, "the old handles must not close these");
                 assert!(mine.iter().all(|fd| open.contains(fd)));
                 drop(client);
                 let _request = server.recv(PATIENCE).unwrap();
@@ -140,7 +140,7 @@ fn a_daemon_that_opens_its_segment_again_does_not_lose_it_with_the_old_handles()
             let client = segment.client().unwrap();
             let ticket = client.send("a", PATIENCE).unwrap();
             awaited(&flags[0]);
-            assert_eq!(segment.recover(), Ok(0), "the living hold what they have");
+            assert_eq!(segment.recover(), Ok(0), "the living lose nothing");
             let killed = Instant::now();
             daemon.kill();
             assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
@@ -184,9 +184,9 @@ fn a_daemon_serves(in_task: bool) {
     assert_all_free(&segment);
 }
 
-/// Somebody has the number by the time that its first holder comes back.
+/// Another member has the number before its first holder tries to take it again.
 #[test]
-fn who_lost_its_number_joins_anew_and_shares_none() {
+fn member_that_lost_its_number_rejoins_under_another() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -203,7 +203,7 @@ fn who_lost_its_number_joins_anew_and_shares_none() {
             let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
             let ticket = client.send("lost", PATIENCE).unwrap();
             let request = server.recv(PATIENCE).unwrap();
-            // The two locks, not the segment.
+            // Closes the two locks, not the segment.
             descriptors_of(&path).into_iter().filter(|fd| !open.contains(fd)).for_each(close);
             flags[0].store(1, SeqCst);
             awaited(&flags[1]);
@@ -233,9 +233,10 @@ fn who_lost_its_number_joins_anew_and_shares_none() {
     });
 }
 
-/// A number finds calls, and it is the next holder's from the moment that this one joins.
+/// A member's number finds its calls, and the number belongs to the next holder as soon as that one
+/// joins.
 #[test]
-fn who_lost_its_number_takes_nothing_of_the_next_holder() {
+fn member_that_lost_its_number_takes_no_call_of_the_next_holder() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -246,17 +247,20 @@ fn who_lost_its_number_takes_nothing_of_the_next_holder() {
             let mine = Options::new().open(&path).unwrap();
             let open = descriptors_of(&path);
             let loser = mine.client().unwrap();
-            let ticket = loser.send("its own", PATIENCE).unwrap();
+            let ticket = loser.send("the first holder's", PATIENCE).unwrap();
             answer();
             loser.recv(ticket, PATIENCE).unwrap();
             descriptors_of(&path).into_iter().filter(|fd| !open.contains(fd)).for_each(close);
             let heir = segment.client().unwrap();
-            assert_eq!(segment.members().unwrap().len(), 2, "the number is the heir's");
+            assert_eq!(segment.members().unwrap().len(), 2, "the next holder has the number");
             let ticket = heir.send("a", PATIENCE).unwrap();
             match way {
                 "recv any" => {
                     answer();
-                    assert!(!matches!(loser.recv_any(Duration::ZERO), Ok(Some(_))), "it is not its call");
+                    assert!(
+                        !matches!(loser.recv_any(Duration::ZERO), Ok(Some(_))),
+                        "the call is the next holder's"
+                    );
                 }
                 "forget all" => {
                     assert_eq!(loser.forget_all(), 0);
@@ -274,9 +278,9 @@ fn who_lost_its_number_takes_nothing_of_the_next_holder() {
     });
 }
 
-/// Whatever it does then, the request is another's, and so is what the slot says of its server.
+/// The request now belongs to another server, and so does the slot's note of its server.
 #[test]
-fn a_server_that_was_taken_for_dead_asks_for_no_more_of_a_request() {
+fn next_part_is_stale_for_a_server_that_was_taken_for_dead() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -299,7 +303,7 @@ fn a_server_that_was_taken_for_dead_asks_for_no_more_of_a_request() {
         let mut context = Context::from_waker(Waker::noop());
         assert!(sending.as_mut().poll(&mut context).is_pending());
         awaited(&flags[0]);
-        // Unless the client's thread has done so already.
+        // The client's thread may have recovered already.
         segment.recover().unwrap();
         let mut request = server.claim(PATIENCE).unwrap();
         assert_eq!(kind(request.next_part(Duration::ZERO)), Some(ErrorKind::TimedOut));
@@ -314,7 +318,7 @@ fn a_server_that_was_taken_for_dead_asks_for_no_more_of_a_request() {
 
 /// A segment without a name cannot be opened again.
 #[test]
-fn who_cannot_take_its_lock_again_is_told_within_a_slice() {
+fn recv_fails_within_a_slice_when_the_lock_cannot_be_taken_again() {
     alone(|| {
         let segment = small();
         let living = segment.client().unwrap();
@@ -322,7 +326,7 @@ fn who_cannot_take_its_lock_again_is_told_within_a_slice() {
             let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
             close_all();
             let began = Instant::now();
-            server.recv(PATIENCE).map(drop).map_err(told).unwrap_err();
+            server.recv(PATIENCE).map(drop).map_err(assert_bad_descriptor).unwrap_err();
             assert_prompt(began);
             drop((client, server));
         })
@@ -333,9 +337,9 @@ fn who_cannot_take_its_lock_again_is_told_within_a_slice() {
     });
 }
 
-/// Those who are told by somebody else, who notices it for them.
+/// A thread of the library notices it for these waiters.
 #[test]
-fn who_does_not_wait_itself_is_told_within_a_slice() {
+fn tasks_and_event_loops_fail_within_a_slice_when_the_lock_is_lost() {
     type Way<'a> = dyn Fn(&Client, &Server) -> Result<()> + Sync + 'a;
     let looped = |bell: OwnedFd, look: &dyn Fn() -> Result<()>| {
         loop {
@@ -371,11 +375,12 @@ fn who_does_not_wait_itself_is_told_within_a_slice() {
                 options().create(&path).unwrap();
                 let segment = Options::new().open(&path).unwrap();
                 let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-                // A segment that has no name any more cannot be opened again.
+                // An unlinked segment cannot be opened again.
                 let lost = descriptors_of(&path);
                 assert!(lost.len() == 3 && segment.unlink().unwrap());
                 let began = thread::scope(|scope| {
-                    let waiting = scope.spawn(|| way(&client, &server).map_err(told).unwrap_err());
+                    let waiting =
+                        scope.spawn(|| way(&client, &server).map_err(assert_bad_descriptor).unwrap_err());
                     thread::sleep(Duration::from_millis(20));
                     lost.into_iter().for_each(close);
                     let began = Instant::now();
@@ -389,22 +394,22 @@ fn who_does_not_wait_itself_is_told_within_a_slice() {
     });
 }
 
-/// It takes its lock again although it never waits itself.
+/// The member takes its lock again although the client itself never waits.
 #[test]
-fn a_client_that_becomes_a_daemon_is_not_robbed_of_what_its_tasks_wait_for() {
-    alone(|| daemon_is_not_robbed(|_| close_all()));
+fn client_that_becomes_a_daemon_keeps_the_calls_of_its_tasks() {
+    alone(|| assert_daemon_keeps_its_calls(|_| close_all()));
 }
 
-/// What has its numbers then cannot be opened by way of /proc, as a file could.
+/// Eventfds under the old numbers cannot be opened again through /proc, as files could.
 #[test]
-fn nor_is_one_whose_numbers_are_those_of_eventfds() {
+fn client_whose_numbers_became_eventfds_keeps_the_calls_of_its_tasks() {
     alone(|| {
-        // In one step: what is opened again meanwhile has other numbers.
-        daemon_is_not_robbed(|path| descriptors_of(path).into_iter().for_each(eventfd_at));
+        // Each is replaced in one step, because a newly opened descriptor would get another number.
+        assert_daemon_keeps_its_calls(|path| descriptors_of(path).into_iter().for_each(eventfd_at));
     });
 }
 
-fn daemon_is_not_robbed(becomes_daemon: impl Fn(&Path)) {
+fn assert_daemon_keeps_its_calls(becomes_daemon: impl Fn(&Path)) {
     let folder = Folder::new();
     let path = folder.join("segment");
     let segment = options().create(&path).unwrap();
@@ -429,9 +434,9 @@ fn daemon_is_not_robbed(becomes_daemon: impl Fn(&Path)) {
     server.kill();
 }
 
-/// What it had is over, and what it sends as another member is told of at the other's bell.
+/// Its earlier call has ended, and the call that it sends as a new member rings that member's bell.
 #[test]
-fn a_task_hears_that_its_client_was_taken_for_dead() {
+fn task_gets_stale_when_its_client_was_taken_for_dead() {
     alone(|| {
         let folder = Folder::new();
         let path = folder.join("segment");
@@ -447,7 +452,7 @@ fn a_task_hears_that_its_client_was_taken_for_dead() {
                 tokio::select! {
                     biased;
                     reply = client.recv_async(ticket) => kind(reply),
-                    // Once it waits: loses its lock, and its number before it looks.
+                    // While it waits, it loses its lock, and its number before it looks.
                     () = async {
                         while segment.stats().dead_members == 0 {
                             drop(thief.take());

@@ -1,5 +1,5 @@
-//! Very many requests that a server has when it dies: every caller learns of it with its first
-//! tick, wherever its own call is.
+//! A server dies with very many requests: every caller learns of it at its first tick, in whichever
+//! slot its own call is.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -13,11 +13,11 @@ use crate::harness::{Child, PATIENCE, alone_for, awaited, block_on, fork, say, s
 
 const HELD: u32 = 60_000;
 
-/// Longer than from one tick to the next.
+/// Longer than the time between two ticks.
 const A_TICK: Duration = Duration::from_millis(60);
 
-/// Has a server take a call in every slot: one of `last` in the last slot, which is returned, and of
-/// `others` in the rest.
+/// Has a server take a call in every slot: one of `last` in the last slot, which is returned, and
+/// calls of `others` in the rest.
 fn held(segment: &Segment, last: &Client, others: &Client) -> (Ticket, Child) {
     let send = |client: &Client| client.try_send("a").unwrap().expect("there is a slot");
     let in_last = |ticket: &Ticket| ticket.to_bits() & 0xFF_FFFF == u64::from(HELD) - 1;
@@ -37,7 +37,7 @@ fn held(segment: &Segment, last: &Client, others: &Client) -> (Ticket, Child) {
 }
 
 #[test]
-fn a_caller_learns_of_a_death_with_its_first_tick_however_much_the_dead_held() {
+fn caller_learns_of_a_death_at_its_first_tick_among_many_calls() {
     alone_for(4 * PATIENCE, || {
         type Look = fn(&Client, Ticket) -> Option<ErrorKind>;
         let looks: [(&str, Look); 4] = [

@@ -1,5 +1,5 @@
-//! Whoever comes back all the time hears of a death as soon as one who waits: short deadlines,
-//! timers, polling, other calls in between.
+//! A caller that waits in many short pieces learns of a death as soon as one long wait would: short
+//! deadlines, timers, polling, and other calls in between.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;
@@ -18,18 +18,18 @@ use crate::harness::{
     Child, PATIENCE, Random, alarms, alone, awaited, fork, ring_alarms, say, seed, shared, wait_for,
 };
 
-/// Ways to wait for a call, none of which ever waits as long as a slice.
+/// Ways to wait for a call, none of which ever waits for a whole slice.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Pieces(Duration),
     Polls,
-    /// Another call is looked after first, each time.
+    /// Polls another call first, each time.
     PollsOfTwo(Ticket),
-    /// Other calls are made and answered meanwhile.
+    /// Makes other calls meanwhile, which are answered.
     BetweenCalls,
-    /// A task, while another makes calls.
+    /// A task, while another task makes calls.
     Task,
-    /// An event loop, whose descriptor also tells of other calls.
+    /// An event loop whose descriptor also rings for other calls.
     Loop,
 }
 
@@ -86,7 +86,7 @@ fn task(client: &Client, ticket: Ticket) -> Result<Vec<u8>, CallError> {
     runtime.block_on(both).map(|reply| reply.into_vec())
 }
 
-/// One turn of the loop, in which another call is made and received.
+/// One turn of the loop, which also makes and receives another call.
 fn looped(client: &Client, ticket: Ticket, bell: &OwnedFd) -> Result<Option<Reply>, CallError> {
     let mut other = Some(client.send("other", PATIENCE).unwrap());
     while let Some(open) = other {
@@ -99,20 +99,20 @@ fn looped(client: &Client, ticket: Ticket, bell: &OwnedFd) -> Result<Option<Repl
     Ok(None)
 }
 
-/// What the waiting thread was told of one, and after how long.
+/// The outcome of a call whose server died, and how long the caller waited for it.
 struct Death {
     outcome: Result<Vec<u8>, CallError>,
     waited: Duration,
 }
 
-/// Sends a call that a process takes, begins to wait for it in another thread, and kills that
+/// Sends a call that a process takes, starts to wait for it in another thread, and kills the
 /// process.
 fn die_with_a_call(segment: &Segment, client: &Client, way: Way, pause: Duration) -> Death {
     let marks = shared(2);
     let taken_by = holder(segment, &marks[0], &marks[1]);
     let ticket = client.send("a", PATIENCE).unwrap();
     awaited(&marks[0]);
-    // For the others' calls, and for this one if it may go to another.
+    // Serves the other calls, and this one if it may be redelivered.
     let living = server(segment);
     let death = thread::scope(|scope| {
         let waiting = scope.spawn(|| way.wait(client, ticket));
@@ -129,7 +129,7 @@ fn die_with_a_call(segment: &Segment, client: &Client, way: Way, pause: Duration
 }
 
 #[test]
-fn a_death_is_told_to_who_comes_back_all_the_time() {
+fn short_repeated_waits_learn_of_a_death_in_time() {
     alone(|| {
         let seed = seed();
         let mut random = Random::new(seed);
@@ -170,13 +170,13 @@ fn a_death_is_told_to_who_comes_back_all_the_time() {
 }
 
 #[test]
-fn that_there_is_no_server_is_told_to_who_comes_back_all_the_time() {
+fn short_repeated_waits_get_no_server_in_time() {
     alone(|| {
         let segment = options().slots(2).anonymous().unwrap();
         let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
         let tell = |way: Way| {
             let idle = idle_server(&segment);
-            let ticket = client.send("nobody takes it", PATIENCE).unwrap();
+            let ticket = client.send("no server takes it", PATIENCE).unwrap();
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| kind(way.wait(&client, ticket)));
                 thread::sleep(70 * MILLISECOND);
@@ -195,9 +195,9 @@ fn that_there_is_no_server_is_told_to_who_comes_back_all_the_time() {
     });
 }
 
-/// Who waits for a slot learns of it as well, and of dead clients.
+/// A sender that polls for a slot learns of dead servers, and of dead clients as well.
 #[test]
-fn what_the_dead_held_comes_back_to_who_polls_for_it() {
+fn try_send_gets_a_dead_clients_slot_in_time() {
     alone(|| {
         let segment = options().slots(3).anonymous().unwrap();
         let client = segment.client().unwrap();
@@ -230,7 +230,7 @@ fn what_the_dead_held_comes_back_to_who_polls_for_it() {
             };
             assert!(client.cancel(second).unwrap().is_none() && request.reply("b").unwrap());
             assert!(client.recv(ticket, PATIENCE).is_ok());
-            // Its entry, that of a cancelled call.
+            // Removes the entry of the cancelled call.
             assert_eq!(kind(holder.recv(Deadline::now())), Some(ErrorKind::TimedOut));
         }
         assert_all_free(&segment);
@@ -238,7 +238,7 @@ fn what_the_dead_held_comes_back_to_who_polls_for_it() {
 }
 
 #[test]
-fn who_waits_for_a_slot_hears_that_there_is_no_server() {
+fn send_that_waits_for_a_slot_gets_no_server_in_time() {
     alone(|| {
         let segment = options().slots(1).anonymous().unwrap();
         let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();

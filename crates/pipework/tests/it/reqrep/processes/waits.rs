@@ -1,5 +1,5 @@
-//! Waiting: wake-ups that die with a process, what idling costs, signals, and calls that are
-//! cancelled just then.
+//! Waiting: wake-ups that are lost with a killed process, the cost of idling, signals, and calls
+//! that are cancelled while their reply comes.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -16,13 +16,13 @@ use crate::harness::{
 
 // ---------------------------------------------------------------- wake-ups
 
-/// How often, unless PIPEWORK_TRIALS says so: three processes do it at the same time.
+/// Trials unless PIPEWORK_TRIALS is set. Three processes run them at the same time.
 const TRIALS: u64 = 300;
 
-/// Two wait for a request, the kernel wakes the one who came first, and that is killed before it
-/// runs. The other gets the request.
+/// Two servers wait for a request. The kernel wakes the first one, which is killed before it runs.
+/// The other gets the request.
 #[test]
-fn a_request_whose_wake_up_died_is_taken_by_another_server() {
+fn request_with_a_lost_wake_up_is_taken_by_another_server() {
     fn round(segment: &Segment) -> Option<Duration> {
         let victim = fork(|| {
             be_patient();
@@ -41,19 +41,19 @@ fn a_request_whose_wake_up_died_is_taken_by_another_server() {
             let waited = assert_prompt(killed);
             victim.bury();
             if outcome.is_some() {
-                assert_eq!(outcome, Some(ErrorKind::PeerDied), "the victim was quicker, and took it");
+                assert_eq!(outcome, Some(ErrorKind::PeerDied), "the victim was faster and took it");
                 client.send("for the other", PATIENCE).unwrap();
             }
             assert_eq!(other.join().unwrap(), Ok(true));
             outcome.is_none().then_some(waited)
         })
     }
-    alone_for(patience(), || eat_wake_ups("a request", round));
+    alone_for(patience(), || lose_wake_ups("a request", round));
 }
 
-/// The same with two who wait for a slot.
+/// The same with two clients that wait for a slot.
 #[test]
-fn a_slot_whose_wake_up_died_is_taken_by_another_client() {
+fn slot_with_a_lost_wake_up_is_taken_by_another_client() {
     fn round(segment: &Segment) -> Option<Duration> {
         let client = segment.client().unwrap();
         let ticket = client.send("the only slot", PATIENCE).unwrap();
@@ -76,7 +76,7 @@ fn a_slot_whose_wake_up_died_is_taken_by_another_client() {
             Some(waited)
         })
     }
-    alone_for(patience(), || eat_wake_ups("a slot", round));
+    alone_for(patience(), || lose_wake_ups("a slot", round));
 }
 
 fn trials() -> u64 {
@@ -87,9 +87,9 @@ fn patience() -> Duration {
     PATIENCE * (1 + trials() / TRIALS) as u32
 }
 
-/// A round tells how long the other has waited, unless the victim was quicker than its death.
-fn eat_wake_ups(what: &str, round: fn(&Segment) -> Option<Duration>) {
-    // Whoever is woken does not run before this process sleeps.
+/// A round returns how long the other waited, or `None` if the victim ran before it was killed.
+fn lose_wake_ups(what: &str, round: fn(&Segment) -> Option<Duration>) {
+    // With one CPU, the woken process does not run before this one sleeps.
     use_one_cpu();
     let rounds = trials() / 3;
     let counts = shared(2);
@@ -99,7 +99,8 @@ fn eat_wake_ups(what: &str, round: fn(&Segment) -> Option<Duration>) {
                 let segment = options().slots(1).spin(Duration::ZERO).anonymous().unwrap();
                 let waited = round(&segment).unwrap_or_default();
                 counts[0].fetch_max(waited.as_micros() as u64, SeqCst);
-                // Who is woken needs a fraction of this, and who was not needs the rest of a slice.
+                // A wake-up takes a fraction of this; without one, the waiter sleeps for the rest
+                // of a slice.
                 counts[1].fetch_add(u64::from(waited > Duration::from_millis(10)), SeqCst);
                 segment.recover().unwrap();
                 assert_all_free(&segment);
@@ -109,14 +110,14 @@ fn eat_wake_ups(what: &str, round: fn(&Segment) -> Option<Duration>) {
     eaters.into_iter().for_each(Child::join);
     let [longest_us, eaten] = [0, 1].map(|n| counts[n].load(SeqCst));
     let (all, longest) = (3 * rounds, Duration::from_micros(longest_us));
-    say(&format!("processes: {eaten} of {all} wake-ups for {what} eaten, the longest wait {longest:.0?}"));
-    assert!(eaten > 0, "none was eaten");
+    say(&format!("processes: {eaten} of {all} wake-ups for {what} lost, the longest wait {longest:.0?}"));
+    assert!(eaten > 0, "no wake-up was lost");
 }
 
-/// Nobody dies: then each call is woken for, and none waits for the end of a slice. One slot, and
-/// nobody spins, so that somebody always parks.
+/// No process dies, so each call wakes its waiter, and none waits for the end of a slice. With one
+/// slot and no spinning, some process always parks.
 #[test]
-fn no_wake_up_is_lost_among_the_living() {
+fn no_wake_up_is_lost_while_all_members_live() {
     const CALLS: usize = 1000;
     const SLICE: Duration = Duration::from_millis(50);
     alone(|| {
@@ -136,21 +137,21 @@ fn no_wake_up_is_lost_among_the_living() {
         server.kill();
         let late = late.load(SeqCst);
         say(&format!("processes: {late} of {} calls took as long as a slice", 3 * CALLS));
-        // A busy machine makes some late.
+        // A busy machine makes some calls late.
         assert!(late < CALLS as u64 / 33, "{late} calls took as long as a slice");
     });
 }
 
 // ---------------------------------------------------------------- idling
 
-/// What ten that wait for ten seconds may cost. In CI they wait less, because there every wake-up
-/// costs more: others have used the caches.
+/// The CPU time that ten waiters may use in ten seconds. In CI they wait less, because each wake-up
+/// costs more there: other processes have used the caches.
 const IDLE_CPU: Duration = Duration::from_millis(10);
-/// How often each may wake up.
+/// How many times each may wake up.
 const WAKE_UPS_PER_S: u64 = 4;
 
 #[test]
-fn parked_waiters_cost_next_to_nothing() {
+fn parked_waiters_use_almost_no_cpu_time() {
     let is_storm = setting("PIPEWORK_KILLS").is_some_and(|kills| kills > 10_000);
     let secs = if is_storm { 10 } else { 3 };
     alone_for(PATIENCE + Duration::from_secs(secs), || {
@@ -190,7 +191,7 @@ fn parked_waiters_cost_next_to_nothing() {
         say(&format!(
             "processes: ten that wait for {secs} s cost {cpu:.1?} of CPU time and sleep {sleeps} times"
         ));
-        // The first slices are shorter, and a lock or a page may be waited for.
+        // The first slices are shorter, and a waiter may sleep for a lock or a page.
         assert!(sleeps <= 10 * (WAKE_UPS_PER_S * secs + 6), "{sleeps} times");
         assert!(cpu < IDLE_CPU, "{cpu:?}");
     });
@@ -206,10 +207,9 @@ fn measure(costs: &[AtomicU64], waiting: impl FnOnce()) {
 
 // ---------------------------------------------------------------- signals
 
-/// An alarm every millisecond on both sides, and a handler that lets no call be taken up again by
-/// itself.
+/// An alarm every millisecond on both sides, with a handler that does not restart system calls.
 #[test]
-fn signals_interrupt_every_wait_and_lose_nothing() {
+fn signals_interrupt_every_wait_without_losing_a_call() {
     const CALLS: usize = 300;
     const END: &str = "end";
     alone(|| {
@@ -221,7 +221,7 @@ fn signals_interrupt_every_wait_and_lose_nothing() {
             while !is_over {
                 let request = insist(&mut interrupted, || server.recv(Deadline::NEVER));
                 is_over = *request == *END.as_bytes();
-                // Time for an alarm to find the client waiting.
+                // Gives an alarm time to hit the waiting client.
                 thread::sleep(Duration::from_micros(500));
                 let answer = request.to_vec();
                 request.reply(&answer).unwrap();
@@ -234,10 +234,10 @@ fn signals_interrupt_every_wait_and_lose_nothing() {
             ring_alarms();
             let (mut sends, mut waits, mut calls) = (0, 0, 0);
             for n in 0..CALLS {
-                // Now and then, time for an alarm to find the server waiting.
+                // Now and then, gives an alarm time to hit the waiting server.
                 thread::sleep(Duration::from_millis(if n % 30 == 0 { 3 } else { 0 }));
                 let texts = [n.to_string(), format!("{n} again")];
-                // The server may still have what was cancelled in the last turn.
+                // The server may still have the calls that were cancelled in the last turn.
                 let tickets = texts.each_ref().map(|text| insist(&mut sends, || client.send(text, PATIENCE)));
                 let third = client.send("both slots are taken", Deadline::NEVER);
                 assert_eq!(kind(third), Some(ErrorKind::Interrupted));
@@ -249,7 +249,7 @@ fn signals_interrupt_every_wait_and_lose_nothing() {
                     Ok(reply) => assert_eq!(*reply, *b"called"),
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
-                        assert_eq!(client.pending(), 0, "it is cancelled");
+                        assert_eq!(client.pending(), 0, "the call is cancelled");
                         calls += 1;
                     }
                 }
@@ -269,7 +269,7 @@ fn signals_interrupt_every_wait_and_lose_nothing() {
     });
 }
 
-/// Calls until no signal interrupts it; counts those that do.
+/// Repeats the call until no signal interrupts it; counts the interruptions.
 fn insist<T, E: Into<Error>>(interrupted: &mut u32, mut call: impl FnMut() -> Result<T, E>) -> T {
     loop {
         match call().map_err(Into::into) {
@@ -279,15 +279,15 @@ fn insist<T, E: Into<Error>>(interrupted: &mut u32, mut call: impl FnMut() -> Re
     }
 }
 
-// ---------------------------------------------------------------- cancelled just then
+// ---------------------------------------------------------------- cancelled while the reply comes
 
 #[test]
-fn either_the_call_is_cancelled_or_its_reply_comes() {
+fn cancel_and_reply_agree_on_the_outcome() {
     const CALLS: usize = 4000;
     alone(|| {
         let seed = seed();
         let segment = options().anonymous().unwrap();
-        // For each call, what its server was told: 1 nobody waits, 2 the client has it.
+        // The result of each reply: 1 if the call was cancelled, 2 if the client got it.
         let told = shared(CALLS + 1);
         let server = fork(|| {
             let server = segment.server().unwrap();
@@ -298,7 +298,7 @@ fn either_the_call_is_cancelled_or_its_reply_comes() {
                     request.reply(&0i64.to_ne_bytes()).unwrap();
                     break;
                 }
-                // Some are still in work when they are cancelled.
+                // Some calls are still being served when they are cancelled.
                 work(Duration::from_micros(n as u64 % 4 * 50));
                 told[n].store(1 + u64::from(request.reply(&(-(n as i64)).to_ne_bytes()).unwrap()), SeqCst);
             }
@@ -336,7 +336,7 @@ fn number(bytes: &[u8]) -> i64 {
     i64::from_ne_bytes(bytes.try_into().expect("eight bytes"))
 }
 
-/// Keeps busy for times that are too short to sleep.
+/// Spins, for times that are too short to sleep.
 fn work(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {

@@ -1,4 +1,4 @@
-//! What became of every call and every process of a run, in memory that outlives them.
+//! The fate of every call and every process of a run, in memory that outlives them.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -8,12 +8,12 @@ use super::Run;
 use super::ends::Name;
 use crate::harness::{PROMPT, TOLERANCE, shared};
 
-/// Calls that there is space for. A run hardly makes a fifth of them.
+/// Calls that the board has space for. A run makes hardly a fifth of them.
 const CALLS: usize = 1 << 20;
-/// Calls that one process has in progress at most.
+/// The most calls that one process has in progress.
 pub(super) const IN_PROGRESS: usize = 8;
 
-/// What is counted over all runs.
+/// Events that are counted over all runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Count {
     Kills,
@@ -27,19 +27,19 @@ pub(super) enum Count {
     NoServer,
     /// A call that was not sent: no slot was free, or its time ran out before.
     NotSent,
-    /// Given up by a client that left.
+    /// Cancelled by a client that left.
     Left,
     /// Sent, and left to the servers.
     Forgotten,
     /// Taken by a server, once for each delivery.
     Taken,
-    /// Answered when nobody waited any more.
+    /// Answered after its client had stopped waiting.
     Unheard,
     /// Answered where the request or the reply went in parts.
     InParts,
     /// Answered with the blob of the request.
     HandedBack,
-    /// Answered by its number.
+    /// Answered by its ticket after the server kept it.
     Kept,
     Redelivered,
     DeadMembers,
@@ -76,28 +76,28 @@ const COUNTS: [Count; 20] = [
 pub(super) struct Board {
     began: Instant,
     counts: &'static [AtomicU64],
-    /// The counts as they were before this run.
+    /// The counts before this run.
     before: [u64; COUNTS.len()],
     orders: &'static [AtomicU64],
     parties: &'static [AtomicU64],
     calls: &'static [AtomicU64],
 }
 
-/// A process, by its number. 0 where nothing has happened yet.
+/// A process, by its number. 0 where no event has happened yet.
 pub(super) struct PartyMarks {
-    /// When it was told to die.
+    /// When the process was to be killed.
     pub(super) doomed_ns: &'static AtomicU64,
     /// When it was last continued; the largest number while it is stopped.
     pub(super) moving_ns: &'static AtomicU64,
 }
 
-/// A call, by its number. 0 where nothing has happened yet.
+/// A call, by its number. 0 where no event has happened yet.
 pub(super) struct CallMarks {
     /// Bit n: taken in delivery n. [`ANSWERED`], [`FAILED`], [`FORGOTTEN`].
     pub(super) events: &'static AtomicU64,
-    /// The number of the server that took it last, counted from 1.
+    /// The number of the last server that took it, counted from 1.
     pub(super) taker: &'static AtomicU64,
-    /// When `send` had come back.
+    /// When `send` had returned.
     pub(super) sent_ns: &'static AtomicU64,
     /// When its server was about to let go of it.
     pub(super) done_ns: &'static AtomicU64,
@@ -105,7 +105,7 @@ pub(super) struct CallMarks {
 
 /// The server was about to answer.
 pub(super) const ANSWERED: u64 = 1 << 8;
-/// The server was about to give it up.
+/// The server was about to fail it.
 pub(super) const FAILED: u64 = 1 << 9;
 /// Its client waits for no reply.
 pub(super) const FORGOTTEN: u64 = 1 << 10;
@@ -148,13 +148,13 @@ impl Board {
         self.orders[1].load(SeqCst)
     }
 
-    /// The number of a new call.
+    /// Returns the number of a new call.
     pub(super) fn begin_call(&self) -> u32 {
         self.add(Count::Calls, 1);
         self.orders[2].fetch_add(1, SeqCst) as u32
     }
 
-    /// Whether there is space for more calls, as many as all processes together may begin before
+    /// Whether there is space for more calls: as many as all processes together may start before
     /// they ask again.
     pub(super) fn has_space(&self) -> bool {
         self.orders[2].load(SeqCst) as usize + 16 * IN_PROGRESS < CALLS
@@ -171,9 +171,9 @@ impl Board {
         CallMarks { events, taker, sent_ns, done_ns }
     }
 
-    /// Holds a wait against the promise. It could have ended at the last of the times in
-    /// `since_ns`, and has ended now. What happens while one of the `parties` is stopped is not
-    /// held against anybody.
+    /// Checks a wait against the promise. It could have ended at the last of the times in
+    /// `since_ns`, and has ended now. It is not checked if one of the `parties` was stopped
+    /// meanwhile.
     pub(super) fn waited(&self, since_ns: &[u64], parties: &[usize], what: &dyn Fn() -> String) {
         let moving = |number: &usize| self.party(*number).moving_ns.load(SeqCst);
         let latest_ns = parties.iter().map(moving).chain(since_ns.iter().copied()).max().unwrap_or(0);
@@ -183,21 +183,23 @@ impl Board {
         assert!(waited < PROMPT + TOLERANCE, "waited {waited:?}: {}", what());
     }
 
-    /// After a run: whatever was begun has ended, but for what the dead had in their hands.
+    /// After a run: every call that was begun has ended, except those that killed processes had in
+    /// progress.
     pub(super) fn settle(&self, run: &Run) {
         let made = |count: Count| self.counts[count as usize].load(SeqCst) - self.before[count as usize];
         use Count::*;
         let ends = [Replies, PeerDied, Failed, TimedOut, Cancelled, NoServer, NotSent, Left, Forgotten];
         let (begun, ended) = (made(Calls), ends.map(made).iter().sum());
-        // Beside each call in progress, each kill may have come between a step and its count.
+        // In addition to each call in progress, each kill may have come between a step and its
+        // count.
         let lost = run.kills * (IN_PROGRESS + 2);
         assert!((ended..=ended + lost as u64).contains(&begun), "{begun} begun, {ended} ended, {run:?}");
-        // What its client has forgotten goes with its server, and with nobody else.
+        // A forgotten request is lost only with its server.
         if run.spares_servers() {
             for n in 0..self.orders[2].load(SeqCst) as u32 {
                 let (name, events) = (Name::new(run, n), self.call(n).events.load(SeqCst));
                 let is_lost = events & FORGOTTEN != 0 && events & TAKEN == 0;
-                // A server may have left while it put one together.
+                // A server may have left while it put the request together.
                 assert!(!is_lost || name.is_long(run), "{name:?} is lost, {run:?}");
             }
         }
@@ -215,7 +217,7 @@ impl Board {
         report
     }
 
-    /// What did not happen even once.
+    /// The events that never happened.
     pub(super) fn never(counts: &[AtomicU64]) -> Vec<Count> {
         COUNTS.into_iter().filter(|count| counts[*count as usize].load(SeqCst) == 0).collect()
     }

@@ -1,4 +1,5 @@
-//! A client: calls in every way there is, and holds every outcome against the board.
+//! A client: it calls in every way that the library has, and checks every outcome against the
+//! board.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -13,9 +14,9 @@ use super::board::{ANSWERED, Board, Count, FAILED, FORGOTTEN, IN_PROGRESS};
 use super::ends::{Answer, Asking, Name, check_reply_blobs};
 use crate::harness::{PATIENCE, Random, is_ready};
 
-/// Calls until it is told to end.
+/// Calls until the run ends.
 pub(super) fn call(hall: &Hall<'_>, number: usize, segment: &Segment, inherited: Option<Asking>) {
-    // Some have two threads, who share a client.
+    // Some have two threads that share a client.
     let threads = if number % 4 == 3 { 2 } else { 1 };
     let is_sole = threads == 1 && inherited.is_none();
     let client = inherited.unwrap_or_else(|| Asking::attach(segment, hall.run));
@@ -24,7 +25,7 @@ pub(super) fn call(hall: &Hall<'_>, number: usize, segment: &Segment, inherited:
             let random = Random::new(hall.run.seed ^ (number as u64) << 8 ^ thread as u64);
             let most = IN_PROGRESS / threads;
             let mut caller = Caller { hall, number, segment, client: Some(client), is_sole, most, random };
-            scope.spawn(move || caller.call_until_told());
+            scope.spawn(move || caller.call_until_the_end());
         }
     });
 }
@@ -35,9 +36,9 @@ struct Caller<'a> {
     segment: &'a Segment,
     /// None only while it leaves.
     client: Option<Asking>,
-    /// Nobody else in this process has the same client.
+    /// Whether no other handle in this process is the same client.
     is_sole: bool,
-    /// Calls that it has in progress.
+    /// The most calls that it has in progress.
     most: usize,
     random: Random,
 }
@@ -45,7 +46,7 @@ struct Caller<'a> {
 /// A call that was sent.
 type Sent = (Name, Ticket);
 
-/// Whether running out of time is a fair end.
+/// Whether a timeout is an allowed outcome.
 #[derive(Clone, Copy, PartialEq)]
 enum Patience {
     Short,
@@ -53,7 +54,7 @@ enum Patience {
 }
 
 impl Caller<'_> {
-    fn call_until_told(&mut self) {
+    fn call_until_the_end(&mut self) {
         while !self.board().calls_have_ended() {
             if !self.board().has_space() {
                 thread::sleep(Duration::from_millis(1));
@@ -68,9 +69,9 @@ impl Caller<'_> {
                 46..50 => self.forget(),
                 50..56 => self.stream(),
                 56..60 => self.leave(),
-                60 => drop(self.segment.recover().expect("the kernel knows who lives")),
-                61 => drop(self.segment.audit().expect("the kernel knows who lives")),
-                62 => drop(self.segment.members().expect("the kernel knows who lives")),
+                60 => drop(self.segment.recover().expect("the kernel reports the locks")),
+                61 => drop(self.segment.audit().expect("the kernel reports the locks")),
+                62 => drop(self.segment.members().expect("the kernel reports the locks")),
                 _ => drop((self.segment.stats(), self.segment.waiting())),
             }
         }
@@ -104,7 +105,7 @@ impl Caller<'_> {
             if self.random.below(4) == 0 {
                 let soon = Duration::from_micros(self.random.below(1000) as u64);
                 match self.client().recv(self.hall.run, call, soon) {
-                    // The ticket stays good.
+                    // The ticket stays valid.
                     Err(ErrorKind::TimedOut) => {}
                     outcome => {
                         self.settle(call.0, began_ns, Patience::Long, outcome);
@@ -118,7 +119,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Looks now and then, or when the doorbell rings.
+    /// Polls now and then, or when the doorbell rings.
     fn poll(&mut self) {
         let doorbell =
             (self.random.below(4) == 0).then(|| self.client().as_client().doorbell().expect("a descriptor"));
@@ -164,7 +165,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Takes part by part, to the end or for a while.
+    /// Takes parts, to the end or for a while.
     fn stream(&mut self) {
         let (name, began_ns) = (self.begin(), self.board().now_ns());
         // Most have few parts.
@@ -191,8 +192,8 @@ impl Caller<'_> {
         self.settle(name, began_ns, Patience::Long, Ok(bytes));
     }
 
-    /// Leaves, with calls in progress if nobody stays behind in its place, and comes back as
-    /// another member.
+    /// Leaves, with calls in progress if no other handle keeps its place, and returns as another
+    /// member.
     fn leave(&mut self) {
         let sent = if self.is_sole { self.send_some() } else { vec![] };
         self.client = None;
@@ -207,7 +208,7 @@ impl Caller<'_> {
         self.is_sole = true;
     }
 
-    /// The first waits for a slot, the others only take what is there.
+    /// The first send waits for a slot, the others take only free slots.
     fn send_some(&mut self) -> Vec<Sent> {
         let mut sent = vec![];
         for nth in 0..=self.random.below(self.most) {
@@ -245,7 +246,7 @@ impl Caller<'_> {
         Name::new(self.hall.run, self.board().begin_call())
     }
 
-    /// The call is over. This process has waited since `began_ns`.
+    /// The call has ended. This process has waited since `began_ns`.
     fn settle(&self, name: Name, began_ns: u64, patience: Patience, outcome: Answer) {
         let (run, board) = (self.hall.run, self.board());
         let marks = board.call(name.n());
@@ -260,7 +261,7 @@ impl Caller<'_> {
                 board.add(Count::HandedBack, u64::from(name.hands_back()));
                 Count::Replies
             }
-            // Nobody may have had it.
+            // Possibly no server had it.
             Err(ErrorKind::Failed) if events & FAILED == 0 && name.goes_in_parts(run) => Count::Failed,
             Err(ErrorKind::Failed) => {
                 assert_eq!(events & FAILED, FAILED, "{}", what());
@@ -269,7 +270,7 @@ impl Caller<'_> {
                 Count::Failed
             }
             Err(ErrorKind::PeerDied) => {
-                // One that died between taking it and saying so has left no mark.
+                // A server that died between taking it and marking it has left no mark.
                 if events & 1 << run.redeliveries != 0 {
                     let doomed_ns = board.party(taker as usize - 1).doomed_ns.load(SeqCst);
                     assert_ne!(doomed_ns, 0, "its server lives: {}", what());

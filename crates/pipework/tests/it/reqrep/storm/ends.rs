@@ -1,4 +1,4 @@
-//! The ends of a segment, and what passes between them.
+//! The ends of a segment, and the messages that pass between them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use pipework::{Deadline, ErrorKind, Result};
 use super::Run;
 use crate::harness::{PATIENCE, Random};
 
-/// Bytes of a call's name. A reply that is no longer is given in one piece.
+/// Bytes of a call's name. A reply of that length is given in one piece.
 const SHORTEST: usize = 8;
 
 /// A call's name: `{ number: 32, check: 32 }`. Every request begins with it.
@@ -19,7 +19,7 @@ const SHORTEST: usize = 8;
 pub(super) struct Name(u64);
 
 impl Name {
-    /// Sends a server home.
+    /// Dismisses a server.
     pub(super) const DISMISSAL: Name = Name(0);
 
     pub(super) fn new(run: &Run, n: u32) -> Name {
@@ -58,8 +58,8 @@ impl Name {
         self.request(run).len() > run.part_bytes
     }
 
-    /// Whether the call goes in parts in one of its directions. It may fail at any time, then:
-    /// because one side is slow, or leaves while the request is being put together.
+    /// Whether the request or the reply goes in parts. Such a call may fail at any time: because
+    /// one side is slow, or because a server leaves while it puts the request together.
     pub(super) fn goes_in_parts(self, run: &Run) -> bool {
         let reply = self.reply(run);
         let is_streamed = self.pieces(&reply).len() > 1;
@@ -82,7 +82,7 @@ impl Name {
         self.blob_bytes().is_some() && self.0.is_multiple_of(2)
     }
 
-    /// What is in the blob at each eight bytes: no other call has that there.
+    /// The contents of the blob, in units of eight bytes, which no other call shares.
     fn blob_words(self) -> impl Iterator<Item = [u8; 8]> {
         (0..).map(move |word: u64| {
             (self.0.rotate_left(32) ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_ne_bytes()
@@ -97,7 +97,7 @@ impl Name {
         Ok(vec![draft.freeze()?])
     }
 
-    /// Checks that these are the blobs of the request, or of none.
+    /// Checks that these are the blobs of the request, or that there are none.
     fn check_blobs(self, blobs: &[Blob], are_expected: bool) {
         let expected: Vec<usize> = self.blob_bytes().filter(|_| are_expected).into_iter().collect();
         let lens: Vec<usize> = blobs.iter().map(|blob| blob.len()).collect();
@@ -108,18 +108,18 @@ impl Name {
         }
     }
 
-    /// What a server says that gives it up.
+    /// The reason that a server gives when it fails the call.
     fn reason(self) -> [u8; 8] {
         (!self.0).to_ne_bytes()
     }
 
-    /// What goes with a request, and inverted with its reply.
+    /// The flags of the request; its reply has them inverted.
     fn flags(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// Mostly small.
+/// A random size, mostly small.
 fn size(random: &mut Random, max: usize) -> usize {
     let limit = if random.below(8) == 0 { max } else { max / 16 };
     random.below(limit + 1)
@@ -173,17 +173,17 @@ impl Asking {
         Some(answer(run, name, ended))
     }
 
-    /// What came of a call at the last moment; `None` if it is cancelled now.
+    /// The outcome of a call that ended at the last moment; `None` if it is cancelled now.
     pub(super) fn cancel(&self, run: &Run, (name, ticket): (Name, Ticket)) -> Option<Answer> {
         let ended = self.0.cancel(ticket).transpose()?;
         Some(answer(run, name, ended))
     }
 
-    /// Whichever of these calls ends first: its place among them, and how.
+    /// Waits until one of these calls ends; returns its index and its outcome.
     pub(super) fn recv_any(&self, run: &Run, sent: &[(Name, Ticket)]) -> (usize, Answer) {
         let done = self.0.recv_any(PATIENCE).expect("no error").expect("it has sent some");
         let place = sent.iter().position(|(_, sent)| *sent == done.ticket);
-        let place = place.expect("nobody else sends in its name");
+        let place = place.expect("no other handle sends as this member");
         (place, answer(run, sent[place].0, done.result))
     }
 
@@ -191,7 +191,7 @@ impl Asking {
         &self.0
     }
 
-    /// Sends one server home, if one is there within `time`.
+    /// Dismisses one server, if one takes the request within `time`.
     pub(super) fn dismiss(&self, time: Duration) {
         let sent = self.0.call(&Name::DISMISSAL.0.to_ne_bytes(), time);
         let expected = [None, Some(ErrorKind::TimedOut), Some(ErrorKind::NoServer)];
@@ -200,7 +200,7 @@ impl Asking {
     }
 }
 
-/// What a caller gets in the end.
+/// The final outcome of a call.
 pub(super) type Answer = std::result::Result<Vec<u8>, ErrorKind>;
 
 fn answer(run: &Run, name: Name, ended: std::result::Result<Reply, CallError>) -> Answer {
@@ -228,7 +228,7 @@ fn message(name: Name, request: &[u8]) -> Message<'_> {
     Message::new(request).flags(name.flags())
 }
 
-/// Attaches, even if all places are taken by those who are just dying.
+/// Attaches, even if dying processes still hold all places.
 fn attached<T>(attach: impl Fn() -> Result<T>) -> T {
     let deadline = Deadline::after(PATIENCE);
     loop {
@@ -243,7 +243,7 @@ fn attached<T>(attach: impl Fn() -> Result<T>) -> T {
 
 // ---------------------------------------------------------------- the answering end
 
-/// A client that waits for another call first keeps its server waiting for so long.
+/// How long a server waits for a client, which may be waiting for another call first.
 const PART_TIMEOUT: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
@@ -280,12 +280,12 @@ impl Serving {
 }
 
 impl Taken<'_> {
-    /// Whose it is. It is whole, or this fails.
+    /// The name of the call. Checks that its request is whole.
     pub(super) fn name(&self, run: &Run) -> Name {
         let payload = self.0.payload();
         let name = Name(u64::from_ne_bytes(payload[..8].try_into().expect("8 bytes")));
         if name != Name::DISMISSAL {
-            assert_eq!(name, Name::new(run, name.n()), "nobody sent it");
+            assert_eq!(name, Name::new(run, name.n()), "no client sent it");
             assert!(payload == name.request(run), "{name:?} is not what was sent");
             assert_eq!(self.0.flags(), name.flags(), "{name:?}");
             name.check_blobs(self.0.blobs(), true);
@@ -297,7 +297,7 @@ impl Taken<'_> {
         self.0.redeliveries()
     }
 
-    /// Answers; false if nobody waits any more, or the client was too slow for a reply in parts.
+    /// Answers; returns false if the caller waits no more, or was too slow for a reply in parts.
     pub(super) fn reply(self, run: &Run, name: Name) -> bool {
         let (mut request, reply) = (self.0, name.reply(run));
         let blobs = if name.hands_back() { request.blobs().to_vec() } else { vec![] };
@@ -322,7 +322,7 @@ impl Taken<'_> {
         }
     }
 
-    /// Answers a dismissal, with anything.
+    /// Answers a dismissal with an empty reply.
     pub(super) fn dismissed(self) {
         self.0.reply("").expect("it is this server's");
     }
@@ -331,7 +331,7 @@ impl Taken<'_> {
         self.0.fail(&name.reason());
     }
 
-    /// Leaves it with its server, and takes it back.
+    /// Keeps the request with its server, and takes it back by its ticket.
     pub(super) fn through_its_number<'s>(self, server: &'s Serving, run: &Run, name: Name) -> Taken<'s> {
         let ticket = self.0.keep();
         let mut kept = server.0.kept(ticket).expect("it is this server's").expect("it was kept");

@@ -1,4 +1,5 @@
-//! A server: takes requests in every way there is, and marks on the board what it has in its hands.
+//! A server: it takes requests in every way that the library has, and marks on the board which
+//! requests it holds.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -15,7 +16,8 @@ use crate::harness::{PATIENCE, Random, is_ready};
 
 /// Serves until it is dismissed.
 pub(super) fn serve(hall: &Hall<'_>, number: usize, segment: &Segment, inherited: Option<Serving>) {
-    // Its other handle keeps what a thread has put together, and nobody would take it.
+    // Its other handle keeps requests that a thread has put together, and no thread would take them
+    // from there.
     let stays = inherited.is_some();
     let mut server = inherited.unwrap_or_else(|| Serving::attach(segment));
     let mut worker = Worker { hall, number, random: Random::new(hall.run.seed ^ (number as u64) << 8) };
@@ -29,7 +31,7 @@ pub(super) fn serve(hall: &Hall<'_>, number: usize, segment: &Segment, inherited
     hall.board.count_dismissed();
 }
 
-/// Both halves of one call, by one thread.
+/// Makes and answers one call in one thread.
 pub(super) fn echo(run: &Run, client: &Asking, server: &Serving) {
     let mut names = (0..).map(|n| Name::new(run, n));
     let name = names.find(|name| !name.goes_in_parts(run)).expect("most are short");
@@ -47,7 +49,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Takes some requests and lets go of them. False once it was dismissed.
+    /// Takes some requests and lets go of them. Returns false once it was dismissed.
     fn take(&mut self, server: &Serving) -> bool {
         let began_ns = self.board().now_ns();
         let soon = Duration::from_micros(self.random.below(2000) as u64);
@@ -68,7 +70,7 @@ impl Worker<'_> {
             Ok(taken) => taken,
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 let late = self.board().now_ns() - began_ns >= PATIENCE.as_nanos() as u64;
-                assert!(!late, "server {} got nothing to do", self.number);
+                assert!(!late, "server {} got no request", self.number);
                 return true;
             }
             Err(error) => panic!("{error}"),
@@ -83,7 +85,7 @@ impl Worker<'_> {
         !names.contains(&Name::DISMISSAL)
     }
 
-    /// Says on the board that the request is in its hands, where it must be in nobody else's.
+    /// Marks on the board that this server holds the request, and checks that no other server does.
     fn mark(&self, taken: &Taken<'_>, began_ns: u64) -> Name {
         let (run, board) = (self.hall.run, self.board());
         let (name, delivery) = (taken.name(run), taken.redeliveries());
@@ -92,15 +94,15 @@ impl Worker<'_> {
         }
         assert!(delivery <= run.redeliveries, "{name:?} was delivered {delivery} times before");
         let marks = board.call(name.n());
-        // In this order: who finds the event finds its taker, although this process may be killed
-        // between.
+        // In this order: a server that finds the event must find its taker, although this process
+        // may be killed between the two.
         let last = marks.taker.swap(self.number as u64 + 1, SeqCst);
         let events = marks.events.fetch_or(1 << delivery, SeqCst);
         let what = || format!("{name:?} in delivery {delivery}: {events:#x}, server {last} before, {run:?}");
         assert_eq!(events >> delivery & 1, 0, "taken twice: {}", what());
         if last > 0 {
             let doomed_ns = board.party(last as usize - 1).doomed_ns.load(SeqCst);
-            assert_ne!(doomed_ns, 0, "taken from somebody who lives: {}", what());
+            assert_ne!(doomed_ns, 0, "taken from a living server: {}", what());
         }
         let sent_ns = marks.sent_ns.load(SeqCst);
         if sent_ns != 0 && delivery == 0 {

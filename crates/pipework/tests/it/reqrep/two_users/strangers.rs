@@ -1,5 +1,5 @@
-//! Clients that have nothing to do with the handle that two threads use, and check that every
-//! request arrives as they wrote it.
+//! Clients that are independent of the handle that two threads share, and check that each request
+//! arrives as they wrote it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -8,16 +8,16 @@ use std::time::Instant;
 use super::*;
 use crate::harness::Random;
 
-/// What came of the bystanders' requests.
+/// The outcome of the bystanders' requests.
 #[derive(Debug, Default)]
 struct Seen {
     requests: u64,
     foreign: u64,
-    /// Bytes of the foreign requests.
+    /// Bytes of foreign requests.
     foreign_bytes: u64,
 }
 
-/// The length of a request, and how many of its bytes are not the first one.
+/// The length of a request, and how many of its bytes differ from the first one.
 fn examine(request: &[u8]) -> [u8; 17] {
     let first = request.first().copied().unwrap_or(0);
     let others = match request.iter().all(|byte| *byte == first) {
@@ -43,7 +43,7 @@ fn serve(server: &Server) {
     }
 }
 
-/// Calls with requests of one byte, until so many have been made or time is up.
+/// Calls with requests of one repeated byte, until `calls` calls have been made or the time is up.
 fn bystand(client: &Client, byte: u8, slot: usize, calls: u64, until: Instant) -> Seen {
     let (request, mut seen) = (vec![byte; slot], Seen::default());
     while seen.requests < calls && Instant::now() < until {
@@ -59,8 +59,8 @@ fn bystand(client: &Client, byte: u8, slot: usize, calls: u64, until: Instant) -
     seen
 }
 
-/// What two bystanders see while threads of another client send long requests, and one of them
-/// ends calls by `end`.
+/// What two bystanders see while threads of another client send long requests, and one of them ends
+/// calls by `end`.
 fn beside(slot: usize, calls: u64, limit: Duration, end: impl Fn(&Client) + Sync) -> Seen {
     let options = Options::new().slots(3).members(8).request_bytes(slot as u32).reply_bytes(64);
     let segment = options.anonymous().expect("a segment");
@@ -75,7 +75,7 @@ fn beside(slot: usize, calls: u64, limit: Duration, end: impl Fn(&Client) + Sync
             scope.spawn(|| {
                 let request = vec![0xEE; 8 * slot];
                 while goes_on() {
-                    // What it is ended with depends on the other thread.
+                    // The outcome depends on the other thread.
                     let _ = shared.call(&request, PATIENCE);
                     if let Ok(ticket) = shared.send(&request, PATIENCE) {
                         let _ = shared.cancel(ticket);
@@ -86,7 +86,7 @@ fn beside(slot: usize, calls: u64, limit: Duration, end: impl Fn(&Client) + Sync
         let ender = scope.spawn(|| {
             let mut random = Random::new(1);
             while goes_on() {
-                // Now and then a call has come some parts far.
+                // Wait for a random time, so that a call has sometimes sent some parts.
                 thread::sleep(Duration::from_nanos(random.below(16 * slot) as u64));
                 end(&shared);
             }
@@ -107,28 +107,29 @@ fn beside(slot: usize, calls: u64, limit: Duration, end: impl Fn(&Client) + Sync
         server.stop();
         servers.into_iter().for_each(|server| server.join().expect("no panic"));
     });
-    // What was forgotten is still carried out.
+    // Forgotten requests are still carried out.
     let last = segment.server().expect("a place");
-    while last.clear().expect("the kernel knows who lives") > 0 {}
-    // A thread that gathers a request for the server may notice only now that it was cancelled.
+    while last.clear().expect("the kernel reports the locks") > 0 {}
+    // A thread that puts a request together for the server may notice only now that the request was
+    // cancelled.
     let began = Instant::now();
-    while segment.audit().expect("the kernel knows who lives").free < 3 && began.elapsed() < PATIENCE {
+    while segment.audit().expect("the audit works").free < 3 && began.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(1));
     }
     super::assert_all_free(&segment);
     all
 }
 
-/// Ends whatever call of this client it finds, by its ticket: tickets of calls that another thread
-/// is still sending are not given out, but can be read.
+/// Ends any call of this client by its ticket. The tickets of calls that another thread is still
+/// sending are not given out, but they can be read.
 fn end_by_ticket(segment: &Segment, end: impl Fn(Ticket)) {
     segment.calls().for_each(|call| end(call.ticket));
 }
 
-/// `PIPEWORK_STRANGERS` is for how many seconds each case runs; then the number of requests does not
-/// end it.
+/// `PIPEWORK_STRANGERS` sets for how many seconds each case runs; the number of requests is not
+/// limited then.
 #[test]
-fn bystanders_requests_arrive_as_written_whatever_ends_calls_of_another_client() {
+fn strangers_requests_arrive_as_written_while_another_client_ends_calls() {
     type End = fn(&Client);
     let ends: [(&str, End); 4] = [
         ("forget_all", |client| _ = client.forget_all()),
