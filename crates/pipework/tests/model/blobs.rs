@@ -1,11 +1,11 @@
 //! The life of a blob's file between processes that may die at any step: locks, handles in slots,
-//! the count of the slots that name a file, re-use, and the sweep after a death, as SEGMENT.md has
-//! them.
+//! the count of the slots that name a file, re-use, and the sweep after a death, as in SEGMENT.md.
 //!
-//! Each load, swap and store of shared memory, each question about a lock and each system call is a
-//! step of its own; between two of them any other process may act or die. Accesses are sequentially
-//! consistent. Left out is what the model of calls has: the ring, waiting, proofs of death, and
-//! numbers that are taken over. Each process has one thread, but for the thread that cancels.
+//! Each load, swap and store of shared memory, each question about a lock and each system call is
+//! its own step; between two steps any other process may act or die. Accesses are sequentially
+//! consistent. Left out is everything that the model of calls covers: the ring, waiting, proofs of
+//! death, and numbers that are taken over. Each process has one thread, except for the thread that
+//! cancels.
 
 use super::search::{Kind, Model, Promise, Step};
 use detach::Detach;
@@ -24,11 +24,12 @@ pub(crate) struct Scope {
     pub(crate) cast: &'static [Part],
     pub(crate) slots: u8,
     pub(crate) files: u8,
-    /// How often each process fills a blob, or sends one that it has.
+    /// How many times each process fills a blob, or sends one that it has.
     pub(crate) calls: u8,
-    /// How often a request may go to another server.
+    /// How many times a request may go to another server.
     pub(crate) redeliveries: u8,
-    /// Whether a server that sends blobs back does so in parts of the reply, as many as it has calls.
+    /// Whether a server that sends blobs back does so in parts of the reply, as many as it has
+    /// calls.
     pub(crate) parts: bool,
     /// Whether a client takes its reply with step 15.
     pub(crate) holds_replies: bool,
@@ -37,16 +38,16 @@ pub(crate) struct Scope {
     /// Whether a child becomes a member.
     pub(crate) joins: bool,
     pub(crate) whims: Whims,
-    /// A rule that is left out, to see that the search finds what it is for.
+    /// A rule that is left out, to check that the search finds the fault that it prevents.
     pub(crate) without: Option<Rule>,
 }
 
-/// What may still happen.
+/// How many times each optional event may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Whims {
     pub(crate) deaths: u8,
     pub(crate) cancels: u8,
-    /// A server fails a request of which a part of the reply waits.
+    /// A server fails a request while a part of its reply waits.
     pub(crate) failures: u8,
     pub(crate) forks: u8,
 }
@@ -66,15 +67,16 @@ pub(crate) enum Part {
     Forwarder,
     /// Is forked by a client, and sends a blob that it has from there.
     Child,
-    /// Another thread of the client before it, which cancels the call while a part of the reply waits.
+    /// Another thread of the client before it, which cancels the call while a part of the reply
+    /// waits.
     Canceller,
-    /// Recovers the dead, and is no member.
+    /// Recovers dead members and is not a member itself.
     Doctor,
 }
 
 macro_rules! rules {
     ($($(#[$what:meta])* $rule:ident,)*) => {
-        /// The rules that the protocol stands on.
+        /// The rules on which the protocol relies.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Rule {
             $($(#[$what])* $rule,)*
@@ -87,24 +89,24 @@ macro_rules! rules {
 rules! {
     /// A process looks at a file after it has unlocked it,
     LookAfterDropping,
-    /// also where it locked the file only to detach a handle,
+    /// also if it locked the file only to detach a handle,
     LookAfterDetaching,
-    /// and after it has given its interest up.
+    /// and after it has given up its interest.
     LookAfterGivingUp,
     /// It unlocks before it looks.
     UnlockBeforeLooking,
     /// A look reads `named` again after the question about locks,
     ReadNamedAgain,
-    /// compares the version, too,
+    /// compares the version as well,
     VersionCounts,
-    /// and begins again if the word has changed.
+    /// and starts over if the word has changed.
     LookAgainIfChanged,
     /// A look asks through an open file that has no lock.
     AskThroughAnotherOpen,
     /// The count is raised before the handle is published.
     CountBeforePublishing,
     /// If the handle was not published, the count is lowered again.
-    LowerWhatWasNotPublished,
+    LowerUnpublishedCount,
     /// The count is lowered after the swap.
     CountAfterSwap,
     /// A process that detaches a handle has a lock on its file before the swap.
@@ -113,15 +115,16 @@ rules! {
     LockBeforeFreeing,
     /// The handles of a request stay named until its slot is free.
     RequestStaysNamed,
-    /// The handles of a request that was not published mean nothing.
+    /// The handles of a request that was not published have no meaning.
     FillIsNotTrusted,
     /// Step 15 is not made for a call whose server died.
     DiedIsNotHeld,
-    /// Step 23 detaches nothing.
+    /// Step 23 detaches no handle.
     FailureKeepsThePart,
     /// Threads of a client read the handles of a part and swap the word under one lock.
     PartsUnderOneLock,
-    /// A recoverer that has read PART reads the word again after the proof, before the handles.
+    /// A recovering process that has read PART reads the word again after the proof, before the
+    /// handles.
     ReadWordAfterProof,
     /// Re-use asks about holders,
     AskBeforeReuse,
@@ -131,11 +134,11 @@ rules! {
     ReadNamedAgainBeforeReuse,
     /// Interest that was given up is not taken again.
     InterestOnce,
-    /// A file that was held at a fork is closed, and not unlocked,
+    /// A file that was held at a fork is closed instead of being unlocked,
     ForkedIsClosed,
     /// before the look,
     CloseBeforeLooking,
-    /// and not used again.
+    /// and not re-used.
     ForkedIsNotReused,
     /// Its maker looks at it again later.
     LookAgainAfterFork,
@@ -152,14 +155,15 @@ rules! {
     /// reads `named` once more,
     CountedIsReadAgain,
     /// and corrects only the word that it has read.
-    CorrectWhatWasRead,
-    /// A file that was made under another name gets its own when it is locked and written.
+    CorrectOnlyTheWordRead,
+    /// A file that was made under a temporary name gets its final name when it is locked and
+    /// written.
     RenameAtTheEnd,
 }
 
 const CHANGED: &str = "a blob that is held was changed or freed";
-const LOST: &str = "what a slot names was changed or freed";
-const NOT_FOUND: &str = "a receiver does not find what its slot names";
+const LOST: &str = "a file that a slot names was changed or freed";
+const NOT_FOUND: &str = "a receiver does not find the file that its slot names";
 const REVIVED: &str = "garbage is used again";
 const TOO_LOW: &str = "a count goes below zero";
 const LEAKS: &str = "a file is left behind";
@@ -286,7 +290,7 @@ pub(crate) enum ReceiveAt {
     Check,
 }
 
-/// What comes after a blob was received.
+/// The next step after a blob was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Then {
     Serve,
@@ -295,7 +299,7 @@ pub(crate) enum Then {
     End,
 }
 
-/// What a process may choose to do.
+/// An action that a process may choose.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice {
     GoOn,
@@ -417,7 +421,7 @@ impl Model for Scope {
     }];
 }
 
-/// All calls are over, all blobs are dropped, and all the dead are recovered.
+/// Whether all calls have ended, all blobs are dropped, and all dead members are recovered.
 fn is_quiet(scope: &Scope, world: &World) -> bool {
     let rests = |actor: &Actor| match actor.main {
         Main::Gone => !actor.role,
@@ -441,7 +445,7 @@ struct Turn<'a> {
     me: usize,
 }
 
-/// What was done; or what is wrong with it.
+/// The step that was done, or the fault in it.
 type Done = Result<&'static str, &'static str>;
 
 impl Turn<'_> {

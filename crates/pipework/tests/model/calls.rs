@@ -1,9 +1,9 @@
-//! Calls between processes that may die at any step: slots, ring, members and recovery, as
-//! SEGMENT.md has them.
+//! Calls between processes that may die at any step: slots, ring, members and recovery, as in
+//! SEGMENT.md.
 //!
-//! Every access of shared memory and every question to the kernel is a step of its own; between two
-//! of them anybody else may act or die. Accesses are sequentially consistent; what weaker orders
-//! add is searched by the models in the crate. Wake-ups are left out: whoever waits may look at any
+//! Every access of shared memory and every question to the kernel is its own step; between two
+//! steps any other process may act or die. Accesses are sequentially consistent; the models in the
+//! crate search what weaker orders add. Wake-ups are left out: a waiting process may look at any
 //! time.
 
 use super::search::{Kind, Model, Promise, Step};
@@ -21,44 +21,44 @@ mod server;
 
 pub(crate) use world::*;
 
-/// What is searched: who takes part, with how much, and what may go wrong.
+/// One search: the processes, their numbers of slots, calls and parts, and what may go wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// Who takes part. All of them are attached at the beginning, in this order, but for helpers,
-    /// which never are, and children, which are not there yet.
+    /// The processes. All of them are attached at the start, in this order, except helpers, which
+    /// never attach, and children, which do not exist yet.
     pub(crate) cast: &'static [Part],
     pub(crate) slots: u8,
     pub(crate) cells: u8,
     pub(crate) members: u8,
-    /// Calls that each client begins, its successors included.
+    /// Calls that each client makes, including its successors.
     pub(crate) calls: u8,
     /// Parts of each request, and of each reply.
     pub(crate) requests: u8,
     pub(crate) replies: u8,
-    /// How often a request may go to another server.
+    /// How many times a request may go to another server.
     pub(crate) redeliveries: u8,
-    /// How often somebody may do what it need not.
+    /// How many times each optional action may happen.
     pub(crate) whims: Whims,
-    /// Whether the dead come back as new processes.
+    /// Whether dead processes are replaced by new ones.
     pub(crate) returns: bool,
-    /// A rule that is left out, to see that the search finds what it is for.
+    /// A rule that is left out, to check that the search finds the fault that it prevents.
     pub(crate) without: Option<Rule>,
 }
 
-/// What somebody does.
+/// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Client,
     Server,
-    /// A process that a server forks, to answer what that has in hand.
+    /// A process that a server forks to answer the request that the server holds.
     Child,
-    /// Recovers whoever is dead, and is no member.
+    /// Recovers dead members and is not a member itself.
     Helper,
 }
 
 macro_rules! rules {
     ($($(#[$what:meta])* $rule:ident,)*) => {
-        /// The rules that the protocol stands on.
+        /// The rules on which the protocol relies.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Rule {
             $($(#[$what])* $rule,)*
@@ -69,91 +69,93 @@ macro_rules! rules {
 }
 
 rules! {
-    /// A death is proved for each word anew, after that word was read.
+    /// A death is proved again for each word, after that word was read.
     ProofAfterTheWord,
-    /// The role goes when all slots are done.
+    /// The role is cleared when all slots are done.
     SlotsBeforeRole,
-    /// A recoverer that finds the number taken over leaves the rest, and the role, to whoever has
-    /// it.
+    /// A recovering process that finds the number taken over stops, and leaves the rest and the
+    /// role to the new holder.
     StopWhenTakenOver,
-    /// A request that is sent again counts it.
+    /// A request that is sent again raises its delivery count.
     DeliveriesCount,
     /// Generations grow.
     GenerationsCount,
-    /// Whoever joins raises the epoch.
+    /// A joining process raises the epoch.
     EpochsCount,
     /// A server claims before it unlinks.
     ClaimBeforeUnlink,
-    /// Whoever takes a number over recovers it before using it.
+    /// A process that takes over a number recovers it before using it.
     RecoverBeforeJoining,
-    /// Who leaves keeps its lock until its slots are given back.
+    /// A leaving process keeps its lock until its slots are freed.
     LeaveBeforeUnlocking,
-    /// What is cancelled while a server has it stays the server's.
-    DropWhatIsTaken,
-    /// A full ring loses only what is not sent.
+    /// A call that is cancelled while a server has it stays the server's.
+    DropTakenCalls,
+    /// A full ring removes only entries of calls that are not SENT.
     CleanOnlyStale,
     /// A hint may lag by more than a lap.
     HintsMayLag,
-    /// What was sent again is pushed by everybody who recovers, before the role goes.
+    /// Every recovering process pushes requests that were sent again, before the role is cleared.
     PushBeforeRole,
-    /// Not if the ring has an entry of it; but the first entry does not count.
+    /// Except if the ring has an entry for the request; the first entry does not count.
     FirstEntryMayGo,
-    /// Such an entry is not cleaned away to make space.
-    RecoveryKeepsWhatItPushes,
-    /// The role stays if the ring has no space for it.
+    /// Such an entry is not removed to make space.
+    RecoveryKeepsItsPushes,
+    /// The role stays if the ring has no space for the request.
     RoleStaysWhenFull,
-    /// Nor is it there for who takes the number over: a server pushes it later, a client goes.
+    /// A process that took the number over keeps no role for that: a server pushes the request
+    /// later, a client gives up the number.
     OweWhenFull,
-    /// What a dead client sent is dropped for its server.
-    DropForTheDead,
-    /// So is a call whose dead client was to take or to give a part.
-    DropPartsForTheDead,
-    /// A call whose dead server waits for its client has died.
-    EndPartsOfTheDead,
-    /// What is cancelled while its server waits for the client stays the server's.
-    DropWhatHasBegun,
+    /// A request of a dead client is marked dropped for its server.
+    DropCallsOfDeadClients,
+    /// So is a call whose dead client was to take or to write a part.
+    DropPartsOfDeadClients,
+    /// A call whose dead server waited for its client gets DIED.
+    EndPartsOfDeadServers,
+    /// A call that is cancelled while its server waits for the client stays the server's.
+    DropBegunCalls,
     /// A client copies a part before it takes it.
     CopyBeforeTaking,
-    /// A copy of a part that could not be taken is thrown away.
-    DiscardWhatWasNotTaken,
-    /// While a thread of a client hands out a request, no other one cancels or forgets the call,
+    /// A copy of a part that could not be taken is discarded.
+    DiscardUntakenCopies,
+    /// While a thread of a client writes a request, no other thread cancels or forgets the call,
     NoCancelWhileWriting,
-    /// and it says that it is done after it has written the last part.
+    /// and the thread marks the request as whole after it has written the last part.
     WholeWhenWritten,
     /// A client pushes its request although another thread has forgotten the call.
-    PushWhatIsForgotten,
-    /// If it cannot, it takes the request back.
-    WithdrawWhatIsForgotten,
-    /// If it dies before, recovery pushes the request.
-    RecoveryPushesWhatIsForgotten,
-    /// For that, a server recovers dead clients, too, once something was forgotten.
+    PushForgottenRequests,
+    /// If it cannot push the request, it withdraws it.
+    WithdrawForgottenRequests,
+    /// If it dies before that, recovery pushes the request.
+    RecoveryPushesForgottenRequests,
+    /// For that, a server recovers dead clients as well once a request was forgotten.
     ServersRecoverForForgotten,
     /// A server reads a part before it asks for the next.
     ReadBeforeAsking,
-    /// A call that has begun goes to no other server.
+    /// A call that has begun is not sent to another server.
     BegunIsNotRedelivered,
-    /// Nor to a child.
+    /// Nor does a child adopt it.
     BegunIsNotAdopted,
     /// A child adopts only the delivery that its parent had.
-    AdoptWhatWasTaken,
-    /// What a child has adopted its own children cannot.
+    AdoptTakenDelivery,
+    /// A request that a child has adopted cannot be adopted by its own children.
     AdoptOnce,
-    /// A request that is given back is counted: its word would come back with the next claim, and
-    /// who had the proof that the giver was dead would take it from an heir of its number.
+    /// A request that is given back raises its count. Otherwise the next claim would restore the
+    /// same word, and a process with proof that the giver is dead would take the request from a
+    /// later holder of its number.
     GivingBackCounts,
-    /// What was given back and finds the ring full is claimed again.
-    ClaimWhatFindsNoSpace,
-    /// A parent looks whether a child has adopted its request before it writes a reply.
+    /// A request that was given back and finds the ring full is claimed again.
+    ClaimAgainWhenFull,
+    /// A parent checks whether a child has adopted its request before it writes a reply.
     LookBeforeReplying,
-    /// A waiting server recovers dead servers, once something was forgotten,
+    /// A waiting server recovers dead servers once a request was forgotten,
     ServersRecoverServers,
-    /// which is said before it is so,
+    /// which is announced before it happens,
     HintBeforeForgetting,
-    /// and dead clients if it waits for one to take or to give a part.
+    /// and dead clients if it waits for one to take or to write a part.
     ServersRecoverClients,
-    /// A request is not forgotten before its last part is there.
+    /// A request is not forgotten before its last part is written.
     ForgetOnlyWhole,
-    /// A request whose reply nobody waits for is not treated as if it were cancelled.
+    /// A forgotten request is not treated as cancelled.
     ForgottenIsNotDropped,
 }
 
@@ -170,7 +172,7 @@ impl Scope {
         (0..self.cast.len()).filter(move |actor| self.part(*actor) == part)
     }
 
-    /// As what an actor joins.
+    /// The role with which an actor joins.
     fn role(&self, actor: usize) -> Option<Role> {
         match self.part(actor) {
             Part::Client => Some(Role::Client),
@@ -219,12 +221,12 @@ impl Model for Scope {
                 && !call.cancelled
                 && !call.is_mine(&world.slots[usize::from(call.slot)], actor)
             {
-                return Some("a living client was robbed of its call");
+                return Some("a living client lost its call");
             }
             if actor.main.holds_its_request(world, actor.number) == Some(false)
                 && self.keeps(Rule::LookBeforeReplying)
             {
-                return Some("a living server was robbed of its request");
+                return Some("a living server lost its request");
             }
         }
         (is_quiet(self, world) && !accounts(self, *world))
@@ -239,7 +241,7 @@ impl Model for Scope {
             keeps: all_calls_are_over,
         },
         Promise {
-            name: "a call hangs although all who died come back",
+            name: "a call hangs although all dead processes return",
             by: &[Kind::Work, Kind::Time],
             asks: |scope, _| scope.returns,
             keeps: is_quiet,
@@ -251,7 +253,7 @@ impl Model for Scope {
             keeps: |_, world| !world.has_forgotten(),
         },
         Promise {
-            name: "a forgotten request hangs although all who died come back",
+            name: "a forgotten request hangs although all dead processes return",
             by: &[Kind::Work, Kind::Time],
             asks: |scope, _| scope.returns && scope.actors(Part::Server).next().is_some(),
             keeps: |_, world| !world.has_forgotten(),
@@ -267,14 +269,14 @@ fn all_calls_are_over(scope: &Scope, world: &World) -> bool {
     scope.actors(Part::Client).all(|client| matches!(world.actors[client].main, Main::Idle | Main::Gone))
 }
 
-/// Nobody is doing anything.
+/// Whether no process is doing anything.
 fn is_quiet(scope: &Scope, world: &World) -> bool {
     world.actors[..scope.cast.len()].iter().all(|actor| {
         matches!(actor.main, Main::Idle | Main::Gone) && actor.recovery.is_none() && actor.push.is_none()
     })
 }
 
-/// Whether every slot is free, or waits for a server, once everybody who is dead was recovered.
+/// Whether every slot is free or waits for a server after every dead member was recovered.
 fn accounts(scope: &Scope, mut world: World) -> bool {
     let mut pushes = world.actors.iter().any(|actor| actor.owes);
     for number in (1..=scope.members).filter(|number| world.members[usize::from(*number) - 1].is_dead()) {
@@ -298,7 +300,7 @@ struct Turn<'a> {
     me: usize,
 }
 
-/// What was done; or what is wrong with it.
+/// The step that was done, or the fault in it.
 type Done = Result<&'static str, &'static str>;
 
 impl Turn<'_> {
@@ -410,7 +412,7 @@ impl Turn<'_> {
         self.actor().push = Some(Push::of(slot));
     }
 
-    /// The kernel lets go of the lock; all that was not in shared memory is gone.
+    /// The kernel releases the lock; everything outside of shared memory is lost.
     fn vanish(&mut self) {
         let me = self.me as u8;
         self.world

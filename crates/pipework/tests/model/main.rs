@@ -1,9 +1,9 @@
-//! The protocols of shared memory and of the files of blobs, searched: every order of every step of
-//! several processes, with deaths anywhere.
+//! Exhaustive searches of the protocols of shared memory and of the files of blobs: every order of
+//! every step of several processes, with deaths at any step.
 //!
 //! The small scopes run with every test; `make model` searches the large ones. Each rule of the
-//! protocol is also left out once: a search that does not find what the rule is for would prove
-//! nothing.
+//! protocol is also left out once, and then the search must find the fault that the rule prevents.
+//! Otherwise a search without faults would prove nothing.
 
 mod search;
 mod calls;
@@ -20,16 +20,16 @@ use search::{Model, search};
 const LARGE: &str = "PIPEWORK_MODEL";
 
 #[test]
-fn calls_survive_everything_in_the_small() {
+fn calls_end_and_no_slot_leaks_in_small_scopes() {
     for (name, scope) in CALLS {
         sound(name, scope);
     }
 }
 
 #[test]
-fn calls_survive_everything_in_the_large() {
+fn calls_end_and_no_slot_leaks_in_large_scopes() {
     if std::env::var_os(LARGE).is_none() {
-        println!("not searched: `make model` does");
+        println!("not searched here: run `make model`");
         return;
     }
     for (name, scope) in LARGE_CALLS {
@@ -38,7 +38,7 @@ fn calls_survive_everything_in_the_large() {
 }
 
 #[test]
-fn no_rule_of_a_call_can_be_left_out() {
+fn calls_search_finds_a_fault_when_a_rule_is_left_out() {
     for &rule in calls::RULES {
         let (name, fault) = fault_without(rule);
         let scopes = CALLS.iter().chain(LARGE_CALLS);
@@ -55,10 +55,10 @@ fn no_wake_up_is_lost() {
 }
 
 #[test]
-fn no_rule_of_the_wake_up_can_be_left_out() {
+fn wake_up_search_finds_a_fault_when_a_rule_is_left_out() {
     for rule in wake::RULES {
         let fault = match rule {
-            wake::Rule::Slices => "a wake-up that died is never made good",
+            wake::Rule::Slices => "a lost wake-up is never replaced",
             _ => "a wake-up is lost",
         };
         faulty(&wake::Scope { without: Some(rule), ..WAKES[0].1.clone() }, &format!("{rule:?}"), fault);
@@ -75,7 +75,7 @@ fn blobs_are_unchanged_and_freed_in_small_scopes() {
 #[test]
 fn blobs_are_unchanged_and_freed_in_large_scopes() {
     if std::env::var_os(LARGE).is_none() {
-        println!("not searched: `make model` does");
+        println!("not searched here: run `make model`");
         return;
     }
     for (name, scope) in LARGE_BLOBS {
@@ -102,18 +102,18 @@ fn sound<M: Model>(name: &str, model: &M) {
 
 fn faulty<M: Model + Debug>(model: &M, name: &str, what: &str) {
     let found = search(model);
-    let fault = found.fault.unwrap_or_else(|| panic!("without {name}, nothing is found in {model:?}"));
+    let fault = found.fault.unwrap_or_else(|| panic!("without {name}, no fault is found in {model:?}"));
     println!("without {name}: {what}, after {} steps ({} states)", fault.path.len() - 1, found.states);
     assert_eq!(fault.what, what, "{fault:?}");
 }
 
-/// In which scope a rule is missed, and what then happens.
+/// The scope in which leaving out a rule shows, and the fault that the search then finds.
 fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
     use calls::Rule;
     const HANGS: &str = "a call hangs although a server lives";
     const LEAKS: &str = "a slot leaks: recovery leaves it behind";
-    const CALL: &str = "a living client was robbed of its call";
-    const REQUEST: &str = "a living server was robbed of its request";
+    const CALL: &str = "a living client lost its call";
+    const REQUEST: &str = "a living server lost its request";
     const PART: &str = "a client has taken a wrong part";
     const READ: &str = "a server has read a wrong part";
     match rule {
@@ -128,36 +128,36 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::LeaveBeforeUnlocking => {
             ("one client, one server, both may die and leave", "a living member has lost its role")
         }
-        Rule::DropWhatIsTaken => ("two clients", REQUEST),
+        Rule::DropTakenCalls => ("two clients", REQUEST),
         Rule::CleanOnlyStale => ("two clients, a full ring", HANGS),
         Rule::HintsMayLag => ("a ring that laps", "the ring looks corrupt to an honest process"),
         Rule::PushBeforeRole => ("one client, one server, both may die and leave", HANGS),
         Rule::FirstEntryMayGo => ("forgotten requests, two servers", LEAKS),
-        Rule::RecoveryKeepsWhatItPushes => ("forgotten requests, a full ring, two servers", LEAKS),
+        Rule::RecoveryKeepsItsPushes => ("forgotten requests, a full ring, two servers", LEAKS),
         Rule::RoleStaysWhenFull => ("forgotten requests, a full ring", LEAKS),
         Rule::OweWhenFull => ("forgotten requests, a full ring", LEAKS),
-        Rule::DropForTheDead => ("two clients", LEAKS),
-        Rule::DropPartsForTheDead => ("parts both ways", LEAKS),
-        Rule::EndPartsOfTheDead => ("parts both ways", LEAKS),
-        Rule::DropWhatHasBegun => ("parts both ways", REQUEST),
+        Rule::DropCallsOfDeadClients => ("two clients", LEAKS),
+        Rule::DropPartsOfDeadClients => ("parts both ways", LEAKS),
+        Rule::EndPartsOfDeadServers => ("parts both ways", LEAKS),
+        Rule::DropBegunCalls => ("parts both ways", REQUEST),
         Rule::CopyBeforeTaking => ("parts both ways", PART),
-        Rule::DiscardWhatWasNotTaken => ("parts, two clients", PART),
+        Rule::DiscardUntakenCopies => ("parts, two clients", PART),
         Rule::NoCancelWhileWriting => ("parts, two clients", READ),
         Rule::WholeWhenWritten => ("the same beside another client", "a request ended before its last part"),
-        Rule::PushWhatIsForgotten => ("requests forgotten while the ring is full", LEAKS),
-        Rule::WithdrawWhatIsForgotten => ("requests forgotten while the ring is full", LEAKS),
-        Rule::RecoveryPushesWhatIsForgotten => ("requests forgotten while the ring is full", LEAKS),
+        Rule::PushForgottenRequests => ("requests forgotten while the ring is full", LEAKS),
+        Rule::WithdrawForgottenRequests => ("requests forgotten while the ring is full", LEAKS),
+        Rule::RecoveryPushesForgottenRequests => ("requests forgotten while the ring is full", LEAKS),
         Rule::ServersRecoverForForgotten => (
-            "requests forgotten while the ring is full, nobody returns",
+            "requests forgotten while the ring is full, no process returns",
             "a forgotten request hangs although a server lives",
         ),
         Rule::ReadBeforeAsking => ("parts both ways", READ),
         Rule::BegunIsNotRedelivered => ("parts both ways", READ),
         Rule::BegunIsNotAdopted => ("a child", PART),
-        Rule::AdoptWhatWasTaken => ("a child", REQUEST),
+        Rule::AdoptTakenDelivery => ("a child", REQUEST),
         Rule::AdoptOnce => ("a child of a child", REQUEST),
         Rule::GivingBackCounts => ("a request given back", REQUEST),
-        Rule::ClaimWhatFindsNoSpace => ("a request given back, a full ring", HANGS),
+        Rule::ClaimAgainWhenFull => ("a request given back, a full ring", HANGS),
         Rule::LookBeforeReplying => ("a child, and a second call", READ),
         Rule::ServersRecoverServers => {
             ("forgotten requests, two servers", "a forgotten request hangs although a server lives")
@@ -172,11 +172,11 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
     }
 }
 
-/// In which scope a rule of a blob is missed, and what then happens.
+/// The scope in which leaving out a rule of a blob shows, and the fault that the search then finds.
 fn blob_fault_without(rule: blobs::Rule) -> (&'static str, &'static str) {
     use blobs::Rule;
     const CHANGED: &str = "a blob that is held was changed or freed";
-    const LOST: &str = "what a slot names was changed or freed";
+    const LOST: &str = "a file that a slot names was changed or freed";
     const REVIVED: &str = "garbage is used again";
     const TOO_LOW: &str = "a count goes below zero";
     const LEAKS: &str = "a file is left behind";
@@ -190,14 +190,14 @@ fn blob_fault_without(rule: blobs::Rule) -> (&'static str, &'static str) {
         Rule::LookAgainIfChanged => ("a request with a blob", LEAKS),
         Rule::AskThroughAnotherOpen => ("re-use", CHANGED),
         Rule::CountBeforePublishing => ("re-use", REVIVED),
-        Rule::LowerWhatWasNotPublished => ("a blob that comes back", LEAKS),
+        Rule::LowerUnpublishedCount => ("a blob that is sent back", LEAKS),
         Rule::CountAfterSwap => ("re-use", REVIVED),
         Rule::HoldToDetach => ("a forwarder", LOST),
         Rule::LockBeforeFreeing => ("two files", REVIVED),
         Rule::RequestStaysNamed => ("redelivery", LOST),
         Rule::FillIsNotTrusted => ("a forwarder", TOO_LOW),
-        Rule::DiedIsNotHeld => ("a blob that comes back in parts", TOO_LOW),
-        Rule::FailureKeepsThePart => ("a blob that comes back in parts", TOO_LOW),
+        Rule::DiedIsNotHeld => ("a blob that is sent back in parts", TOO_LOW),
+        Rule::FailureKeepsThePart => ("a blob that is sent back in parts", TOO_LOW),
         Rule::PartsUnderOneLock => ("a part that another thread cancels", TOO_LOW),
         Rule::ReadWordAfterProof => ("parts for a client that dies", TOO_LOW),
         Rule::AskBeforeReuse => ("re-use", CHANGED),
@@ -214,7 +214,7 @@ fn blob_fault_without(rule: blobs::Rule) -> (&'static str, &'static str) {
         Rule::DoubtAgain => ("a forwarder, two deaths", LEAKS),
         Rule::AskAgainAfterCounting => ("redelivery", CHANGED),
         Rule::CountedIsReadAgain => ("a forwarder", LOST),
-        Rule::CorrectWhatWasRead => ("a request with a blob", REVIVED),
+        Rule::CorrectOnlyTheWordRead => ("a request with a blob", REVIVED),
         Rule::RenameAtTheEnd => ("files with two names", REVIVED),
     }
 }

@@ -1,4 +1,4 @@
-//! What is searched.
+//! The scopes that are searched.
 
 use super::blobs::Part::{
     Canceller, Child as Heir, Client as Sender, Doctor, Echo, Forwarder, Maker, Server as Receiver,
@@ -75,7 +75,7 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
-        "somebody who recovers",
+        "a helper that recovers",
         Scope { cast: &[Client, Server, Helper], redeliveries: 1, whims: Whims { deaths: 1, ..NONE }, ..ONE },
     ),
     (
@@ -192,7 +192,7 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
-        "requests forgotten while the ring is full, nobody returns",
+        "requests forgotten while the ring is full, no process returns",
         Scope {
             slots: 2,
             cells: 1,
@@ -324,7 +324,7 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
-        "somebody who recovers, three deaths",
+        "a helper that recovers, three deaths",
         Scope { cast: &[Client, Server, Helper], redeliveries: 1, whims: Whims { deaths: 3, ..NONE }, ..ONE },
     ),
     (
@@ -372,7 +372,7 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
-        "parts, somebody who recovers",
+        "parts, a helper that recovers",
         Scope {
             cast: &[Client, Server, Helper],
             requests: 2,
@@ -427,7 +427,7 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
-        "forgotten requests, somebody who recovers",
+        "forgotten requests, a helper that recovers",
         Scope {
             cast: &[Client, Server, Helper],
             redeliveries: 2,
@@ -576,7 +576,7 @@ pub(crate) const BLOBS: &[(&str, Blobs)] = &[
         },
     ),
     (
-        "a blob that comes back",
+        "a blob that is sent back",
         Blobs {
             cast: &[Sender, Echo, Doctor],
             holds_replies: true,
@@ -585,7 +585,7 @@ pub(crate) const BLOBS: &[(&str, Blobs)] = &[
         },
     ),
     (
-        "a blob that comes back in parts",
+        "a blob that is sent back in parts",
         Blobs {
             cast: &[Sender, Echo, Doctor],
             holds_replies: true,

@@ -1,12 +1,12 @@
-//! A search of everything that can happen: all states of a model, breadth first, each once.
+//! A search of all states of a model, breadth first, each once.
 //!
 //! States are remembered by 64 bits of their hash, so that tens of millions fit: two of n states
-//! are taken for one with a probability of about n² / 2^65. Found faults are real in any case, and
-//! come with a shortest path to them.
+//! are taken for one with a probability of about n² / 2^65. Faults that are found are real in any
+//! case, and come with a shortest path to them.
 //!
-//! Besides faults of a step or of a state, it looks for states from which some end cannot be
-//! reached any more, whoever runs and in whatever order: the calls that hang, the slots that leak.
-//! So a schedule that neglects nothing for ever reaches that end.
+//! In addition to faults of a step or of a state, it looks for states from which some goal cannot
+//! be reached any more, whichever process runs and in whichever order: calls that hang, slots that
+//! leak. So every schedule that keeps running each process reaches that goal.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,23 +15,23 @@ use std::time::{Duration, Instant};
 
 use foldhash::quality::FixedState;
 
-/// What is searched.
+/// The protocol to search.
 pub(crate) trait Model: Sized + 'static {
     type State: Clone + Eq + Hash + fmt::Debug + 'static;
 
     fn initial(&self) -> Self::State;
 
-    /// All that can happen next.
+    /// All possible next steps.
     fn steps(&self, state: &Self::State, steps: &mut Vec<Step<Self::State>>);
 
-    /// What is wrong with a state, if anything is.
+    /// The fault of a state, if it has one.
     fn fault(&self, state: &Self::State) -> Option<&'static str>;
 
-    /// What must stay within reach.
+    /// The goals that must stay reachable.
     const PROMISES: &'static [Promise<Self, Self::State>];
 }
 
-/// From every state that `asks`, one that `keeps` can be reached by steps of the kinds in `by`.
+/// From every state that `asks`, a state that `keeps` can be reached by steps of the kinds in `by`.
 pub(crate) struct Promise<M, S> {
     pub(crate) name: &'static str,
     pub(crate) by: &'static [Kind],
@@ -42,11 +42,12 @@ pub(crate) struct Promise<M, S> {
 /// Why a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Somebody who lives goes on.
+    /// A living process makes progress.
     Work,
-    /// What comes with time: a new process in the place of one that died, the end of a slice.
+    /// An event that comes with time: a new process in the place of a dead one, or the end of a
+    /// slice.
     Time,
-    /// Somebody dies, or gives up, or leaves.
+    /// A process dies, gives up, or leaves.
     Whim,
 }
 
@@ -54,15 +55,15 @@ pub(crate) struct Step<S> {
     pub(crate) kind: Kind,
     pub(crate) actor: usize,
     pub(crate) what: &'static str,
-    /// The next state; or what is wrong with this step.
+    /// The next state, or the fault in this step.
     pub(crate) to: Result<S, &'static str>,
 }
 
-/// What a search came back with.
+/// The result of a search.
 pub(crate) struct Found {
     pub(crate) states: usize,
     pub(crate) steps: usize,
-    /// Steps from the initial state to the farthest.
+    /// The number of steps from the initial state to the farthest one.
     pub(crate) depth: usize,
     pub(crate) took: Duration,
     pub(crate) fault: Option<Fault>,
@@ -70,7 +71,7 @@ pub(crate) struct Found {
 
 pub(crate) struct Fault {
     pub(crate) what: String,
-    /// How to get there, a line for each step.
+    /// The path to the fault, a line for each step.
     pub(crate) path: Vec<String>,
 }
 
@@ -81,7 +82,7 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// Looks at every state, until a fault.
+/// Visits every state, until a fault is found.
 pub(crate) fn search<M: Model>(model: &M) -> Found {
     let began = Instant::now();
     let mut search = Search::new(model);
@@ -98,13 +99,13 @@ pub(crate) fn search<M: Model>(model: &M) -> Found {
 struct Search<'a, M: Model> {
     model: &'a M,
     /// The number of each state, by its hash.
-    seen: HashMap<u64, u32, BuildHasherDefault<Itself>>,
-    /// From which state, and by which of its steps, each was first reached.
+    seen: HashMap<u64, u32, BuildHasherDefault<Identity>>,
+    /// The state and the step by which each state was first reached.
     came: Vec<(u32, u8)>,
     waiting: VecDeque<M::State>,
-    /// Of each state, for each promise: whether it asks, and whether it keeps.
+    /// For each state and each promise: whether it asks, and whether it keeps.
     marks: Vec<u8>,
-    /// Where the steps of each state begin in `edges`.
+    /// Where the steps of each state start in `edges`.
     starts: Vec<usize>,
     edges: Vec<(u32, Kind)>,
     depth: usize,
@@ -155,7 +156,7 @@ impl<'a, M: Model> Search<'a, M> {
         None
     }
 
-    /// The number of a state; a new one waits to be looked at.
+    /// Returns the number of a state; a new state is queued for its visit.
     fn number(&mut self, state: M::State, from: usize, which: usize) -> u32 {
         let new = u32::try_from(self.came.len()).expect("fewer states than 2^32");
         let number = *self.seen.entry(FixedState::with_seed(1).hash_one(&state)).or_insert(new);
@@ -178,7 +179,7 @@ impl<'a, M: Model> Search<'a, M> {
         for (idx, promise) in M::PROMISES.iter().enumerate() {
             let mut good: Vec<bool> =
                 self.marks.iter().map(|marks| marks >> (2 * idx + 1) & 1 == 1).collect();
-            // Most steps lead to later states: going backwards, one round finds nearly all.
+            // Most steps lead to later states, so one backward round finds nearly all.
             while self.round(&mut good, promise.by) {}
             let asks = |state: &usize| self.marks[*state] >> (2 * idx) & 1 == 1;
             if let Some(state) = (0..good.len()).filter(asks).find(|state| !good[*state]) {
@@ -188,8 +189,8 @@ impl<'a, M: Model> Search<'a, M> {
         None
     }
 
-    /// Marks the states that a step of the given kinds leads from to a good one; false if all were
-    /// marked before.
+    /// Marks the states from which a step of the given kinds leads to a good one; returns false if
+    /// all were marked before.
     fn round(&self, good: &mut [bool], by: &[Kind]) -> bool {
         let mut changed = false;
         for state in (0..good.len()).rev() {
@@ -224,11 +225,11 @@ impl<'a, M: Model> Search<'a, M> {
     }
 }
 
-/// For keys that are hashes already.
+/// A hasher for keys that are hashes already.
 #[derive(Default)]
-struct Itself(u64);
+struct Identity(u64);
 
-impl Hasher for Itself {
+impl Hasher for Identity {
     fn finish(&self) -> u64 {
         self.0
     }

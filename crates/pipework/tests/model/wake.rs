@@ -1,37 +1,37 @@
-//! The one wait on memory: a word that tells of sleepers, and a kernel that compares it before it
-//! lets anybody sleep.
+//! The one wait on memory: a word that says whether there are sleepers, and a kernel that compares
+//! the word before a thread sleeps.
 //!
-//! Some wait, each for one thing; others bring things and wake. Steps are single accesses and
-//! system calls, as in `event.rs`, sequentially consistent. Any sleeper may be the one that is
-//! woken.
+//! Waiters wait for one thing each; wakers bring things and wake. Steps are single accesses and
+//! system calls, as in `event.rs`, sequentially consistent. A wake-up may reach any sleeper.
 
 use crate::search::{Kind, Model, Promise, Step};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub(crate) waiters: usize,
-    /// How many things each of those who wake brings.
+    /// How many things each waker brings.
     pub(crate) brings: &'static [u8],
     pub(crate) deaths: u8,
-    /// A rule that is left out, to see that the search finds what it is for.
+    /// A rule that is left out, to check that the search finds the fault that it prevents.
     pub(crate) without: Option<Rule>,
 }
 
-/// The rules that the handshake stands on.
+/// The rules on which the handshake relies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Who waits looks once more after announcing it.
+    /// A waiter looks once more after it has announced itself.
     LookAgain,
-    /// Who has changed something loads the word after that.
+    /// A waker loads the word after it has changed something.
     ChangeFirst,
-    /// The kernel compares the word before it lets anybody sleep.
+    /// The kernel compares the word before the waiter sleeps.
     Compare,
-    /// Who has taken the mark of sleepers away wakes whoever went to sleep meanwhile.
+    /// A waker that clears the mark of sleepers also wakes the waiters that went to sleep
+    /// meanwhile.
     WakeAfterClearing,
-    /// Taking the mark away changes the sequence: the word that somebody is about to sleep on must
-    /// not come back.
+    /// Clearing the mark changes the sequence. A waiter may be about to sleep on the old word,
+    /// which must not come back.
     ClearCounts,
-    /// Sleep is cut into slices.
+    /// Sleep is divided into slices.
     Slices,
 }
 
@@ -62,10 +62,10 @@ struct Word {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Actor {
-    /// Dead, or done.
+    /// Dead or finished.
     #[default]
     Gone,
-    // Who waits.
+    // A waiter.
     Look,
     Announce,
     LookAgain {
@@ -75,7 +75,7 @@ enum Actor {
         seen: Word,
     },
     Asleep,
-    // Who wakes. `left` is what it has to bring after this.
+    // A waker. `left` is the number of things that it brings after this one.
     Change {
         left: u8,
     },
@@ -133,29 +133,29 @@ impl Scope {
                 (Actor::Load { left }, "brings one")
             }
             Actor::Change { left } | Actor::Load { left } => {
-                let next = if world.word.parked { Actor::Add { left } } else { self.told(left) };
+                let next = if world.word.parked { Actor::Add { left } } else { self.announced(left) };
                 (next, "looks for sleepers")
             }
             Actor::Add { left } => {
                 world.word.sequence += 1;
                 (Actor::Wake { left, now: world.word }, "adds")
             }
-            Actor::Wake { left, now } => (Actor::Clear { left, now }, "wakes nobody"),
+            Actor::Wake { left, now } => (Actor::Clear { left, now }, "wakes no waiter"),
             Actor::Clear { left, now } if world.word == now => {
                 world.word.parked = false;
                 world.word.sequence += u8::from(self.keeps(Rule::ClearCounts));
                 let next = if self.keeps(Rule::WakeAfterClearing) {
                     Actor::WakeAll { left }
                 } else {
-                    self.told(left)
+                    self.announced(left)
                 };
                 (next, "takes the mark away")
             }
-            Actor::Clear { left, .. } => (self.told(left), "leaves the mark"),
+            Actor::Clear { left, .. } => (self.announced(left), "leaves the mark"),
             Actor::WakeAll { left } => {
                 let asleep = world.actors.iter_mut().filter(|actor| **actor == Actor::Asleep);
                 asleep.for_each(|actor| *actor = self.awake());
-                (self.told(left), "wakes all")
+                (self.announced(left), "wakes all")
             }
             Actor::ChangeLate { left } => {
                 world.things += 1;
@@ -167,13 +167,13 @@ impl Scope {
         (world, what)
     }
 
-    /// What a waiter does when it does not sleep any more.
+    /// The next step of a waiter that is no longer asleep.
     fn awake(&self) -> Actor {
         if self.keeps(Rule::LookAgain) { Actor::Announce } else { Actor::Look }
     }
 
-    /// What somebody does who has told of one thing and has so many left.
-    fn told(&self, left: u8) -> Actor {
+    /// The next step of a waker that has announced one thing and has `left` more.
+    fn announced(&self, left: u8) -> Actor {
         if self.keeps(Rule::ChangeFirst) { brings(left) } else { Actor::ChangeLate { left } }
     }
 }
@@ -214,7 +214,7 @@ impl Model for Scope {
                 Actor::Asleep => {}
                 Actor::Wake { left, .. } if asleep.clone().next().is_some() => {
                     asleep.clone().for_each(|sleeper| {
-                        let mut world = put(me, self.told(left));
+                        let mut world = put(me, self.announced(left));
                         world.actors[sleeper] = self.awake();
                         step(Kind::Work, me, (world, "wakes one"));
                     })
@@ -236,7 +236,7 @@ impl Model for Scope {
             keeps: is_served,
         },
         Promise {
-            name: "a wake-up that died is never made good",
+            name: "a lost wake-up is never replaced",
             by: &[Kind::Work, Kind::Time],
             asks: |_, _| true,
             keeps: is_served,
@@ -244,7 +244,7 @@ impl Model for Scope {
     ];
 }
 
-/// All is brought, and nobody waits while there is something.
+/// Whether everything was brought, and no waiter waits while something is left to take.
 fn is_served(scope: &Scope, world: &World) -> bool {
     let gone = |actors: &[Actor]| actors.iter().all(|actor| *actor == Actor::Gone);
     let (waiters, wakers) = world.actors.split_at(scope.waiters);

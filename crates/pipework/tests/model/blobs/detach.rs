@@ -1,5 +1,5 @@
-//! A swap of a slot's word by which the slot may stop naming files: the process locks these files,
-//! makes the swap, lowers their counts, and unlocks them.
+//! A swap of a slot's word after which the slot may no longer name some files: the process locks
+//! these files, makes the swap, lowers their counts, and unlocks them.
 
 use super::look::Look;
 use super::world::{Handle, Name, State, Word, leave};
@@ -10,14 +10,14 @@ pub(crate) struct Detach {
     slot: u8,
     seen: Word,
     to: Word,
-    /// The files whose handles leave.
+    /// The files whose handles are removed.
     files: [Option<u8>; 2],
     at: At,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum At {
-    /// Reads the word once more: under the lock for the parts of a reply, or after the proof.
+    /// Reads the word again: under the lock for the parts of a reply, or after the proof.
     Word,
     Read,
     Open(u8),
@@ -41,7 +41,7 @@ impl Detach {
         self.is_of_part() && self.at == At::Word
     }
 
-    /// Whether a client makes a step from PART.
+    /// Whether this is a client's step from PART.
     fn is_of_part(&self) -> bool {
         self.seen.state == State::Part && self.to.state != State::Failed
     }
@@ -72,15 +72,15 @@ impl Turn<'_> {
             }
             At::Open(which) => {
                 let file = usize::from(detach.files[usize::from(which)].expect("not skipped"));
-                // A file that is gone was not named any more: the swap will fail.
+                // A file that is gone was no longer named, so the swap will fail.
                 let is_there = self.world.files[file].name == Name::Final;
-                (if is_there { At::Lock(which) } else { At::Open(which + 1) }, "opens what it detaches")
+                (if is_there { At::Lock(which) } else { At::Open(which + 1) }, "opens the file it detaches")
             }
             At::Lock(which) => {
                 let file = usize::from(detach.files[usize::from(which)].expect("not skipped"));
                 self.world.opens[me][file].hold = true;
                 self.actor().borrowed[file] = true;
-                (At::Open(which + 1), "locks what it detaches")
+                (At::Open(which + 1), "locks the file it detaches")
             }
             At::CountEarly(which) => {
                 let file = detach.files[usize::from(which)].expect("not skipped");
@@ -108,7 +108,7 @@ impl Turn<'_> {
                 let file = usize::from(detach.files[usize::from(which)].expect("not skipped"));
                 self.actor().borrowed[file] = false;
                 self.let_go(file, self.keeps(Rule::LookAfterDetaching));
-                (At::Release(which + 1), "unlocks what it has detached")
+                (At::Release(which + 1), "unlocks the file it has detached")
             }
         };
         let detach = self.skip_all(Detach { at: next, ..detach });
@@ -116,7 +116,7 @@ impl Turn<'_> {
         Ok(what)
     }
 
-    /// Goes on to the next access: where no handle leaves there is none.
+    /// Moves on to the next access; there is none where no handle is removed.
     fn skip_all(&self, mut detach: Detach) -> Detach {
         while let Some(next) = self.skip(detach) {
             detach.at = next;

@@ -1,5 +1,5 @@
-//! The look that finds out whether a file is garbage, and frees it; and the recovery of a member that
-//! is dead.
+//! The look that finds out whether a file is garbage and frees it, and the recovery of a dead
+//! member.
 
 use super::detach::Detach;
 use super::world::{FILES, Name, Named, Seen, State, Word};
@@ -13,7 +13,7 @@ pub(crate) struct Look {
     at: At,
     /// Its process had a lock of the file.
     gave_up: bool,
-    /// What is done at the end, where a rule is left out.
+    /// A step that is done at the end, when a rule is left out.
     late: Option<Late>,
 }
 
@@ -55,23 +55,23 @@ enum At {
 }
 
 impl Look {
-    /// Of a process that has given a lock up.
+    /// A look by a process that has released a lock.
     pub(crate) fn after(file: u8, late: Option<Late>) -> Look {
         Look { file, seen: Seen::default(), at: At::Read, gave_up: true, late }
     }
 
-    /// Of a process that looks at what others may have left.
+    /// A look by a process that checks files that others may have left behind.
     pub(crate) fn at(file: u8) -> Look {
         Look { gave_up: false, ..Look::after(file, None) }
     }
 }
 
-/// A recovery of a member that is dead.
+/// The recovery of a dead member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sweep {
     gone: u8,
     at: SweepAt,
-    /// A death without a role had happened when it began.
+    /// A process without a role had died before it began.
     unnoticed: bool,
 }
 
@@ -141,7 +141,7 @@ impl Turn<'_> {
                 ((!self.is_locked_for_others(look)).then_some(next), "asks for locks again")
             }
             At::Correct { named } => {
-                let may = !look.seen.changed || !self.keeps(Rule::CorrectWhatWasRead);
+                let may = !look.seen.changed || !self.keeps(Rule::CorrectOnlyTheWordRead);
                 if may {
                     self.world.change_named(look.file, |word| *word = Named { count: named, doubted: false });
                 }
@@ -176,7 +176,7 @@ impl Turn<'_> {
         Ok(what)
     }
 
-    /// What a look does that finds `named` changed.
+    /// What a look does when `named` has changed.
     fn again(&self) -> Option<At> {
         self.keeps(Rule::LookAgainIfChanged).then_some(At::Read)
     }
@@ -205,7 +205,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What comes after a slot of which `named` handles were counted so far.
+    /// The next access after a slot, with `named` handles counted so far.
     fn count_on(&self, slot: u8, named: u8) -> At {
         match slot + 1 {
             slot if slot < self.scope.slots => At::Word { slot, named },
@@ -229,7 +229,7 @@ impl Turn<'_> {
                     None if !is_dead => (None, "finds no slot of a member"),
                     Some(to) => {
                         self.actor().detach = Some(Detach::of(slot, seen.word, to));
-                        (Some(at), "finds a slot of the dead")
+                        (Some(at), "finds a slot of a dead member")
                     }
                     None if slot + 1 < self.scope.slots => (Some(SweepAt::Slot(slot + 1)), "finds none"),
                     None if clears_first => (Some(SweepAt::Clear), "has done the slots"),
@@ -286,7 +286,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What comes when all files before this one are done.
+    /// The next access when all files before this one are done.
     fn sweep_from(&self, file: u8) -> Option<SweepAt> {
         let step = |file: usize| match self.world.files[file].name {
             Name::Final => Some(SweepAt::Mark(file as u8)),
@@ -303,7 +303,7 @@ impl Turn<'_> {
         self.let_go(file, self.keeps(Rule::LookAfterDropping));
     }
 
-    /// Gives the lock of a file up unless the actor still needs it.
+    /// Releases the lock of a file unless the actor still needs it.
     pub(crate) fn let_go(&mut self, file: usize, looks: bool) {
         let (me, actor) = (self.me, self.world.actors[self.me]);
         if actor.blobs[file] > 0 || actor.borrowed[file] {
@@ -322,7 +322,7 @@ impl Turn<'_> {
             }
             self.actor().listed[file] = self.keeps(Rule::LookAgainAfterFork);
         } else if open.interest {
-            // It lies in the pool.
+            // The file is in the pool.
             looks = false;
         } else if self.keeps(Rule::UnlockBeforeLooking) {
             self.world.opens[me][file].hold = false;
@@ -341,7 +341,7 @@ impl Turn<'_> {
         self.actor().look = Some(Look::after(file as u8, None));
     }
 
-    /// The maker of a file gives its interest up.
+    /// The maker of a file gives up its interest.
     pub(crate) fn give_up(&mut self, file: usize) {
         self.world.opens[self.me][file].interest = false;
         self.actor().given_up[file] = !self.keeps(Rule::InterestOnce);
@@ -350,13 +350,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether a child's parent lives: it has all that the child shares with it, or on its list.
+    /// Whether a child's parent is alive: it holds every file that the child shares with it, or has
+    /// it on its list.
     fn is_watched(&self) -> bool {
         let mut actors = self.scope.cast.iter().zip(&self.world.actors);
         actors.any(|(part, actor)| *part == Part::Client && !actor.is_gone())
     }
 
-    /// The kernel closes all that a process had.
+    /// The kernel closes all files of a process.
     pub(crate) fn vanish(&mut self) {
         let (me, is_child, role) = (self.me, self.scope.is_child(self.me), self.world.actors[self.me].role);
         let has_lock = self.world.opens[me].iter().any(|open| open.is_locked());

@@ -1,4 +1,4 @@
-//! What clients and servers do, and may choose to do.
+//! The steps of clients and servers, and the choices that they have.
 
 use super::is_worth_a_look;
 use super::world::{Handle, Name, Seen, State, Word, World};
@@ -41,7 +41,7 @@ impl Scope {
         }
         if waits || matches!(actor.main, Main::Acquire { .. }) {
             let dead = |gone: &usize| world.actors[*gone].is_gone() && world.actors[*gone].role;
-            // A living client is looked at only where it matters that it may die afterwards.
+            // A living client is asked about only where it matters that it may die afterwards.
             let has_part = |gone: &usize| world.slots.iter().any(|slot| slot.word.is(State::Part, *gone));
             let may_die = |gone: &usize| world.left.deaths > 0 && *gone != me && has_part(gone);
             let gone = (0..self.cast.len()).filter(|gone| dead(gone) || may_die(gone));
@@ -85,7 +85,7 @@ impl Scope {
                 if !matches!(word.state, State::Sent | State::Taken) || word.generation != actor.call {
                     step(Kind::Work, Choice::GoOn);
                 }
-                // Without a server that lives, or that is not waiting itself, it times out.
+                // The client times out unless a server is alive and does not wait itself.
                 let serves = |other: usize| {
                     let it = &world.actors[other];
                     let waits = matches!(it.main, Main::Acquire { .. } | Main::Wait { .. });
@@ -144,7 +144,7 @@ impl Scope {
         wants && self.keeps(Rule::PartsUnderOneLock) && (0..self.cast.len()).any(has)
     }
 
-    /// The files that may become a draft: one of the pool, or else a new one.
+    /// The files that may become a draft: one from the pool, or else a new one.
     fn drafts(&self, world: &World, me: usize, step: &mut impl FnMut(Kind, Choice)) {
         let (mut pool, actor) = (false, &world.actors[me]);
         for file in self.files().filter(|file| self.is_pooled(world, me, *file) || actor.given_up[*file]) {
@@ -198,7 +198,7 @@ impl Turn<'_> {
             (Choice::Send(file), _) => {
                 self.actor().calls -= 1;
                 self.actor().main = Main::Acquire { file };
-                Ok("wants to send a blob that it has")
+                Ok("wants to send its blob")
             }
             (Choice::Acquire(slot), Main::Acquire { file }) => {
                 let it = self.slot(slot);
@@ -350,7 +350,7 @@ impl Turn<'_> {
                 let it = self.slot(slot);
                 if !it.word.is(State::Taken, usize::from(me)) {
                     self.actor().main = match file {
-                        Some(file) if self.keeps(Rule::LowerWhatWasNotPublished) => Main::Undo { slot, file },
+                        Some(file) if self.keeps(Rule::LowerUnpublishedCount) => Main::Undo { slot, file },
                         _ => Main::Dropping { slot },
                     };
                     return Ok("finds its request cancelled");
@@ -374,13 +374,13 @@ impl Turn<'_> {
             Main::PartWait { slot } => {
                 let is_taken = self.is_state(slot, State::Taken);
                 self.actor().main = if is_taken { Main::Serve { slot } } else { Main::Dropping { slot } };
-                Ok("sees what became of its part")
+                Ok("sees whether its part was taken")
             }
             Main::Fail { slot } => {
                 let it = *self.slot(slot);
                 if it.word.state != State::Part {
                     self.actor().main = Main::PartWait { slot };
-                    return Ok("has nothing to fail");
+                    return Ok("has no request to fail");
                 }
                 self.start_detach(slot, it.word.with(State::Failed, it.client));
                 self.detach()
@@ -434,7 +434,7 @@ impl Turn<'_> {
         Ok(what)
     }
 
-    /// A file that is made where the file system has no files without a name.
+    /// Makes a file where the file system has no files without a name.
     fn birth(&mut self, file: u8, at: BirthAt) -> Done {
         let open = &mut self.world.opens[self.me][usize::from(file)];
         let it = &mut self.world.files[usize::from(file)];
@@ -520,10 +520,10 @@ impl Turn<'_> {
             ReceiveAt::Open if self.world.files[file].name != Name::Final => {
                 return self.has_not_found(slot, handle, then);
             }
-            ReceiveAt::Open => (ReceiveAt::Lock, "opens what it receives"),
+            ReceiveAt::Open => (ReceiveAt::Lock, "opens the file it receives"),
             ReceiveAt::Lock => {
                 self.world.opens[self.me][file].hold = true;
-                (ReceiveAt::Check, "locks what it receives")
+                (ReceiveAt::Check, "locks the file it receives")
             }
             ReceiveAt::Check => {
                 self.actor().borrowed[file] = then == Then::TakePart;
@@ -549,7 +549,7 @@ impl Turn<'_> {
         let home = self.home();
         let actor = self.actor();
         if then == Then::TakePart {
-            // It is the program's when the word is swapped.
+            // The program gets the blob when the word is swapped.
             actor.main = Main::TakePart { slot, handle: Some(handle) };
             return Ok(());
         }
@@ -570,8 +570,8 @@ impl Turn<'_> {
         word.is(State::Part, self.me) && word.generation == self.world.actors[self.me].call
     }
 
-    /// No such file; or another generation of it. Only where another thread has cancelled the call
-    /// that is no fault.
+    /// There is no such file, or it has another generation. That is a fault unless another thread
+    /// has cancelled the call.
     fn has_not_found(&mut self, slot: u8, handle: Handle, then: Then) -> Done {
         if then != Then::TakePart || self.has_part(slot) {
             return Err(NOT_FOUND);
@@ -580,7 +580,7 @@ impl Turn<'_> {
         Ok("finds its call cancelled")
     }
 
-    /// A part that is not this call's any more.
+    /// Discards a part that does not belong to this call any more.
     fn throw_away(&mut self, slot: u8, handle: Option<Handle>) {
         self.actor().main = Main::Wait { slot };
         if let Some(file) = handle.map(|handle| usize::from(handle.file))
@@ -595,7 +595,7 @@ impl Turn<'_> {
         Ok(what)
     }
 
-    /// A swap of this process in its own name has succeeded, or failed.
+    /// A swap by this process in its own name has succeeded or failed.
     pub(super) fn has_swapped(&mut self, slot: u8, to: State, swaps: bool) -> Result<(), &'static str> {
         if self.actor().sweep.is_some() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! The state: files with their locks, slots with their handles, and what each process remembers.
+//! The state: files with their locks, slots with their handles, and the private state of each
+//! process.
 
 use super::detach::Detach;
 use super::look::{Look, Sweep};
@@ -6,7 +7,7 @@ use std::fmt;
 
 use super::{Main, Rule, Scope};
 
-/// No scope has more.
+/// The most files that a scope has.
 pub(crate) const FILES: usize = 2;
 pub(crate) const SLOTS: usize = 2;
 pub(crate) const ACTORS: usize = 4;
@@ -18,10 +19,10 @@ pub(crate) struct World {
     pub(crate) actors: [Actor; ACTORS],
     /// The open files of each actor.
     pub(crate) opens: [[Open; FILES]; ACTORS],
-    /// Open files that only the child has any more.
+    /// Open files that only the child still has.
     pub(crate) inherited: [Open; FILES],
     pub(crate) left: super::Whims,
-    /// A process that was no member has died with a lock. Only a later sweep can find what it left.
+    /// A process that was not a member has died with a lock. Only a later sweep can find its files.
     pub(crate) unnoticed: bool,
 }
 
@@ -41,25 +42,25 @@ pub(crate) struct File {
 pub(crate) enum Name {
     #[default]
     None,
-    /// The name under which a file is made where the file system has no files without a name.
+    /// The temporary name that a file has first where the file system has no files without a name.
     New,
     Final,
     Unlinked,
 }
 
-/// The word `named`. Its version is left out: processes that have read the word are marked instead
-/// when it changes.
+/// The word `named`. Its version is left out: instead, a change marks the processes that have read
+/// the word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Named {
     pub(crate) count: u8,
     pub(crate) doubted: bool,
 }
 
-/// What a process has read of `named`.
+/// The value of `named` that a process has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) named: Named,
-    /// The word has changed since.
+    /// Whether the word has changed since.
     pub(crate) changed: bool,
 }
 
@@ -70,7 +71,7 @@ pub(crate) struct Open {
     pub(crate) hold: bool,
     /// Byte 1.
     pub(crate) interest: bool,
-    /// The child has it open, too.
+    /// The child has it open as well.
     pub(crate) shared: bool,
 }
 
@@ -171,7 +172,8 @@ impl Slot {
     }
 }
 
-/// Which handles a slot stops naming when its word changes: those of its request, and of its reply.
+/// Which handles a slot no longer names when its word changes: those of its request, and those of
+/// its reply.
 pub(crate) fn leave(from: State, to: State, scope: &Scope) -> (bool, bool) {
     let trusts_all = !scope.keeps(Rule::FillIsNotTrusted);
     let request = to == State::Free && (from.names_request() || trusts_all);
@@ -183,11 +185,12 @@ pub(crate) fn leave(from: State, to: State, scope: &Scope) -> (bool, bool) {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Actor {
     pub(crate) main: Main,
-    /// In progress, the innermost last: a recovery, a step that detaches handles, a look.
+    /// Operations in progress, the innermost last: a recovery, a step that detaches handles, a
+    /// look.
     pub(crate) sweep: Option<Sweep>,
     pub(crate) detach: Option<Detach>,
     pub(crate) look: Option<Look>,
-    /// It is a member, or it was and has not been recovered.
+    /// Whether it is a member, or was one and has not been recovered.
     pub(crate) role: bool,
     pub(crate) calls: u8,
     /// The generation of its call.
@@ -199,13 +202,13 @@ pub(crate) struct Actor {
     pub(crate) generations: [u8; FILES],
     /// Files that a detach has locked for itself.
     pub(crate) borrowed: [bool; FILES],
-    /// The blobs were there at a fork.
+    /// Whether the blobs existed at a fork.
     pub(crate) forked: [bool; FILES],
-    /// Blobs that a child has of its parent.
+    /// Blobs that a child has inherited from its parent.
     pub(crate) inherits: [bool; FILES],
-    /// Files to be looked at again.
+    /// Files that must be looked at again.
     pub(crate) listed: [bool; FILES],
-    /// Files whose interest was given up, where a rule is left out.
+    /// Files whose interest was given up, when a rule is left out.
     pub(crate) given_up: [bool; FILES],
 }
 
@@ -224,7 +227,7 @@ impl Actor {
 }
 
 impl World {
-    /// Changes the word `named`, whose version is then another one.
+    /// Changes the word `named`, and with it its version.
     pub(crate) fn change_named(&mut self, file: u8, change: impl FnOnce(&mut Named)) {
         change(&mut self.files[usize::from(file)].named);
         for actor in &mut self.actors {
@@ -260,19 +263,19 @@ impl World {
         }
     }
 
-    /// The child closes what it has of its parent.
+    /// The child closes a file of its parent.
     pub(crate) fn close_inherited(&mut self, file: usize) {
         self.inherited[file] = Open::default();
         self.opens.iter_mut().for_each(|opens| opens[file].shared = false);
     }
 
-    /// Whether a file is what a handle or a blob of that generation stands for.
+    /// Whether a file still is the one that a handle or blob of that generation names.
     pub(crate) fn is_whole(&self, Handle { file, generation }: Handle) -> bool {
         let file = &self.files[usize::from(file)];
         file.name == Name::Final && file.generation == generation && file.data == generation
     }
 
-    /// Notes what is garbage now: it must stay so.
+    /// Records which files are garbage now; they must stay so.
     pub(crate) fn note_garbage(&mut self) {
         for file in 0..FILES {
             let is_unused = self.files[file].named.count == 0 && !self.is_locked(file);
@@ -281,7 +284,7 @@ impl World {
     }
 }
 
-/// Only what differs from the initial state.
+/// Shows only what differs from the initial state.
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut set = f.debug_list();

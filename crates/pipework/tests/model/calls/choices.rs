@@ -1,15 +1,15 @@
-//! Who may do what next.
+//! The next steps that each actor may take.
 
 use super::server::Serve;
 use super::{Actor, Main, Part, Quit, Role, Rule, Scope, State, Word, World};
 use crate::search::Kind;
 
-/// What an actor may do.
+/// An action that an actor may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice {
     GoOn,
     Die,
-    /// A new process in the place of one that is gone, with the lock of that number.
+    /// A new process starts in the place of one that is gone, with the lock of that number.
     Return(Option<u8>),
     /// The same, forked by a server.
     Fork {
@@ -34,7 +34,7 @@ pub(crate) enum Choice {
 }
 
 impl Scope {
-    /// All that an actor may do next.
+    /// All next actions of an actor.
     pub(crate) fn choices(&self, world: &World, me: usize, step: &mut impl FnMut(Kind, Choice)) {
         let (actor, left) = (&world.actors[me], &world.left);
         if actor.main == Main::Gone {
@@ -54,7 +54,7 @@ impl Scope {
             if actor.owes {
                 step(Kind::Work, Choice::PushOwed);
             }
-            // Whoever recovers one that lives finds that out and stops, so only the dead count.
+            // Recovering a living member has no effect, so only dead ones count.
             let dead = (1..=self.members).filter(|number| world.members[usize::from(*number) - 1].is_dead());
             for number in dead.filter(|number| self.recovers(world, me, *number)) {
                 step(Kind::Work, Choice::Recover(number));
@@ -75,8 +75,8 @@ impl Scope {
         world.left.forgets_aside > 0 && is_open && is_whole && call.is_mine(slot, actor)
     }
 
-    /// New processes in the place of one that is gone: started anew, or forked by a server that has
-    /// a request in hand.
+    /// New processes in the place of one that is gone: started, or forked by a server that holds a
+    /// request.
     fn arrivals(&self, world: &World, me: usize, step: &mut impl FnMut(Kind, Choice)) {
         let part = self.part(me);
         if part == Part::Helper {
@@ -103,7 +103,7 @@ impl Scope {
         }
     }
 
-    /// Whether an actor waits for something, and checks meanwhile what has become of others.
+    /// Whether an actor waits, and therefore checks meanwhile whether others have died.
     fn has_time(&self, me: usize, actor: &Actor) -> bool {
         match actor.main {
             Main::Idle => self.part(me) != Part::Client,
@@ -113,7 +113,7 @@ impl Scope {
         }
     }
 
-    /// What somebody may do, and need not.
+    /// The optional actions of an actor.
     fn whims(&self, world: &World, me: usize, step: &mut impl FnMut(Kind, Choice)) {
         let (actor, left) = (&world.actors[me], &world.left);
         let is_server_at_rest =
@@ -156,9 +156,10 @@ impl Scope {
         }
     }
 
-    /// Whether an actor recovers a dead member while it waits. All recover servers, a server only
-    /// if something was forgotten; a client that needs a slot, a server that waits for its client,
-    /// and once something was forgotten any server, recover clients too.
+    /// Whether an actor recovers a dead member while it waits. Clients recover servers; a server
+    /// does so only once a request was forgotten. Dead clients are recovered by a client that needs
+    /// a slot, by a server that waits for its client, and by any server once a request was
+    /// forgotten.
     fn recovers(&self, world: &World, me: usize, number: u8) -> bool {
         let main = world.actors[me].main;
         let serves = matches!(main, Main::Serve(..)) && self.keeps(Rule::ServersRecoverClients);

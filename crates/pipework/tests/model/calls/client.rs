@@ -1,13 +1,12 @@
-//! The calling end: finds a slot, sends a request in it, waits for its reply, gives the slot back.
+//! The calling end: finds a slot, sends a request in it, waits for its reply, frees the slot.
 
 use super::{Call, Done, Main, NOBODY, Quit, Rule, Slot, State, Tag, Turn, Word};
 
 const WRONG: &str = "a client has taken a wrong part";
-const ROBBED: &str = "a living client was robbed of its reply";
+const LOST_REPLY: &str = "a living client lost its reply";
 
 impl Turn<'_> {
-    /// Looks at one slot while it needs one. Which one, and whether it rather recovers somebody, is
-    /// open.
+    /// Looks at one slot while it needs one. The search tries every slot, and recovery instead.
     pub(crate) fn look_for_slot(&mut self, slot: u8) -> &'static str {
         let seen = self.slot(slot).word;
         if seen.state == State::Free {
@@ -25,7 +24,7 @@ impl Turn<'_> {
             Main::More { seen } | Main::MoreOn { seen } | Main::Give { seen } => self.give(call, seen),
             Main::Hint => {
                 self.world.hint = true;
-                self.goes_on(Main::QuitLoad { how: Quit::Forget }, "says that something is forgotten")
+                self.goes_on(Main::QuitLoad { how: Quit::Forget }, "announces that a request is forgotten")
             }
             Main::QuitLoad { .. } if call.cancelled => self.is_over("finds its call cancelled"),
             Main::QuitLoad { .. } | Main::QuitSwap { .. } => self.quit(call),
@@ -43,7 +42,7 @@ impl Turn<'_> {
         self.goes_on(Main::Idle, what)
     }
 
-    /// What the parts of this client's call say.
+    /// The contents of the parts of this client's call.
     fn tag(&mut self, part: u8) -> Tag {
         Tag { actor: self.me as u8, call: self.actor().calls, part }
     }
@@ -51,8 +50,10 @@ impl Turn<'_> {
     fn send(&mut self, call: Call) -> Done {
         let (number, tag) = (self.actor().number, self.tag(0));
         let follows = self.scope.requests > 1;
-        let (pushes, withdraws) =
-            (self.scope.keeps(Rule::PushWhatIsForgotten), self.scope.keeps(Rule::WithdrawWhatIsForgotten));
+        let (pushes, withdraws) = (
+            self.scope.keeps(Rule::PushForgottenRequests),
+            self.scope.keeps(Rule::WithdrawForgottenRequests),
+        );
         let (main, slot) = (self.main(), self.slot(call.slot));
         let sent = Word { generation: call.generation, owner: number, state: State::Sent, ..Word::default() };
         let forgotten = Word { owner: NOBODY, ..sent };
@@ -76,18 +77,18 @@ impl Turn<'_> {
                 self.start_push(call.slot);
                 self.goes_on(Main::Queue, "tries again to push")
             }
-            Main::QueueWait => self.goes_on(Main::Wait, "finds that it need not push"),
+            Main::QueueWait => self.goes_on(Main::Wait, "finds that no push is needed"),
             _ => {
                 let from = if slot.word == forgotten && withdraws { forgotten } else { sent };
                 match self.swap(call.slot, from, sent.freed()) {
                     true => self.is_over("takes its request back"),
-                    false => self.goes_on(Main::Wait, "finds that somebody has it"),
+                    false => self.goes_on(Main::Wait, "finds that a server has it"),
                 }
             }
         }
     }
 
-    /// What a client does that finds its call so.
+    /// The next step of a client that finds its call in this state.
     fn look(&mut self, call: Call) -> Done {
         let copies_first = self.scope.keeps(Rule::CopyBeforeTaking);
         let seen = self.slot(call.slot).word;
@@ -96,14 +97,12 @@ impl Turn<'_> {
             State::Part => self.goes_on(Main::Take { seen, good: true }, "finds a part"),
             State::More => self.goes_on(Main::More { seen }, "is asked for more"),
             State::Answered => self.goes_on(Main::Hold { seen }, "finds its reply"),
-            State::Failed | State::Died => {
-                self.goes_on(Main::Free { seen, good: false }, "hears of a failure")
-            }
+            State::Failed | State::Died => self.goes_on(Main::Free { seen, good: false }, "gets a failure"),
             _ => self.goes_on(Main::Wait, "waits"),
         }
     }
 
-    /// A part of the reply, or the last one.
+    /// Takes a part of the reply, or the last one.
     fn take_reply(&mut self, call: Call) -> Done {
         let copies_first = self.scope.keeps(Rule::CopyBeforeTaking);
         let tag = self.tag(call.got);
@@ -113,7 +112,7 @@ impl Turn<'_> {
                 let held = seen.with(State::Held, seen.owner);
                 match self.swap(call.slot, seen, held) {
                     true => self.goes_on(Main::Copy { seen: held }, "holds its reply"),
-                    false => Err(ROBBED),
+                    false => Err(LOST_REPLY),
                 }
             }
             Main::Copy { seen } => {
@@ -131,7 +130,7 @@ impl Turn<'_> {
             }
             Main::Take { seen, good } => {
                 let taken = self.swap(call.slot, seen, seen.with(State::Taken, ends.server));
-                match taken || !self.scope.keeps(Rule::DiscardWhatWasNotTaken) {
+                match taken || !self.scope.keeps(Rule::DiscardUntakenCopies) {
                     true if copies_first => self.hand_on(call, good),
                     true => self.goes_on(Main::Copy { seen }, "takes a part"),
                     false => self.goes_on(Main::Wait, "throws its copy away"),
@@ -139,7 +138,7 @@ impl Turn<'_> {
             }
             Main::Free { seen, good } => {
                 if !self.swap(call.slot, seen, seen.freed()) {
-                    return Err(ROBBED);
+                    return Err(LOST_REPLY);
                 }
                 match seen.state {
                     State::Held if !good => Err(WRONG),
@@ -158,7 +157,7 @@ impl Turn<'_> {
         if good { self.goes_on(Main::Wait, "hands a part on") } else { Err(WRONG) }
     }
 
-    /// The next part of the request.
+    /// Writes the next part of the request.
     fn give(&mut self, call: Call, seen: Word) -> Done {
         let (tag, follows) = (self.tag(call.sent), call.sent + 1 < self.scope.requests);
         let after = self.scope.keeps(Rule::WholeWhenWritten);
@@ -228,7 +227,7 @@ impl Turn<'_> {
             }
             Main::Hint => {
                 (self.world.hint, self.actor().main) = (true, Main::Idle);
-                "says too late that something is forgotten"
+                "announces too late that a request is forgotten"
             }
             _ => "rests",
         }
@@ -258,21 +257,21 @@ impl Turn<'_> {
         "has it forgotten by another thread"
     }
 
-    /// Steps 3, 6, 20, 25 and 26.
+    /// The word after the client is gone: steps 3, 6, 20, 25 and 26.
     fn without_caller(&mut self, call: Call, how: Quit, seen: Word) -> Word {
         let server = match seen.state {
             State::Taken => seen.owner,
             _ => self.slot(call.slot).ends.server,
         };
         let stays = match (how, seen.state) {
-            (_, State::Taken) => self.scope.keeps(Rule::DropWhatIsTaken),
-            _ => self.scope.keeps(Rule::DropWhatHasBegun),
+            (_, State::Taken) => self.scope.keeps(Rule::DropTakenCalls),
+            _ => self.scope.keeps(Rule::DropBegunCalls),
         };
         match (how, seen.state) {
             (Quit::Cancel, State::Sent) => seen.freed(),
             (Quit::Forget, State::Sent) => seen.with(State::Sent, NOBODY),
             _ if !stays => seen.freed(),
-            // The thread that is about to pass the last part on fails.
+            // The thread that is about to pass on the last part then fails.
             (Quit::Forget, State::More) => seen.with(State::Dropped, server),
             (Quit::Forget, _) if self.scope.keeps(Rule::ForgottenIsNotDropped) => {
                 seen.with(State::Forgotten, server)

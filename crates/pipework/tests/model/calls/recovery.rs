@@ -1,4 +1,4 @@
-//! Joining, leaving, dying, and taking back what somebody left behind.
+//! Joining, leaving, dying, and recovering what a dead member held.
 
 use super::{Done, Ends, Main, Member, NOBODY, Role, Rule, Scope, State, Turn, Word};
 
@@ -10,12 +10,12 @@ pub(crate) struct Recovery {
     at: At,
 }
 
-/// How it is known that a member is gone.
+/// How a process knows that a member is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Proof {
     Leaving,
     Lock,
-    /// The kernel is asked. The epoch is that of the member word that was read first.
+    /// The kernel is asked. The epoch is the one in the member word that was read first.
     Kernel {
         epoch: u8,
     },
@@ -25,8 +25,8 @@ enum Proof {
 enum At {
     Role,
     Ask,
-    /// Reads the slots `among`, which has a bit for each. Those that name the dead get into the
-    /// batch.
+    /// Reads the slots `among`, which has a bit for each. Slots that name the dead member go into
+    /// the batch.
     Load {
         slot: u8,
         among: u8,
@@ -46,13 +46,13 @@ enum At {
         slot: u8,
         batch: Batch,
     },
-    /// All slots are done: looks for what was sent again, whoever did that. `again` has a bit for
-    /// each slot.
+    /// All slots are done: looks for requests that were sent again by any process. `again` has a
+    /// bit for each slot.
     Again {
         slot: u8,
         again: u8,
     },
-    /// Looks which of them have an entry in the ring; not in one look.
+    /// Looks which of them have an entry in the ring, in several looks.
     Head {
         again: u8,
     },
@@ -68,19 +68,19 @@ enum At {
     Clear,
 }
 
-/// What was read of each slot that names the dead.
+/// The values that were read of each slot that names the dead member.
 type Batch = [Option<(Word, Ends)>; MOST_SLOTS];
 
 /// No scope has more slots.
 const MOST_SLOTS: usize = 2;
 
-/// The first from `slot` on that is among them.
+/// The first slot of the set, starting at `slot`.
 fn next(slot: u8, among: impl Fn(usize) -> bool) -> Option<u8> {
     (usize::from(slot)..MOST_SLOTS).find(|slot| among(*slot)).map(|slot| slot as u8)
 }
 
 impl At {
-    /// Begins with the slots.
+    /// Starts with the slots.
     fn slots(among: u8) -> At {
         let slot = next(0, |slot| among >> slot & 1 != 0).expect("there is one");
         At::Load { slot, among, batch: [None; MOST_SLOTS] }
@@ -91,7 +91,7 @@ impl At {
         At::slots((1 << scope.slots) - 1)
     }
 
-    /// Swaps the words of the batch, from `slot` on, and then reads these slots once more.
+    /// Swaps the words of the batch from `slot` on, and then reads these slots again.
     fn swaps(slot: u8, batch: Batch) -> Option<At> {
         Some(match next(slot, |slot| batch[slot].is_some()) {
             Some(slot) => At::Swap { slot, batch },
@@ -105,7 +105,8 @@ impl Recovery {
         Recovery { gone, proof: Proof::Kernel { epoch: 0 }, at: At::Role }
     }
 
-    /// What whoever has a dead member's number owes: the pushes that found the ring full.
+    /// The remaining duty of the process that took over a dead member's number: the pushes that
+    /// found the ring full.
     pub(crate) fn rest(number: u8) -> Recovery {
         Recovery { gone: number, proof: Proof::Lock, at: At::Again { slot: 0, again: 0 } }
     }
@@ -152,7 +153,7 @@ impl Turn<'_> {
             }
             At::Again { slot, again } => {
                 let Word { state, delivery, owner, .. } = self.slot(slot).word;
-                let is_forgotten = owner == NOBODY && self.scope.keeps(Rule::RecoveryPushesWhatIsForgotten);
+                let is_forgotten = owner == NOBODY && self.scope.keeps(Rule::RecoveryPushesForgottenRequests);
                 let again = again | u8::from(state == State::Sent && (delivery > 0 || is_forgotten)) << slot;
                 match slot + 1 {
                     slot if slot < self.scope.slots => Some(At::Again { slot, again }),
@@ -183,7 +184,7 @@ impl Turn<'_> {
         Ok("recovers")
     }
 
-    /// What comes after a slot's word was read, and its fields, if they matter.
+    /// The next access after a slot's word was read, and its fields if they matter.
     fn has_read(
         &self,
         gone: u8,
@@ -215,7 +216,7 @@ impl Turn<'_> {
         if lost && seen.may_go_elsewhere(self.scope) { Err("a forgotten request is lost") } else { Ok(()) }
     }
 
-    /// No slot names the dead any more.
+    /// No slot names the dead member any more.
     fn after_slots(&self) -> Option<At> {
         if self.scope.keeps(Rule::PushBeforeRole) {
             Some(At::Again { slot: 0, again: 0 })
@@ -224,10 +225,10 @@ impl Turn<'_> {
         }
     }
 
-    /// All is done; or, without a rule, nothing yet.
+    /// Everything is done; or, when a rule is left out, nothing is.
     fn clear(&mut self, gone: u8, proof: Proof) -> Option<At> {
         let Proof::Kernel { epoch } = proof else {
-            // Its role goes, or is replaced, when it leaves or joins.
+            // Its role is cleared or replaced when it leaves or joins.
             self.actor().owes = false;
             return None;
         };
@@ -249,7 +250,7 @@ impl Turn<'_> {
             Proof::Kernel { .. } if !keeps(Rule::RoleStaysWhenFull) => {}
             Proof::Kernel { .. } => self.actor().recovery = None,
             Proof::Lock if !keeps(Rule::OweWhenFull) => {}
-            // The role is there for whoever recovers it.
+            // The role is kept for the next process that recovers it.
             Proof::Lock if !is_server => self.vanish(),
             Proof::Lock | Proof::Leaving => {
                 self.actor().recovery = None;
@@ -258,7 +259,8 @@ impl Turn<'_> {
         }
     }
 
-    /// The lock is there; what is left is to recover whoever had the number, and to say so.
+    /// It has the lock. It still has to recover the earlier holder of the number, and to announce
+    /// itself.
     pub(crate) fn join(&mut self) -> &'static str {
         let number = self.actor().number;
         match self.main() {
@@ -268,7 +270,7 @@ impl Turn<'_> {
                     self.actor().recovery =
                         Some(Recovery { gone: number, proof: Proof::Lock, at: At::all_slots(self.scope) });
                 }
-                "looks whose number it has"
+                "checks its number"
             }
             Main::JoinLoad => {
                 let epoch = self.member(number).epoch + u8::from(self.scope.keeps(Rule::EpochsCount));

@@ -3,8 +3,7 @@
 use super::server::{Serve, Work};
 use super::{Cell, Done, Main, Rule, State, Turn, Word};
 
-/// A push of `slot`, and its next access. Positions in here are this process's idea of where the
-/// tail is.
+/// A push of `slot`, and its next access. Positions in here are this process's view of the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Push {
     slot: u8,
@@ -23,7 +22,7 @@ enum PushAt {
     StoreTail {
         pos: u8,
     },
-    /// Is the oldest entry, of slot `of`, stale?
+    /// Checks whether the oldest entry, of slot `of`, is stale.
     Look {
         pos: u8,
         of: u8,
@@ -41,7 +40,7 @@ impl Push {
 }
 
 /// A pop, and its next access; the load of the head comes first. `stale`: it has unlinked an entry
-/// of a call that is over.
+/// of an ended call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pop {
     Cell { pos: u8, stale: bool },
@@ -104,9 +103,10 @@ impl Turn<'_> {
         Ok("pushes")
     }
 
-    /// A client pushes until it has. Who recovers may give up, and the entry may be the only one.
+    /// A client repeats its push until it succeeds. A recovering process may give up, and the entry
+    /// may be the only one.
     fn may_clean_its_own(&self) -> bool {
-        self.main() == Main::Queue || !self.scope.keeps(Rule::RecoveryKeepsWhatItPushes)
+        self.main() == Main::Queue || !self.scope.keeps(Rule::RecoveryKeepsItsPushes)
     }
 
     fn pushed(&mut self, queued: bool) -> &'static str {
@@ -188,7 +188,7 @@ impl Turn<'_> {
         self.cell(pos).lap as i8 - self.lap(pos) as i8
     }
 
-    /// The position behind that of the same cell `laps` later.
+    /// The position behind that of the same cell, `laps` laps later.
     pub(super) fn behind(&self, pos: u8, laps: i8) -> u8 {
         pos + laps as u8 * self.scope.cells + 1
     }

@@ -1,5 +1,5 @@
 //! The answering end: takes requests from the ring, part by part, and answers each of them once, in
-//! as many parts as the scope says. What a child does that a server has forked for a request.
+//! as many parts as the scope has. Includes the child that a server forks for a request.
 
 use super::ring::Pop;
 use super::{Birth, Done, Main, Rule, State, Tag, Turn, Word};
@@ -7,17 +7,17 @@ use super::{Birth, Done, Main, Rule, State, Tag, Turn, Word};
 const WRONG: &str = "a server has read a wrong part";
 const SHORT: &str = "a request ended before its last part";
 
-/// A request that a server has in hand.
+/// A request that a server holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Work {
     pub(crate) slot: u8,
-    /// The word that it had when it was claimed.
+    /// The word at the claim.
     pub(crate) taken: Word,
-    /// What the first part of the request said.
+    /// The contents of the first part of the request.
     of: Tag,
     /// Parts of the request that it has read.
     read: u8,
-    /// Parts of the reply that the client has got.
+    /// Parts of the reply that the client has taken.
     given: u8,
 }
 
@@ -27,7 +27,7 @@ impl Work {
     }
 }
 
-/// The next access of a server that has a request in hand.
+/// The next access of a server that holds a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Serve {
     Read,
@@ -36,7 +36,7 @@ pub(crate) enum Serve {
     },
     Write,
     WriteOn,
-    /// Makes step 16, 18, 5 or 23, or finds that nobody waits for the reply.
+    /// Makes step 16, 18, 5 or 23, or finds that the call was cancelled.
     PassLoad {
         to: State,
     },
@@ -45,28 +45,28 @@ pub(crate) enum Serve {
         seen: Word,
         client: u8,
     },
-    /// For the client to take a part, or to give one.
+    /// Waits for the client to take or to write a part.
     Wait,
-    /// For the child that it has forked.
+    /// Waits for the child that it has forked.
     Lent {
         child: u8,
     },
-    /// Makes step 31, if the request is still this server's.
+    /// Makes step 31 if the request is still this server's.
     GiveBackLoad,
     GiveBackSwap {
         seen: Word,
         client: u8,
     },
-    /// Its push goes on.
+    /// Its push is in progress.
     GivenBack,
-    /// There was no space: it claims the request again, if nobody else has.
+    /// The ring had no space: it claims the request again, if no other server has.
     Claim {
         seen: Option<Word>,
     },
 }
 
 impl Serve {
-    /// Between parts: where the program may do something else.
+    /// Whether it is between parts, where the program may do something else.
     pub(crate) fn is_pause(self) -> bool {
         matches!(self, Serve::Read | Serve::Write)
     }
@@ -134,7 +134,7 @@ impl Turn<'_> {
             Serve::Wait => match slot.word.state {
                 State::Taken => (self.next_part(work), "goes on"),
                 State::Dropped | State::Forgotten => {
-                    (Serve::PassLoad { to: State::Answered }, "finds that nobody waits")
+                    (Serve::PassLoad { to: State::Answered }, "finds the call cancelled")
                 }
                 _ => (Serve::Wait, "waits for the client"),
             },
@@ -171,7 +171,7 @@ impl Turn<'_> {
             (State::Part | State::More, State::Failed) => seen.with(to, seen.owner),
             (State::Forgotten, State::More) => return Err(SHORT),
             (State::Dropped | State::Forgotten, _) => seen.freed(),
-            // A child has it, and the parent has not looked.
+            // A child has adopted it, and the parent has not checked.
             _ => return Ok(self.finished()),
         };
         let at = match next.state {
@@ -185,9 +185,9 @@ impl Turn<'_> {
         Ok("passes it on")
     }
 
-    /// The push of what it has given back is over.
+    /// The push of the request that it gave back has ended.
     pub(crate) fn gave_back(&mut self, work: Work, queued: bool) {
-        if queued || !self.scope.keeps(Rule::ClaimWhatFindsNoSpace) {
+        if queued || !self.scope.keeps(Rule::ClaimAgainWhenFull) {
             self.finished();
         } else {
             self.actor().main = Main::Serve(work, Serve::Claim { seen: None });
@@ -202,7 +202,7 @@ impl Turn<'_> {
                 return Ok(self.finished());
             }
             self.actor().main = Main::Serve(work, Serve::Claim { seen: Some(now) });
-            return Ok("looks for what it could not give back");
+            return Ok("looks for the request it could not give back");
         };
         let taken = seen.claimed(number);
         self.actor().main = if !self.swap(work.slot, seen, taken) {
@@ -216,7 +216,7 @@ impl Turn<'_> {
         Ok("claims it again")
     }
 
-    /// Begins with what it has claimed, or goes on with it.
+    /// Starts with a claimed request, or continues with it.
     pub(crate) fn next_part(&mut self, work: Work) -> Serve {
         match work.read < self.scope.requests {
             false => Serve::Write,
@@ -252,10 +252,11 @@ impl Turn<'_> {
             _ => Serve::Lent { child },
         };
         self.actor().main = Main::Serve(work, next);
-        "looks after what it has lent"
+        "checks the request it has lent"
     }
 
-    /// This process is a new child of a server that has a request in hand, and lends it that.
+    /// This process is a new child of a server that holds a request, and the server lends the
+    /// request to it.
     pub(crate) fn fork_of(&mut self, parent: u8) -> &'static str {
         let lender = &mut self.world.actors[usize::from(parent)];
         let Main::Serve(work, _) = lender.main else { unreachable!("it has a request") };
@@ -270,7 +271,7 @@ impl Turn<'_> {
         let scope = self.scope;
         let now = self.slot(slot).word;
         let same = now.is_delivery(taken)
-            || now.generation == taken.generation && !scope.keeps(Rule::AdoptWhatWasTaken);
+            || now.generation == taken.generation && !scope.keeps(Rule::AdoptTakenDelivery);
         let begun = now.begun && scope.keeps(Rule::BegunIsNotAdopted);
         let open = matches!(now.state, State::Taken | State::Forgotten);
         if now.owner == taken.owner && same && open && !begun {

@@ -1,5 +1,5 @@
-//! What there is: the words in shared memory, the locks in the kernel, and what each actor has in
-//! mind.
+//! The state: the words in shared memory, the locks in the kernel, and the private state of each
+//! actor.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub(crate) enum State {
     Part,
     More,
     Forgotten,
-    /// FILL with the waiter bit: its reply is being copied out.
+    /// FILL with the waiter bit: the reply is being copied out.
     Held,
 }
 
@@ -86,13 +86,13 @@ impl Word {
         match self.state {
             State::Taken if owned && self.may_go_elsewhere(scope) => Some(Word { owner: client, ..again() }),
             State::Taken if owned => Some(self.with(State::Died, client)),
-            State::Taken if client == dead && scope.keeps(Rule::DropForTheDead) => {
+            State::Taken if client == dead && scope.keeps(Rule::DropCallsOfDeadClients) => {
                 Some(self.with(State::Dropped, self.owner))
             }
-            State::Part | State::More if owned && scope.keeps(Rule::DropPartsForTheDead) => {
+            State::Part | State::More if owned && scope.keeps(Rule::DropPartsOfDeadClients) => {
                 Some(self.with(State::Dropped, server))
             }
-            State::Part | State::More if server == dead && scope.keeps(Rule::EndPartsOfTheDead) => {
+            State::Part | State::More if server == dead && scope.keeps(Rule::EndPartsOfDeadServers) => {
                 Some(self.with(State::Died, self.owner))
             }
             State::Forgotten if owned && self.may_go_elsewhere(scope) => {
@@ -103,7 +103,7 @@ impl Word {
         }
     }
 
-    /// Whether the request may go to another server when the one that has it is dead.
+    /// Whether the request may go to another server if its server is dead.
     pub(crate) fn may_go_elsewhere(self, scope: &Scope) -> bool {
         let begun = self.begun && scope.keeps(Rule::BegunIsNotRedelivered);
         self.delivery < scope.redeliveries && !begun
@@ -115,7 +115,7 @@ impl Word {
     }
 }
 
-/// Who takes part in a call: fields of its slot.
+/// The client and the server of a call: fields of its slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ends {
     pub(crate) client: u8,
@@ -123,7 +123,7 @@ pub(crate) struct Ends {
     pub(crate) server: u8,
 }
 
-/// Which part of which call of which actor: what is written into a payload.
+/// The actor, call and part that a payload belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tag {
     pub(crate) actor: u8,
@@ -150,7 +150,8 @@ pub(crate) struct Slot {
     pub(crate) reply: Payload,
     /// Not in shared memory: a server has had this request since it was last sent.
     pub(crate) claimed: bool,
-    /// Not in shared memory: its client does not wait for the reply, and wants it carried out.
+    /// Not in shared memory: its client does not wait for the reply but wants the request carried
+    /// out.
     pub(crate) forgotten: bool,
 }
 
@@ -164,7 +165,7 @@ pub(crate) struct Cell {
 pub(crate) struct Member {
     pub(crate) epoch: u8,
     pub(crate) role: Option<Role>,
-    /// The actor that the kernel holds the lock for.
+    /// The actor for which the kernel holds the lock.
     pub(crate) holder: Option<u8>,
 }
 
@@ -175,7 +176,7 @@ pub(crate) enum Role {
 }
 
 impl Member {
-    /// Died without leaving: somebody is to recover what it held.
+    /// Whether it died without leaving, so that another process has to recover it.
     pub(crate) fn is_dead(self) -> bool {
         self.role.is_some() && self.holder.is_none()
     }
@@ -195,7 +196,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Whether a slot is still this call's.
+    /// Whether a slot still belongs to this call.
     pub(crate) fn is_mine(self, slot: &Slot, client: &Actor) -> bool {
         let word = slot.word;
         let filling = matches!(client.main, Main::Fill | Main::FillOn | Main::Send);
@@ -212,25 +213,25 @@ impl Call {
     }
 }
 
-/// A process: what it is doing. It loses all of it when it dies.
+/// The private state of a process. All of it is lost when the process dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Actor {
     pub(crate) number: u8,
-    /// How many calls were begun in its place.
+    /// How many calls were begun by processes in its place.
     pub(crate) calls: u8,
     pub(crate) call: Option<Call>,
     /// What a forked child knows of its parent.
     pub(crate) born: Option<Birth>,
-    /// It has a dead member's number, and found the ring full when it recovered it.
+    /// It took over a dead member's number, and found the ring full when it recovered that member.
     pub(crate) owes: bool,
     pub(crate) main: Main,
-    /// Goes on first.
+    /// Continues first.
     pub(crate) recovery: Option<Recovery>,
-    /// Goes on before that.
+    /// Continues before the recovery.
     pub(crate) push: Option<Push>,
 }
 
-/// The parent had this request in hand when it forked.
+/// The request that the parent held when it forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Birth {
     pub(crate) parent: u8,
@@ -242,7 +243,7 @@ pub(crate) struct Birth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Quit {
     Cancel,
-    /// The request is to be carried out all the same.
+    /// The request is still to be carried out.
     Forget,
 }
 
@@ -250,7 +251,7 @@ pub(crate) enum Quit {
 pub(crate) enum Main {
     #[default]
     Gone,
-    /// It has the lock and looks whether somebody is to be recovered.
+    /// It has the lock and checks whether its number must be recovered.
     JoinLook,
     JoinLoad,
     JoinStore {
@@ -268,7 +269,7 @@ pub(crate) enum Main {
     Fill,
     FillOn,
     Send,
-    /// Its push goes on.
+    /// Its push is in progress.
     Queue,
     QueueWait,
     Wait,
@@ -279,7 +280,7 @@ pub(crate) enum Main {
     Copy {
         seen: Word,
     },
-    /// The second half; `good`: the first was what it waits for.
+    /// The second half; `good`: the first half was the expected one.
     CopyOn {
         seen: Word,
         good: bool,
@@ -304,7 +305,7 @@ pub(crate) enum Main {
     Give {
         seen: Word,
     },
-    /// Says that something is forgotten, before that is so.
+    /// Announces a forgotten request before it forgets it.
     Hint,
     QuitLoad {
         how: Quit,
@@ -313,7 +314,7 @@ pub(crate) enum Main {
         how: Quit,
         seen: Word,
     },
-    /// Takes back what it could not push.
+    /// Withdraws the request that it could not push.
     Withdraw,
     // A server.
     Pop(Pop),
@@ -326,7 +327,8 @@ pub(crate) enum Main {
 }
 
 impl Main {
-    /// Whether a slot that this server has in hand is still its own. `None`: it has none.
+    /// Whether a server still owns the slot of the request that it holds. `None`: it holds no
+    /// request.
     pub(crate) fn holds_its_request(self, world: &World, number: u8) -> Option<bool> {
         let (slot, taken) = match self {
             Main::Serve(_, Serve::Lent { .. } | Serve::GivenBack | Serve::Claim { .. }) => return None,
@@ -345,7 +347,7 @@ impl Main {
 }
 
 impl Actor {
-    /// Its word says that it is there.
+    /// Whether its member word shows it as attached.
     pub(crate) fn is_attached(&self) -> bool {
         self.number != 0
             && !matches!(
@@ -359,7 +361,7 @@ impl Actor {
             )
     }
 
-    /// It lives, and is not about to leave.
+    /// Whether it is alive and not about to leave.
     pub(crate) fn is_staying(&self) -> bool {
         !matches!(self.main, Main::Gone | Main::LeaveRole | Main::LeaveLock) && self.born.is_none()
     }
@@ -376,35 +378,35 @@ pub(crate) struct World {
     pub(crate) cells: [Cell; CELLS],
     pub(crate) head: u8,
     pub(crate) tail: u8,
-    /// A request was forgotten: servers recover servers, too.
+    /// A request was forgotten: servers recover dead servers as well.
     pub(crate) hint: bool,
     pub(crate) members: [Member; MEMBERS],
     pub(crate) actors: [Actor; ACTORS],
-    /// How many may still happen.
+    /// How many of each may still happen.
     pub(crate) left: Whims,
 }
 
-/// How often somebody may do what it need not.
+/// How many times each optional action may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Whims {
     pub(crate) deaths: u8,
     pub(crate) cancels: u8,
-    /// Requests whose reply the client does not wait for.
+    /// Requests whose client does not wait for the reply.
     pub(crate) forgets: u8,
     /// The same by another thread than the one that makes the call.
     pub(crate) forgets_aside: u8,
     /// Requests that their server gives up.
     pub(crate) failures: u8,
-    /// Requests that their server gives back, for another.
+    /// Requests that their server gives back for another server.
     pub(crate) give_backs: u8,
-    /// How often a server forks.
+    /// How many times a server forks.
     pub(crate) forks: u8,
-    /// How often a member leaves.
+    /// How many times a member leaves.
     pub(crate) leaves: u8,
 }
 
 impl World {
-    /// Whether a request waits for a server, or is with one, and no client waits for its reply.
+    /// Whether a forgotten request waits for a server or is with one.
     pub(crate) fn has_forgotten(&self) -> bool {
         self.slots.iter().any(|slot| slot.word.is_forgotten())
     }
