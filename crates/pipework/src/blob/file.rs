@@ -1,8 +1,9 @@
-//! The file of one blob: its header, its bytes, and the two locks that say whether it is in use.
+//! The file of one blob: its header, its bytes, and the two locks that show whether it is in use.
 //!
-//! Invariant: a file in which nobody has a lock and which no slot names stays so. A process takes a
-//! lock only where a slot names the file or where it holds it already, and a slot names it only
-//! where a process holds it. So a file that was seen in that state may be freed at any later time.
+//! Invariant: once no process has a lock of a file and no slot names it, this stays so. A process
+//! takes a lock only if a slot names the file or if it holds the file already, and a slot names a
+//! file only while a process holds it. So a file that was seen in that state may be freed at any
+//! later time.
 
 #![allow(unsafe_code)]
 
@@ -25,16 +26,15 @@ const FORMAT: u64 = 1;
 const COARSE: usize = 64 << 10;
 const PAGE: usize = 4096;
 
-/// A process that did not make the file, and holds it, has this byte locked.
+/// A process that did not make the file and holds it has this byte locked.
 const HOLDERS: u64 = 0;
-/// The process that made the file has this byte locked for as long as it may use it again.
+/// The process that made the file has this byte locked as long as it may use the file again.
 const MAKER: u64 = 1;
 
-/// What the name of a file begins with that is being made, where the file system has no files
-/// without a name.
+/// The prefix of a file's name while it is being made, on file systems without unnamed files.
 pub(super) const NEW: &str = "new-";
 
-/// How often a word is swapped before a peer must have broken the rules.
+/// How many times a swap of a word is tried before a peer must have broken the rules.
 const TURNS: usize = 1000;
 
 /// The name of a blob's file: random, and never used for another file.
@@ -50,7 +50,7 @@ impl Name {
         Ok(Name(name))
     }
 
-    /// The name that a file in the folder has; `None` for a file of something else.
+    /// The blob name of a file in the folder; `None` for any other file.
     pub(crate) fn parse(text: &str) -> Option<Name> {
         let bits = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok())??;
         Some(Name(bits.to_be_bytes()))
@@ -73,7 +73,7 @@ impl fmt::Debug for Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) name: Name,
-    /// Which use of the file it is. The maker uses a file again and again.
+    /// The use of the file that is meant. The maker uses a file again and again.
     pub(crate) generation: u64,
     /// Bytes of the blob.
     pub(crate) len: u64,
@@ -97,22 +97,22 @@ impl Handle {
     }
 }
 
-/// What lies at the beginning of a blob's file.
+/// The header of a blob's file.
 #[repr(C)]
 struct Header {
     magic: AtomicU64,
     format: AtomicU64,
-    /// Which use of the file this is; 0 once the file is freed.
+    /// The current use of the file; 0 once the file is freed.
     generation: AtomicU64,
     /// Bytes of data that have pages.
     capacity: AtomicU64,
-    /// A [`Named`]. Only a process that has a lock changes the count.
+    /// A [`Named`]. Only a process with a lock changes the count.
     named: AtomicU64,
 }
 
 /// `{ version: 31, doubted: 1, count: 32 }`: how many slots name the file. The version grows with
-/// each change. A death may leave the count too high, and never too low; then it is doubted until
-/// a process has counted.
+/// each change. A death may leave the count too high, but never too low; then the count is doubted
+/// until a process has counted the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Named(u64);
 
@@ -130,8 +130,8 @@ impl Named {
         Named(version << 33 | u64::from(is_doubted) << 32 | u64::from(count))
     }
 
-    /// After a slot more names the file, or one less. `None` if the count leaves its range, which
-    /// peers of ours never bring about.
+    /// The word after one more slot names the file, or one less. `None` if the count leaves its
+    /// range, which only peers that break the rules can cause.
     fn counted(self, more: bool) -> Option<Named> {
         let count = self.count();
         let count = if more { count.checked_add(1) } else { count.checked_sub(1) }?;
@@ -141,7 +141,7 @@ impl Named {
 
 /// The slots of a channel.
 pub(crate) trait Slots: fmt::Debug + Send + Sync {
-    /// How many times slots name a file now.
+    /// How many handles in slots name a file now.
     fn naming(&self, name: Name) -> u32;
 }
 
@@ -155,15 +155,15 @@ pub(super) struct BlobFile {
 }
 
 impl BlobFile {
-    /// Makes a file for at least `len` bytes in `folder`, and locks it as its maker. All of its pages
-    /// are allocated: ENOSPC is an error here.
+    /// Makes a file for at least `len` bytes in `folder`, and locks it as its maker. All of its
+    /// pages are allocated here, so ENOSPC is an error of this function.
     pub(super) fn create(folder: &Path, mode: u32, len: usize) -> Result<BlobFile, Errno> {
         let name = Name::random()?;
         match memory::create_unnamed(folder) {
             Ok(file) => {
                 let made = BlobFile::fill(name, file, mode, len)?;
                 match memory::link(made.fd.as_fd(), &path_of(folder, name)) {
-                    // Without /proc, a file without a name cannot be given one.
+                    // Without /proc, an unnamed file cannot be given a name.
                     Err(Errno::NOENT) => BlobFile::create_named(folder, name, mode, len),
                     linked => linked.map(|()| made),
                 }
@@ -173,8 +173,8 @@ impl BlobFile {
         }
     }
 
-    /// The same on a file system without unnamed files: under another name first, so that a name of
-    /// this kind always is of a file that is complete and locked.
+    /// The same on a file system without unnamed files. The file has another name first, so that a
+    /// file with a blob's name is always complete and locked.
     fn create_named(folder: &Path, name: Name, mode: u32, len: usize) -> Result<BlobFile, Errno> {
         let beside = folder.join(format!("{NEW}{name}"));
         let made = BlobFile::fill(name, memory::create_named(&beside)?, mode, len).and_then(|made| {
@@ -182,8 +182,8 @@ impl BlobFile {
             Ok(made)
         });
         if made.is_err() {
-            // Best effort: the caller must get the error that made this fail. A sweep that took
-            // it for what a death has left was quicker: that is ENOENT.
+            // Best effort: the caller must get the error that made this fail. The error is ENOENT
+            // if a sweep mistook the file for one of a dead process and removed it.
             let _ = memory::unlink(&beside);
         }
         made
@@ -201,14 +201,14 @@ impl BlobFile {
         // SAFETY: it is mapped, and longer than `len`.
         unsafe { memory::populate(file.mapping.start(), HEADER + len) };
         let header = file.header();
-        // Relaxed: the file has no name yet, and the swap of a slot publishes it later.
+        // Relaxed: the file has no name yet, and the swap of a slot's word publishes it later.
         header.magic.store(MAGIC, Ordering::Relaxed);
         header.format.store(FORMAT, Ordering::Relaxed);
         header.capacity.store(capacity as u64, Ordering::Relaxed);
         Ok(file)
     }
 
-    /// Opens the file of that name. `None` for anything but such a file.
+    /// Opens the file of that name. `None` if it is not a sound blob file.
     pub(super) fn open(folder: &Path, name: Name) -> Result<Option<BlobFile>, Errno> {
         let file = memory::open(&path_of(folder, name))?;
         let fd = file.as_fd();
@@ -231,7 +231,7 @@ impl BlobFile {
             && self.is_whole()
     }
 
-    /// Whether it is the blob that the handle names.
+    /// Whether this file still is the blob that the handle names.
     pub(super) fn is(&self, handle: &Handle) -> bool {
         self.name == handle.name
             && self.generation() == handle.generation
@@ -239,12 +239,12 @@ impl BlobFile {
             && handle.len <= self.capacity() as u64
     }
 
-    /// False once a page of it was missing when it was touched: it was cut short.
+    /// False once a touched page of it was missing because the file was cut short.
     pub(super) fn is_whole(&self) -> bool {
         self.mapping.is_whole()
     }
 
-    /// Whether nobody but this process's user may change its bytes.
+    /// Whether only this process's user may change its bytes.
     pub(super) fn is_trusted(&self) -> bool {
         self.facts.owner == memory::user() && self.facts.mode & 0o022 == 0
     }
@@ -257,21 +257,23 @@ impl BlobFile {
         self.header().generation.load(Ordering::Acquire)
     }
 
-    /// Begins the next use of the file. By its maker, of a file that [is unused](Self::is_unused).
+    /// Starts the next use of the file. Called by its maker, for a file that [is
+    /// unused](Self::is_unused).
     pub(super) fn renew(&self) -> u64 {
         // A peer may have written any number there.
         let generation = self.generation().wrapping_add(1).max(1);
-        // Relaxed: the swap of a slot publishes it.
+        // Relaxed: the swap of a slot's word publishes it.
         self.header().generation.store(generation, Ordering::Relaxed);
         generation
     }
 
-    /// Counts a slot that is to name it. By a process that holds it, before the slot does.
+    /// Counts a slot that is to name the file. Called by a process that holds it, before the slot
+    /// names it.
     pub(super) fn add_name(&self) {
         self.count(true);
     }
 
-    /// Counts a slot less. By the process that made the slot's step, after that.
+    /// Counts one slot less. Called by the process that made the slot's step, after the step.
     pub(super) fn remove_name(&self) {
         self.count(false);
     }
@@ -280,8 +282,8 @@ impl BlobFile {
         self.change(|named| named.counted(more));
     }
 
-    /// A death may have left the count too high: the next process that finds nobody holding the
-    /// file is to ask the slots.
+    /// Records that a death may have left the count too high: the next process that finds no holder
+    /// of the file must count the slots.
     pub(super) fn doubt(&self) {
         self.change(|named| (named.count() > 0).then(|| named.next(true, named.count())));
     }
@@ -302,22 +304,22 @@ impl BlobFile {
     }
 
     fn replace(&self, from: Named, to: Named) -> bool {
-        // AcqRel: what was done with the bytes comes before the count, and a process that sees the
-        // count does what follows after it.
+        // AcqRel: accesses to the bytes come before the count, and a process that sees the count
+        // makes its next accesses after it.
         self.header().named.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Locks it as a holder. Peers of ours have no lock that stands against this one.
+    /// Locks it as a holder. No process that keeps the rules has a conflicting lock.
     pub(super) fn hold(&self) -> Result<(), Errno> {
         if self.is_intact() { memory::lock_shared(self.fd.as_fd(), HOLDERS) } else { Err(Errno::BADF) }
     }
 
-    /// Gives the lock of a holder back.
+    /// Releases the lock of a holder.
     pub(super) fn let_go(&self) {
         self.unlock(HOLDERS);
     }
 
-    /// Gives up being its maker: it is not used again by this process.
+    /// Releases the maker's lock: this process does not use the file again.
     pub(super) fn give_up(&self) {
         self.unlock(MAKER);
     }
@@ -326,7 +328,7 @@ impl BlobFile {
         if self.is_intact() {
             // As in `observe`.
             fence(Ordering::SeqCst);
-            // It fails for no open file. Otherwise the lock goes with the mapping.
+            // It cannot fail for an open file. Otherwise the lock ends with the mapping.
             let _ = memory::unlock(self.fd.as_fd(), byte);
         }
     }
@@ -335,13 +337,13 @@ impl BlobFile {
         memory::is_of(self.fd.as_fd(), self.facts.identity)
     }
 
-    /// Whether it has its name and its length. Somebody may have removed the folder.
+    /// Whether it still has its name and its length. Another program may have removed the folder.
     pub(super) fn is_there(&self) -> bool {
         self.is_uncut() && self.names_and_len().is_some_and(|(names, _)| names > 0)
     }
 
-    /// As [`is_whole`](Self::is_whole), and asks the kernel: of a file that was cut short within its
-    /// last page, no page is missing.
+    /// As [`is_whole`](Self::is_whole), but asks the kernel: a file that was cut short within its
+    /// last page misses no page.
     pub(super) fn is_uncut(&self) -> bool {
         self.is_whole() && self.names_and_len().is_none_or(|(_, len)| len >= self.mapping.len() as u64)
     }
@@ -350,33 +352,33 @@ impl BlobFile {
         memory::names_and_len(self.fd.as_fd(), self.facts.identity)
     }
 
-    /// Whether its maker, this process, can use it again: no slot names it, and nobody else holds
-    /// it.
+    /// Whether its maker, this process, can use it again: no slot names it, and no other process
+    /// holds it.
     pub(super) fn is_unused(&self, slots: Option<&dyn Slots>) -> bool {
         self.observe(HOLDERS..MAKER, slots)
     }
 
-    /// Frees it if nobody holds it and no slot names it; true if that was so. For a process that has
-    /// no lock of it any more. It looks after everything it did that can have brought that about: it
-    /// unlocked it, and before that, a slot may have stopped to name it.
+    /// Frees the file if no process holds it and no slot names it; returns whether it did. The
+    /// caller has no lock of it any more. It calls this after every action that can have made the
+    /// file free: after it unlocked the file, and after a step by which a slot stopped naming it.
     pub(super) fn look(&self, folder: &Path, slots: Option<&dyn Slots>) -> bool {
         let is_garbage = self.observe(HOLDERS..MAKER + 1, slots);
         if is_garbage {
-            // Relaxed: nobody holds it or finds it in a slot.
+            // Relaxed: no process holds the file or finds it in a slot.
             self.header().generation.store(0, Ordering::Relaxed);
-            // Mappings that other processes keep for later cost no memory then. No error can be
-            // reported to anybody; a file that stays is found by the next sweep.
+            // The hole saves the memory of mappings that other processes keep for later. There is
+            // no caller to report an error to; a file that stays is found by the next sweep.
             let _ = memory::punch(self.fd.as_fd(), HEADER as u64, self.capacity() as u64);
             let _ = memory::unlink(&path_of(folder, self.name));
         }
         is_garbage
     }
 
-    /// Whether there was a moment at which nobody else had one of these locks and no slot named it.
+    /// Whether at some moment no other process had one of these locks and no slot named the file.
     fn observe(&self, locks: std::ops::Range<u64>, slots: Option<&dyn Slots>) -> bool {
         let is_free = || {
-            // The kernel may find no lock without taking a lock of its own: what it is asked between
-            // two looks at the count has to be asked there.
+            // The kernel may find no lock without taking a lock of its own, so the fence keeps the
+            // question to the kernel between the two looks at the count.
             fence(Ordering::SeqCst);
             let asked = memory::is_any_locked(self.fd.as_fd(), locks.clone());
             fence(Ordering::SeqCst);
@@ -385,7 +387,8 @@ impl BlobFile {
         // A process that changed the word meanwhile may have died before it looked.
         for _ in 0..TURNS {
             let named = self.named();
-            // The process that makes a slot stop naming it looks then, unless that has died.
+            // The process that makes a slot stop naming the file looks after that, unless it has
+            // died.
             if named.count() > 0 && !named.is_doubted() || !is_free() {
                 return false;
             }
@@ -408,7 +411,7 @@ impl BlobFile {
         false
     }
 
-    /// Its first `len` bytes, which nobody changes as long as it is held. For a trusted file only.
+    /// Its first `len` bytes, which do not change while the file is held. For a trusted file only.
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
         assert!(len <= self.capacity());
         // SAFETY: they are mapped for as long as this lives. The caller holds a blob that was
@@ -416,17 +419,18 @@ impl BlobFile {
         unsafe { slice::from_raw_parts(self.mapping.start().as_ptr().add(HEADER), len) }
     }
 
-    /// Its first `len` bytes, to be written. By its maker, before any slot names this use of it.
+    /// Its first `len` bytes, to be written by its maker, before any slot names this use of the
+    /// file.
     pub(super) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.capacity());
         // SAFETY: as above; no other process holds it, and this one has it borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.mapping.start().as_ptr().add(HEADER), len) }
     }
 
-    /// Its first `len` bytes, which others may change meanwhile.
+    /// Its first `len` bytes, which other processes may change meanwhile.
     pub(super) fn region(&self, len: usize) -> Region {
         assert!(len <= self.capacity());
-        // SAFETY: they are mapped for as long as this lives, and nobody has a reference to a file
+        // SAFETY: they are mapped for as long as this lives, and no reference to a file
         // that is not trusted.
         unsafe { Region::new(self.mapping.start().add(HEADER), len, len) }
     }
@@ -442,7 +446,7 @@ pub(super) fn path_of(folder: &Path, name: Name) -> PathBuf {
     folder.join(name.to_string())
 }
 
-/// Bytes of data that a file for `len` bytes has; `None` if there is no such number.
+/// Bytes of data in a file that is made for `len` bytes; `None` on overflow.
 fn capacity_for(len: usize) -> Option<usize> {
     let step = if len <= COARSE { PAGE } else { (len.checked_next_power_of_two()? / 16).max(PAGE) };
     len.max(1).checked_next_multiple_of(step).filter(|bytes| bytes.checked_add(HEADER).is_some())
@@ -453,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capacities_waste_an_eighth_at_most() {
+    fn capacity_exceeds_the_length_by_at_most_an_eighth() {
         for len in [0, 1, 4096, 4097, 65536, 65537, 100_000, 1 << 20, (1 << 20) + 1, 8_294_400, 1 << 30] {
             let capacity = capacity_for(len).unwrap();
             assert!(capacity >= len && capacity.is_multiple_of(PAGE), "{len}");
@@ -463,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_read_as_it_was_written() {
+    fn decode_returns_the_handle_that_encode_wrote() {
         let handle = Handle { name: Name(*b"0123456789abcdef"), generation: 7, len: 1 << 40 };
         assert_eq!(Handle::decode(&handle.encode()), handle);
         assert_eq!(Name::parse(&handle.name.to_string()), Some(handle.name));
@@ -471,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_of_names_stays_in_its_range_and_each_change_has_a_version() {
+    fn named_count_stays_in_its_range_and_each_change_raises_the_version() {
         let one = Named(0).counted(true).unwrap();
         assert_eq!((one.count(), one.is_doubted(), one.0 >> 33), (1, false, 1));
         let doubted = one.next(true, 1);

@@ -1,4 +1,4 @@
-//! The folder of a channel's blobs: where it is, and what lies in it.
+//! The folder of a channel's blobs: its path and its files.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use super::file::{NEW, Name};
 use crate::sys::Errno;
 use crate::sys::memory::{self, Facts};
 
-/// A folder that is made when it is first needed.
+/// A folder that is made on first use.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Permissions of the files in it.
+    /// Permissions of the files in the folder.
     mode: u32,
-    /// The user whose folder it must be.
+    /// The user that must own it.
     owner: u32,
-    /// The folder above it is made as well, if it is not there.
+    /// Whether the folder above it is made as well if it does not exist.
     is_nested: bool,
 }
 
@@ -41,8 +41,8 @@ impl Folder {
         self.mode
     }
 
-    /// Makes the folder, if it is not there. EPERM if what is there is no folder, or the predictable
-    /// one above it is another user's.
+    /// Makes the folder if it does not exist. EPERM if another kind of file is there, or if the
+    /// folder above it, whose path is predictable, belongs to another user.
     pub(super) fn make(&self) -> Result<(), Errno> {
         if let (true, Some(above)) = (self.is_nested, self.path.parent()) {
             let found = make_folder(above, 0o700 | searchable(self.mode))?;
@@ -50,18 +50,18 @@ impl Folder {
                 return Err(Errno::PERM);
             }
         }
-        // Its name is random and stands in the segment only, so no stranger can have made it.
+        // Its name is random and known only from the segment, so no other user can have made it.
         make_folder(&self.path, self.mode | searchable(self.mode)).map(drop)
     }
 
-    /// Removes the folder, if it is there and empty.
+    /// Removes the folder if it exists and is empty.
     pub(crate) fn remove(&self) {
-        // What is left is found by the next sweep.
+        // The next sweep finds files that are left.
         let _ = memory::remove_folder(&self.path);
     }
 
-    /// Removes files that were being made when their makers died, where the file system has no
-    /// files without a name.
+    /// Removes files that were being made when their makers died, on file systems without unnamed
+    /// files.
     pub(super) fn remove_unfinished(&self) {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -72,13 +72,13 @@ impl Folder {
             if let Ok(file) = memory::open(&path)
                 && memory::is_any_locked(file.as_fd(), 0..2) == Ok(false)
             {
-                // One that was just being made is made again.
+                // If a living process is making the file, it starts over.
                 let _ = memory::unlink(&path);
             }
         }
     }
 
-    /// The blobs in it, in the order of their names; none where there is no folder.
+    /// The blobs in it, sorted by name; empty if the folder does not exist.
     pub(super) fn names(&self) -> Vec<Name> {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return Vec::new() };
         let names = entries.filter_map(|entry| Name::parse(entry.ok()?.file_name().to_str()?));
@@ -88,12 +88,12 @@ impl Folder {
     }
 }
 
-/// The bits by which those who may read a folder may look for names in it.
+/// Adds search permission to each class that has read permission.
 fn searchable(mode: u32) -> u32 {
     (mode & 0o444) >> 2
 }
 
-/// The folder at `path`, made with these permissions if nothing is there.
+/// The folder at `path`; makes it with these permissions if nothing is there.
 fn make_folder(path: &Path, mode: u32) -> Result<Facts, Errno> {
     match memory::make_folder(path, mode) {
         Ok(()) => memory::set_mode_at(path, mode)?,

@@ -1,5 +1,5 @@
 //! Blobs: memory that is filled once, frozen, and read in place by every process that holds it.
-//! What names them, and carries the names from process to process, is above.
+//! Higher layers name blobs and carry the names from process to process.
 
 mod file;
 mod folder;
@@ -17,10 +17,10 @@ pub(crate) use folder::Folder;
 use store::Hold;
 pub(crate) use store::{Limits, Store};
 
-/// Bytes in shared memory that are still to be filled, by this process alone.
+/// Bytes in shared memory that only this process can access until they are frozen.
 ///
-/// The memory may hold what an earlier blob of this process left there: fill all of it. Dropped
-/// unfrozen, it is used for a later blob.
+/// The memory may hold bytes of an earlier blob of this process, so fill all of it. If it is
+/// dropped without being frozen, its file is used for a later blob.
 pub struct BlobMut(Hold);
 
 impl BlobMut {
@@ -28,15 +28,15 @@ impl BlobMut {
         store.draft(len, op).map(BlobMut)
     }
 
-    /// From now on the bytes do not change, and may be attached to messages.
+    /// Fixes the bytes: from now on they do not change, and can be attached to messages.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the file was cut short meanwhile: bytes are lost.
+    /// `Corrupt` if the file was cut short meanwhile, so that bytes are lost.
     ///
     /// # Panics
     ///
-    /// In a forked child: the draft is its parent's.
+    /// In a forked child, because the draft belongs to its parent.
     pub fn freeze(self) -> Result<Blob> {
         self.check_process();
         if !self.0.file().is_uncut() {
@@ -72,11 +72,11 @@ impl fmt::Debug for BlobMut {
     }
 }
 
-/// Bytes in shared memory that do not change for as long as any process holds them. Clones are the
-/// same bytes.
+/// Bytes in shared memory that do not change as long as any process holds them. Clones are the same
+/// bytes.
 ///
-/// It is freed when its last holder has dropped it or died, and no message that names it is on its
-/// way any more.
+/// The memory is freed when its last holder has dropped it or died, and no message in a slot names
+/// it any more.
 #[derive(Clone)]
 pub struct Blob(Bytes);
 
@@ -86,9 +86,9 @@ enum Bytes {
     Copied(Arc<Vec<u8>>),
 }
 
-/// A blob that a slot names, and that this process holds meanwhile: while it begins to, or until it
-/// has stopped. Without the hold, a sweep could count the slots between the step of the slot and the
-/// change of the count.
+/// A blob that a slot names, held by this process while the slot starts or stops naming it. Without
+/// the hold, a sweep could count the slots between the step of the slot and the change of the
+/// count.
 #[derive(Clone)]
 pub(crate) struct Named(Arc<Hold>);
 
@@ -105,7 +105,8 @@ impl Named {
         }
     }
 
-    /// What a slot names. `None` if there is no such file: then nothing is left to be counted.
+    /// Holds the blob that a slot names. `None` if there is no such file: then there is no count to
+    /// change.
     pub(crate) fn find(store: &Arc<Store>, handle: &Handle) -> Option<Named> {
         store.hold_named(handle).map(Named)
     }
@@ -114,14 +115,14 @@ impl Named {
         self.0.handle()
     }
 
-    /// Counts one slot less, which does not name the blob any more.
+    /// Records that this slot no longer names the blob.
     pub(crate) fn remove(self) {
         self.0.file().remove_name();
     }
 }
 
 impl Blob {
-    /// What a slot names. The slot goes on naming it until this returns.
+    /// Receives the blob that a slot names. The slot must name it until this returns.
     pub(crate) fn receive(store: &Arc<Store>, handle: &Handle, op: &'static str) -> Result<Blob> {
         let hold = store.receive(handle, op)?;
         if hold.file().is_trusted() {
@@ -137,7 +138,7 @@ impl Blob {
         }
     }
 
-    /// Whether this process got a copy of its own: another user owns the file, or may change it.
+    /// Whether this process got its own copy, because another user owns the file or may change it.
     pub fn is_copied(&self) -> bool {
         matches!(self.0, Bytes::Copied(_))
     }
@@ -146,7 +147,7 @@ impl Blob {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if somebody cut the file short: what is missing reads as zero here.
+    /// `Corrupt` if the file was cut short: the missing bytes read as zero here.
     pub fn check(&self) -> Result<()> {
         match &self.0 {
             Bytes::Lent(hold) if !hold.file().is_uncut() => Err(Error::new(ErrorKind::Corrupt, "blob check")),
@@ -172,7 +173,7 @@ impl AsRef<[u8]> for Blob {
     }
 }
 
-/// A list of this one blob.
+/// A list of only this blob.
 impl AsRef<[Blob]> for Blob {
     fn as_ref(&self) -> &[Blob] {
         std::slice::from_ref(self)

@@ -1,8 +1,8 @@
-//! The blobs that this process has of one channel: those that it holds, and files that are kept for
-//! the next ones.
+//! The blobs of one channel in this process: those that it holds, and files that are kept for later
+//! blobs.
 //!
-//! Invariant: what is behind the lock takes a few system calls at a time. Files are made, mapped
-//! and unmapped outside of it.
+//! Invariant: the lock is held for only a few system calls at a time. Files are made, mapped and
+//! unmapped outside of it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,19 +19,20 @@ use crate::sys::Errno;
 /// How much memory this process uses for the blobs of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes of the files that are kept for re-use: those that it made, and as much again of others.
+    /// Bytes of the files that are kept for re-use: of files that it made, and as many again of
+    /// others.
     pub(crate) pool: u64,
     /// Bytes of the blobs that it holds.
     pub(crate) held: u64,
 }
 
-/// Files that are kept are looked through one by one.
+/// Most files that are kept, because they are searched one by one.
 const MOST_KEPT: usize = 64;
 
 pub(crate) struct Store {
     folder: Folder,
     limits: Limits,
-    /// Where blobs are named; gone when this process has closed the channel.
+    /// The slots that name blobs; gone when this process has closed the channel.
     slots: OnceLock<Weak<dyn Slots>>,
     state: Mutex<State>,
     copied: Hint,
@@ -39,18 +40,18 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct State {
-    /// The process that it belongs to: a forked child begins with an empty one.
+    /// The process that the state belongs to: a forked child starts with an empty one.
     process: u32,
-    /// What it holds and can find.
+    /// The blobs that it holds and can find.
     holds: HashMap<Name, Weak<Hold>>,
-    /// Files that it made and has locked as their maker, the last used last.
+    /// Files that it made and has locked as their maker, the most recently used last.
     pool: Vec<BlobFile>,
-    /// Files that others made, without a lock, likewise.
+    /// Files that other processes made, without a lock, in the same order.
     seen: Vec<BlobFile>,
-    /// Files that a child may hold by the same open file as this process did: they are looked at
-    /// later.
+    /// Files that a child may hold by an open file that it shares with this process: they are
+    /// looked at later.
     left: Vec<Name>,
-    /// Bytes of what it holds.
+    /// Bytes of the blobs that it holds.
     held: u64,
 }
 
@@ -71,15 +72,15 @@ impl Drop for Counted {
     }
 }
 
-/// What keeps a blob: a lock of its file.
+/// Keeps a blob: has a lock of its file.
 pub(super) struct Hold {
     counted: Counted,
-    /// There until it is dropped.
+    /// Present until it is dropped.
     file: Option<BlobFile>,
     generation: u64,
-    /// The lock is the one that the process has as the maker of the file.
+    /// Whether the lock is the one that the process has as the maker of the file.
     is_made: bool,
-    /// How often the process had forked before.
+    /// How many times the process had forked before.
     forks: u64,
 }
 
@@ -113,7 +114,7 @@ impl Hold {
         Arc::ptr_eq(&self.counted.store, store)
     }
 
-    /// From now on, who receives the same blob in this process finds it.
+    /// Makes it findable: receiving the same blob in this process returns this hold.
     pub(super) fn share(self) -> Arc<Hold> {
         let hold = Arc::new(self);
         let found = (hold.file().name, Arc::downgrade(&hold));
@@ -130,8 +131,8 @@ impl Drop for Hold {
             store.forget(file.name);
             if self.is_made { store.give_back(file) } else { store.let_go(file) }
         } else {
-            // What this process unlocks, it unlocks for its parent or its children as well, which
-            // have the same open file. So it closes only.
+            // An unlock would also release the lock for its parent or its children, which have the
+            // same open file. So it only closes the file.
             let name = file.name;
             drop(file);
             store.forget(name);
@@ -146,7 +147,7 @@ impl Store {
         Store { folder, limits, slots: OnceLock::new(), state: Mutex::default(), copied: Hint::new(0) }
     }
 
-    /// Says where blobs are named. Once, before anything else.
+    /// Sets the slots that name blobs. Called once, before anything else.
     pub(crate) fn set_slots(&self, slots: Weak<dyn Slots>) {
         let is_first = self.slots.set(slots).is_ok();
         debug_assert!(is_first);
@@ -171,8 +172,8 @@ impl Store {
         self.with(|state| state.held)
     }
 
-    /// No process forks while `act` runs, or a child could inherit a lock that no thread of it can
-    /// release.
+    /// Runs `act` with the state locked. No process forks meanwhile, or a child could inherit a
+    /// lock that no thread of it can release.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let forks_wait = sync::no_forks();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +183,7 @@ impl Store {
         }
         let done = act(&mut state);
         drop((state, forks_wait));
-        // Its files are closed, and not unlocked: the locks are the parent's.
+        // Its files are closed without being unlocked: the locks are the parent's.
         drop(of_parent);
         done
     }
@@ -198,7 +199,7 @@ impl Store {
         })
     }
 
-    /// A blob of `len` bytes in a file that this process makes or uses again.
+    /// Makes a blob of `len` bytes, in a new file or in one from the pool.
     pub(super) fn draft(self: &Arc<Self>, len: usize, op: &'static str) -> Result<Hold> {
         self.look_at_left();
         let (counted, slots) = (self.count(len as u64, op)?, self.slots());
@@ -211,7 +212,7 @@ impl Store {
                 state.pool.iter().rposition(is_fit).map(|at| state.pool.remove(at))
             })
         };
-        // What was damaged is dropped.
+        // Damaged files are dropped.
         let file = match iter::from_fn(find).find(BlobFile::is_there) {
             Some(file) => file,
             None => self.create(len).map_err(|errno| errno.at(op))?,
@@ -225,7 +226,8 @@ impl Store {
         let create = || BlobFile::create(folder.location(), folder.mode(), len);
         match create() {
             Err(Errno::NOENT) => folder.make().and_then(|()| create()),
-            // What is kept for later, or was left by a death, takes the place of what is needed now.
+            // Give up files that are kept for later or were left behind by a dead process, and try
+            // again.
             Err(Errno::NOSPC | Errno::MFILE) => {
                 self.give_up_idle();
                 self.sweep(&mut None, || false);
@@ -235,7 +237,7 @@ impl Store {
         }
     }
 
-    /// Holds the blob that a slot names. The slot goes on naming it until this returns.
+    /// Holds the blob that a slot names. The slot must name it until this returns.
     pub(super) fn receive(self: &Arc<Self>, handle: &Handle, op: &'static str) -> Result<Arc<Hold>> {
         if let Some(hold) = self.find(handle) {
             return Ok(hold);
@@ -250,8 +252,8 @@ impl Store {
         if is_it { Ok(hold.share()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
     }
 
-    /// Holds the file that a slot names, whose bytes are not asked for. `None` if there is no such
-    /// blob: then nobody counts it any more.
+    /// Holds the file that a slot names, without looking at its bytes. `None` if there is no such
+    /// blob: then no process counts it any more.
     pub(super) fn hold_named(self: &Arc<Self>, handle: &Handle) -> Option<Arc<Hold>> {
         if let Some(hold) = self.find(handle) {
             return Some(hold);
@@ -265,7 +267,7 @@ impl Store {
             }
             Ok(None) | Err(Errno::NOENT) => None,
             Err(_) => {
-                // Without a descriptor it cannot be counted right: the next sweep does that.
+                // Without a descriptor its count cannot be changed; the next sweep corrects it.
                 self.with(|state| state.left.push(handle.name));
                 None
             }
@@ -277,7 +279,8 @@ impl Store {
         (hold.handle() == *handle).then_some(hold)
     }
 
-    /// A file that this process has locked: as its maker, as is said as well, or as a holder.
+    /// Opens and locks a file, and returns whether this process is its maker; otherwise the lock is
+    /// a holder's.
     fn open(&self, name: Name) -> std::result::Result<Option<(BlobFile, bool)>, Errno> {
         let (made, seen) = self.with(|state| {
             let made = take(&mut state.pool, name);
@@ -294,7 +297,7 @@ impl Store {
         Ok(Some((file, false)))
     }
 
-    /// A hold is dropped: nobody finds it any more.
+    /// Removes a dropped hold, so that it is not found any more.
     fn forget(&self, name: Name) {
         self.with(|state| {
             if state.holds.get(&name).is_some_and(|hold| hold.strong_count() == 0) {
@@ -303,7 +306,7 @@ impl Store {
         });
     }
 
-    /// Takes back the file of a blob that this process made.
+    /// Returns the file of a blob that this process made to the pool.
     fn give_back(&self, file: BlobFile) {
         let over = self.with(|state| {
             let bytes: u64 = state.pool.iter().map(|file| file.capacity() as u64).sum();
@@ -317,7 +320,7 @@ impl Store {
         self.give_up(over);
     }
 
-    /// Files that this process made and does not use again.
+    /// Releases files that this process made and will not use again.
     fn give_up(&self, files: impl IntoIterator<Item = BlobFile>) {
         for file in files {
             file.give_up();
@@ -325,14 +328,14 @@ impl Store {
         }
     }
 
-    /// Lets go of a file that others made, and keeps its mapping for the next blob in it.
+    /// Unlocks a file that another process made, and keeps its mapping for the next blob in it.
     fn let_go(&self, file: BlobFile) {
         file.let_go();
         if self.look_at(&file) || !file.is_whole() || file.capacity() as u64 > self.limits.pool {
             return;
         }
         let dropped = self.with(|state| {
-            // Freed by their makers.
+            // Drop the files that their makers have freed.
             let mut dropped: Vec<_> = state.seen.extract_if(.., |file| file.generation() == 0).collect();
             state.seen.push(file);
             let mut bytes: u64 = state.seen.iter().map(|file| file.capacity() as u64).sum();
@@ -350,7 +353,7 @@ impl Store {
         self.slots.get().and_then(Weak::upgrade)
     }
 
-    /// Frees a file that this process has unlocked, if it was the last to hold it.
+    /// Frees a file that this process has unlocked, if this process was its last holder.
     fn look_at(&self, file: &BlobFile) -> bool {
         file.look(self.folder.location(), self.slots().as_deref())
     }
@@ -371,9 +374,9 @@ impl Store {
         }
     }
 
-    /// Frees what deaths have left in the folder, now or when its last holder looks. True if it came
-    /// to the end before it `is_late`. Names up to `last` were done before; afterwards it is the name
-    /// that it has come to.
+    /// Frees the files that dead processes left in the folder, now or when their last holders look.
+    /// Returns false if it stopped because it `is_late`. Names up to `last` were done before;
+    /// afterwards `last` is the last name that was done.
     pub(crate) fn sweep(&self, last: &mut Option<Name>, is_late: impl Fn() -> bool) -> bool {
         for name in self.folder.names() {
             if last.is_some_and(|last| name <= last) {
@@ -392,7 +395,7 @@ impl Store {
         true
     }
 
-    /// Gives up the files that it keeps for later; false if there are none.
+    /// Gives up the files that are kept for later; returns false if there are none.
     fn give_up_idle(&self) -> bool {
         let (pool, seen) = self.with(|state| (mem::take(&mut state.pool), mem::take(&mut state.seen)));
         let has_some = !pool.is_empty() || !seen.is_empty();
@@ -401,7 +404,8 @@ impl Store {
         has_some
     }
 
-    /// Gives up what it keeps, and the folder if nothing is in it. For a channel that is closed.
+    /// Gives up the files that are kept, and removes the folder if it is empty. Called when the
+    /// channel is closed.
     pub(crate) fn close(&self) {
         self.look_at_left();
         if self.give_up_idle() {

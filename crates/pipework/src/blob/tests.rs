@@ -1,4 +1,4 @@
-//! One process, or two by fork: what is made, found, used again and freed.
+//! Tests in one process, or in two by fork: how blobs are made, found, re-used and freed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Place {
         Place(path, turn)
     }
 
-    /// What one process has of the channel.
+    /// The state that one process has of the channel.
     fn store_with(&self, pool: u64, mode: u32) -> Arc<Store> {
         let folder = Folder::beside(&self.0.join("channel"), 7, crate::sys::memory::user(), mode);
         Arc::new(Store::new(folder, Limits { pool, held: u64::MAX }))
@@ -52,8 +52,8 @@ impl Place {
     }
 }
 
-/// How many files there are. Other tests fork, and a child keeps the locks that it has inherited
-/// until it ends: those of this test look again until there are no more than `most`.
+/// The number of files. Other tests fork, and a child keeps inherited locks until it ends. Such
+/// locks can delay freeing, so this looks again until there are at most `most` files.
 fn names(most: usize, stores: &[&Arc<Store>]) -> usize {
     let limit = Deadline::after(Duration::from_secs(20));
     loop {
@@ -72,17 +72,17 @@ fn made(store: &Arc<Store>, bytes: &[u8]) -> Blob {
     draft.freeze().unwrap()
 }
 
-/// A slot names the blob.
+/// Makes a slot name the blob.
 fn named(store: &Arc<Store>, blob: &Blob) -> Handle {
     Named::new(store, blob).expect("it is of this channel").handle()
 }
 
-/// A slot does not name it any more.
+/// Makes the slot stop naming it.
 fn detach(store: &Arc<Store>, handle: &Handle) {
     Named::find(store, handle).unwrap().remove();
 }
 
-/// The channel has these slots, for as long as the result is there.
+/// Gives the channel these slots, as long as the result lives.
 fn with_slots(store: &Store, names: &[Name]) -> Arc<dyn Slots> {
     let slots: Arc<dyn Slots> = Arc::new(Naming(names.to_vec()));
     store.set_slots(Arc::downgrade(&slots));
@@ -90,7 +90,7 @@ fn with_slots(store: &Store, names: &[Name]) -> Arc<dyn Slots> {
 }
 
 #[test]
-fn a_receiver_reads_what_the_maker_wrote_though_the_maker_has_dropped_it() {
+fn receiver_reads_a_blob_that_its_maker_has_dropped() {
     let place = Place::new();
     let (maker, receiver) = (place.store(), place.store());
     let bytes: Vec<u8> = (0..100_000u32).map(|number| number as u8).collect();
@@ -107,7 +107,7 @@ fn a_receiver_reads_what_the_maker_wrote_though_the_maker_has_dropped_it() {
 }
 
 #[test]
-fn the_last_of_three_events_frees_a_file_whichever_it_is() {
+fn file_is_freed_by_the_last_of_maker_holder_and_slot_in_any_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let place = Place::new();
         let (maker, receiver, other) = (place.store_with(0, 0o600), place.store(), place.store());
@@ -127,7 +127,7 @@ fn the_last_of_three_events_frees_a_file_whichever_it_is() {
 }
 
 #[test]
-fn a_file_is_used_again_when_nobody_holds_or_names_it_and_not_before() {
+fn file_is_reused_only_when_no_process_holds_it_and_no_slot_names_it() {
     let place = Place::new();
     let (maker, receiver) = (place.store(), place.store());
     let blob = made(&maker, b"first");
@@ -152,7 +152,7 @@ fn a_file_is_used_again_when_nobody_holds_or_names_it_and_not_before() {
 }
 
 #[test]
-fn a_blob_that_comes_back_to_a_process_that_holds_it_is_the_same() {
+fn receive_returns_the_blob_that_the_process_already_holds() {
     let place = Place::new();
     let maker = place.store();
     let blob = made(&maker, b"bytes");
@@ -167,7 +167,7 @@ fn a_blob_that_comes_back_to_a_process_that_holds_it_is_the_same() {
 }
 
 #[test]
-fn what_others_may_change_is_copied() {
+fn receive_copies_a_blob_that_the_group_may_write() {
     let place = Place::new();
     let (maker, receiver) = (place.store_with(64 << 20, 0o660), place.store_with(64 << 20, 0o660));
     let handle = named(&maker, &made(&maker, b"bytes"));
@@ -177,28 +177,28 @@ fn what_others_may_change_is_copied() {
 }
 
 #[test]
-fn a_death_leaves_nothing_after_a_sweep() {
+fn sweep_frees_files_of_dead_processes_and_corrects_counts() {
     let place = Place::new();
     let (maker, other) = (place.store_with(0, 0o600), place.store());
     let blobs = [made(&maker, b"named by a dead process"), made(&maker, b"named by a slot")];
     let [gone, kept] = blobs.each_ref().map(|blob| named(&maker, blob));
-    // A process that died between the count and the slot.
+    // As if a process had died between raising the count and publishing the slot.
     named(&maker, &blobs[1]);
     drop(blobs);
     assert_eq!(names(2, &[&maker, &other]), 2);
     let _slots = with_slots(&other, &[kept.name]);
     let mut last = None;
-    assert!(!other.sweep(&mut last, || true), "late after one");
+    assert!(!other.sweep(&mut last, || true), "it stops after one file");
     assert!(other.sweep(&mut last, || false));
     assert_eq!((names(1, &[&maker, &other]), Blob::receive(&other, &gone, "test").is_err()), (1, true));
     let received = Blob::receive(&other, &kept, "test").unwrap();
     detach(&other, &kept);
     drop(received);
-    assert_eq!(names(0, &[&maker, &other]), 0, "the sweep has set the count right");
+    assert_eq!(names(0, &[&maker, &other]), 0, "the sweep has corrected the count");
 }
 
 #[test]
-fn the_last_holder_frees_what_a_sweep_found_held() {
+fn last_holder_frees_a_file_that_a_sweep_found_held() {
     let place = Place::new();
     let (maker, receiver, other) = (place.store_with(0, 0o600), place.store(), place.store());
     let handle = named(&maker, &made(&maker, b"bytes"));
@@ -211,7 +211,7 @@ fn the_last_holder_frees_what_a_sweep_found_held() {
 }
 
 #[test]
-fn a_maker_uses_a_file_again_whose_receiver_died_with_it() {
+fn maker_reuses_a_file_after_its_receiver_died() {
     let place = Place::new();
     let (maker, other) = (place.store(), place.store());
     let _slots = with_slots(&maker, &[]);
@@ -223,7 +223,7 @@ fn a_maker_uses_a_file_again_whose_receiver_died_with_it() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_is_an_error_and_no_signal() {
+fn check_reports_corrupt_when_a_file_is_cut_short() {
     let place = Place::new();
     let (maker, receiver) = (place.store(), place.store());
     let blob = made(&maker, &[7; 100_000]);
@@ -240,7 +240,7 @@ fn a_file_that_is_cut_short_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_within_its_last_page_is_an_error_and_not_used_again() {
+fn file_cut_short_within_its_last_page_is_corrupt_and_not_reused() {
     let place = Place::new();
     let maker = place.store();
     let blob = made(&maker, &[7; 4096]);
@@ -261,7 +261,7 @@ fn a_file_that_is_cut_short_within_its_last_page_is_an_error_and_not_used_again(
 }
 
 #[test]
-fn a_draft_that_is_dropped_leaves_its_file_to_the_next() {
+fn dropped_draft_leaves_its_file_to_the_next() {
     let place = Place::new();
     let maker = place.store();
     let place_of = |draft: &BlobMut| draft.as_ptr();
@@ -274,7 +274,7 @@ fn a_draft_that_is_dropped_leaves_its_file_to_the_next() {
 }
 
 #[test]
-fn a_process_holds_no_more_than_its_limit() {
+fn draft_beyond_the_blob_limit_is_too_long() {
     let place = Place::new();
     let folder = Folder::beside(&place.0.join("channel"), 7, crate::sys::memory::user(), 0o600);
     let store = Arc::new(Store::new(folder, Limits { pool: 0, held: 10_000 }));
@@ -288,7 +288,7 @@ fn a_process_holds_no_more_than_its_limit() {
 }
 
 #[test]
-fn a_child_keeps_what_its_parent_held_though_the_parent_drops_it() {
+fn child_keeps_blobs_that_its_parent_drops_after_the_fork() {
     use std::io::{Read, Write};
     let place = Place::with(Some(Turn::alone()));
     let (maker, receiver) = (place.store(), place.store());
@@ -306,7 +306,7 @@ fn a_child_keeps_what_its_parent_held_though_the_parent_drops_it() {
         drop((blob, received));
         assert_eq!(names(1, &[&maker, &receiver]), 1, "the last holder frees it");
     });
-    // Dropped in this process alone: the child has its own.
+    // Dropped in this process alone: the child has its own copies.
     drop(both.take());
     let next = made(&maker, &[8; 5000]);
     assert_ne!(named(&maker, &next).name, handle.name);

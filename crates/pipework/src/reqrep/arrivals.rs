@@ -1,7 +1,7 @@
-//! What has arrived of replies that come in parts.
+//! The parts of replies that have arrived so far.
 //!
-//! Invariant: it stays here until its call is over, so a wait that ends early loses nothing; and
-//! one thread at a time adds to it.
+//! Invariant: the parts stay here until their call has ended, so a wait that ends early loses
+//! nothing; and one thread at a time adds to them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ use crate::sync::{self, Hint};
 /// The replies of one client, by ticket.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    /// How many there are, so that calls of one part pay for one load.
+    /// The number of replies, so that calls of one part cost one load.
     len: Hint,
     table: Mutex<Table>,
 }
 
 type Table = HashMap<Ticket, Arrival, foldhash::fast::RandomState>;
 
-/// What has arrived of one reply. The thread that holds the lock receives its parts.
+/// The parts of one reply so far. The thread that holds the lock receives more of them.
 pub(super) type Arrival = Arc<Mutex<Arrived>>;
 
 /// The bytes and the blobs of the parts that have come.
@@ -35,8 +35,7 @@ impl Arrivals {
         Arrivals { len: Hint::new(0), table: Mutex::default() }
     }
 
-    /// What has arrived of a call. A new call makes this drop what has arrived of calls that are
-    /// over.
+    /// The parts of a call so far. A new call makes this drop the parts of calls that have ended.
     pub(super) fn of(&self, ticket: Ticket, is_over: impl Fn(Ticket) -> bool) -> Arrival {
         self.with(|table| {
             if !table.contains_key(&ticket) {
@@ -46,7 +45,7 @@ impl Arrivals {
         })
     }
 
-    /// To be called when a call is over.
+    /// Called when a call has ended.
     pub(super) fn forget(&self, ticket: Ticket) {
         if self.len.get() > 0 {
             // Dropped outside of the lock.
@@ -56,7 +55,8 @@ impl Arrivals {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Table) -> T) -> T {
-        // No fork in here, or a child could inherit a lock that no thread of it can release.
+        // No fork while this is held, or a child could inherit a lock that no thread of it can
+        // release.
         let _forks_wait = sync::no_forks();
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let done = act(&mut table);

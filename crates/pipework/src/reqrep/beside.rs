@@ -1,7 +1,7 @@
-//! Every public method of a client beside every other one, from two threads that share the handle,
-//! and the same of a server. Each request must arrive as it was sent, and each reply with its own
-//! call. No slice ends here, so a wait that misses its wake-up never returns: that is reported after
-//! [`GUARD`].
+//! Runs every public method of a client beside every other one, from two threads that share the
+//! handle; the same for a server. Each request must arrive as it was sent, and each reply with its
+//! own call. No slice ends here, so a wait that misses its wake-up never returns, which is reported
+//! after [`GUARD`].
 //!
 //! The tables are compared with the source, so a new method without an entry fails.
 
@@ -28,7 +28,7 @@ const NEVER: Deadline = Deadline::NEVER;
 
 // ---------------------------------------------------------------- both tables
 
-/// The public methods of a type in these files, but for those that only bindings use.
+/// The public methods of a type in these files, except those that only bindings use.
 fn public_methods(of: &str, files: &[&str]) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/reqrep");
     let mut names = BTreeSet::new();
@@ -57,7 +57,7 @@ fn assert_complete<'a>(of: &str, files: &[&str], table: impl Iterator<Item = &'a
     assert_eq!(methods, table.map(String::from).collect(), "in the source and in the table");
 }
 
-/// Runs `scene`, which must come to its end.
+/// Runs `scene`, and aborts if it does not end.
 fn in_time(what: &str, scene: impl FnOnce()) {
     let (over, is_over) = channel::<()>();
     thread::scope(|scope| {
@@ -72,7 +72,8 @@ fn in_time(what: &str, scene: impl FnOnce()) {
     });
 }
 
-/// Two threads call, again and again, and a panic of one must not leave the other one waiting.
+/// Aborts on a panic: two threads call each other repeatedly, and the other one would wait for
+/// ever.
 fn or_abort(what: &str, act: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).is_err() {
         eprintln!("{what}: see above");
@@ -80,7 +81,7 @@ fn or_abort(what: &str, act: impl FnOnce()) {
     }
 }
 
-/// Some requests have more than one part, and so have their replies.
+/// Small slots, so that some requests and replies have more than one part.
 fn small(slots: u32) -> Segment {
     let options = Options::new().slots(slots).members(8).spin(Duration::ZERO);
     options.request_bytes(24).reply_bytes(32).anonymous().unwrap()
@@ -98,12 +99,12 @@ fn server(segment: &Segment) -> Server {
     server
 }
 
-/// A request that shows its number in every place.
+/// A request with its number in every word.
 fn request(number: u64) -> Vec<u8> {
     number.to_ne_bytes().repeat([1, 2, 5][number as usize % 3])
 }
 
-/// The ticket of the call, and the complement of all of its request.
+/// The ticket of the call, and the complement of the request.
 fn reply(request: &Request<'_>) -> Vec<u8> {
     let number = u64::from_ne_bytes(request[..8].try_into().unwrap());
     assert_eq!(**request, self::request(number), "torn, or mixed");
@@ -111,10 +112,10 @@ fn reply(request: &Request<'_>) -> Vec<u8> {
     request.ticket().to_bits().to_ne_bytes().into_iter().chain(complement).collect()
 }
 
-/// The number of the request that was answered so.
+/// The number of the request that has this reply.
 fn number_of(reply: &[u8], ticket: Option<Ticket>) -> u64 {
-    let told = u64::from_ne_bytes(reply[..8].try_into().unwrap());
-    assert!(ticket.is_none_or(|ticket| ticket.to_bits() == told), "the reply of another call");
+    let ticket_bits = u64::from_ne_bytes(reply[..8].try_into().unwrap());
+    assert!(ticket.is_none_or(|ticket| ticket.to_bits() == ticket_bits), "the reply of another call");
     let number = !u64::from_ne_bytes(reply[8..16].try_into().unwrap());
     let complement: Vec<u8> = request(number).iter().map(|byte| !byte).collect();
     assert_eq!(reply[8..], complement, "torn, or mixed");
@@ -139,7 +140,7 @@ struct CallingThread {
     client: Client,
     /// The number of the next request.
     next: u64,
-    /// The other thread may take calls of this one.
+    /// Whether the other thread may take calls of this one.
     may_lose: bool,
 }
 
@@ -149,7 +150,7 @@ impl CallingThread {
         (self.next, request(self.next))
     }
 
-    /// One that fits into a slot.
+    /// A request that fits into a slot.
     fn short_request(&mut self) -> (u64, Vec<u8>) {
         self.next = self.next.next_multiple_of(3) + 2;
         self.request()
@@ -160,7 +161,7 @@ impl CallingThread {
         (number, self.client.send(&request, NEVER).unwrap())
     }
 
-    /// Nothing if the other thread has taken or forgotten the call.
+    /// `None` if the other thread has taken or forgotten the call.
     fn or_lost<T, E: Into<Error>>(&self, received: std::result::Result<T, E>) -> Option<T> {
         match received.map_err(Into::into) {
             Err(error) if self.may_lose && error.kind() == ErrorKind::Stale => None,
@@ -174,7 +175,7 @@ impl CallingThread {
         }
     }
 
-    /// Until `look` finds something.
+    /// Polls until `look` finds something.
     fn poll<T, E: Into<Error>>(
         &self,
         mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
@@ -238,7 +239,7 @@ const CLIENT_CALLS: [ClientCall; 22] = [
         let doorbell = caller.client.doorbell().unwrap();
         let (number, ticket) = caller.send();
         let reply = caller.poll(|| {
-            // The other thread may be quicker, and then it is not rung.
+            // The other thread may be faster, and then this one is not rung.
             let deadline = if caller.may_lose { Deadline::after(Duration::from_millis(5)) } else { NEVER };
             is_rung(&doorbell, deadline);
             caller.client.try_recv(ticket)
@@ -270,7 +271,7 @@ const CLIENT_CALLS: [ClientCall; 22] = [
     }),
     ("recv_any", |caller| {
         let sent = caller.send();
-        // Whichever call it is of.
+        // The call may be of either thread.
         if let Some(done) = caller.client.recv_any(NEVER).unwrap() {
             number_of(&done.result.unwrap(), Some(done.ticket));
         }
@@ -303,7 +304,7 @@ const CLIENT_CALLS: [ClientCall; 22] = [
     }),
     ("send_many", |caller| {
         let requests = [caller.request(), caller.request()];
-        // The second may wait for the slot of the first.
+        // The second request may wait for the slot of the first.
         let slots = caller.client.segment().geometry().slots as usize;
         let requests = &requests[..if slots > 2 { 2 } else { 1 }];
         let tickets = caller.client.send_many(requests.iter().map(|(_, request)| request), NEVER).unwrap();
@@ -343,7 +344,7 @@ fn two_callers(what: &str, slots: u32, calls: [ClientCall; 2]) {
         let serving = scope.spawn(|| {
             for nth in 0.. {
                 match server.recv(NEVER) {
-                    // Half of them find their callers asleep.
+                    // Half of the replies come while their callers sleep.
                     Ok(request) => {
                         if nth % 2 == 0 {
                             thread::sleep(Duration::from_micros(200));
@@ -397,7 +398,7 @@ fn every_method_of_a_client_beside_every_other_from_two_threads() {
 
 // ---------------------------------------------------------------- servers
 
-/// What the threads that share a server know of the requests.
+/// The state of the requests that threads sharing a server know.
 struct Round {
     /// Bursts that were sent and answered.
     number: AtomicU64,
@@ -413,14 +414,14 @@ struct Answerer<'a> {
     nth: u64,
 }
 
-/// There is nothing more to come.
+/// No more requests will come.
 struct Over;
 
 type Answered = std::result::Result<(), Over>;
 
 impl Answerer<'_> {
-    /// Answers one request of a burst, and leaves the rest to others: so a wait that is not woken
-    /// for its own is not helped by one that comes back for the next.
+    /// Answers one request of a burst and leaves the rest to others. So a waiter that is not woken
+    /// for its own request is not saved by a thread that returns for the next one.
     fn one(&self, received: Result<Request<'_>>) -> Answered {
         let round = self.round.number.load(SeqCst);
         self.answer(received)?;
@@ -448,7 +449,7 @@ impl Answerer<'_> {
         }
     }
 
-    /// What a call that takes nothing is for.
+    /// For calls that take no request.
     fn nothing<T>(&self, _: T) -> Answered {
         thread::yield_now();
         if self.round.is_over.is_set() { Err(Over) } else { Ok(()) }
@@ -467,7 +468,7 @@ impl Answerer<'_> {
     }
 }
 
-/// Of a request that was kept only the last part is in the segment, if it had several.
+/// Only the last part of a kept request is in the segment.
 fn answer_last_part(mut request: Request<'_>) -> Answered {
     let number = u64::from_ne_bytes(request.read().unwrap()[..8].try_into().unwrap());
     let complement = self::request(number).into_iter().map(|byte| !byte);
@@ -523,7 +524,7 @@ const SERVER_CALLS: [ServerCall; 15] = [
         Err(error) => answerer.none(error),
     }),
     ("waiting_bytes", |answerer| answerer.nothing(answerer.server.waiting_bytes(4))),
-    // Not before others had their turn.
+    // Only after others had their turn.
     ("clear", |answerer| match answerer.nth % 50 {
         49 => match answerer.server.clear() {
             Ok(_) => answerer.nothing(()),
@@ -545,7 +546,7 @@ const SERVER_CALLS: [ServerCall; 15] = [
     ("adopt", |answerer| match answerer.kept()? {
         Some(ticket) => {
             match answerer.server.adopt(ticket) {
-                // Something of it went in parts.
+                // Some of the reply went in parts.
                 Err(error) if error.kind() == ErrorKind::Stale => answerer.answer_kept(ticket),
                 adopted => answer_last_part(adopted.unwrap()),
             }
@@ -577,10 +578,10 @@ fn two_answerers(what: &str, calls: [ServerCall; 2]) {
     let (client, server) = (client(&segment), server(&segment));
     let round = Round { number: AtomicU64::new(0), is_over: Flag::new(), is_stopped: Flag::new() };
     let may_fail = calls.iter().any(|(name, _)| ["clear", "stop"].contains(name));
-    // Nobody takes the rest of a request whose server was stopped.
+    // After `stop`, no server takes the rest of a request.
     let step = if calls.iter().any(|(name, _)| *name == "stop") { 3 } else { 1 };
     thread::scope(|scope| {
-        // The third answers what the two do not.
+        // The third thread answers the requests that the two leave.
         let rest: fn(&mut Answerer<'_>) -> Answered = |answerer| answerer.one(answerer.server.recv(NEVER));
         for call in calls.iter().map(|call| call.1).chain([rest]) {
             let mut answerer = Answerer { server: server.clone(), round: &round, nth: 0 };
@@ -592,7 +593,7 @@ fn two_answerers(what: &str, calls: [ServerCall; 2]) {
                 });
             });
         }
-        // One for each of those that wait.
+        // One for each waiting method, and one more.
         let waiting = 1 + calls.iter().filter(|(name, _)| waits(name)).count() as u64;
         let mut number = 0;
         or_abort(what, || {

@@ -1,4 +1,4 @@
-//! Blobs that go with messages, in one process that has the channel open twice.
+//! Blobs that travel with messages, in one process that has the channel open twice.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,14 +31,14 @@ impl Place {
         Place(folder, turn)
     }
 
-    /// The channel, as one more process would open it: nothing is kept for later blobs.
+    /// The channel, as another process would open it: no file is kept for later blobs.
     fn open(&self) -> Segment {
         let options = Options::new().slots(2).members(8).request_bytes(100).reply_bytes(100).blob_pool(0);
         options.open_or_create(self.0.join("channel")).unwrap()
     }
 
-    /// How many files of blobs there are. Other tests fork, and a child keeps the locks that it has
-    /// inherited until it ends: `opened` look again until there are no more than `most`.
+    /// The number of blob files. Other tests fork, and a child keeps inherited locks until it ends.
+    /// Such locks can delay freeing, so `opened` look again until there are at most `most` files.
     fn files(&self, most: usize, opened: [&Segment; 2]) -> usize {
         let limit = Deadline::after(SOON);
         loop {
@@ -64,7 +64,7 @@ fn all_free(segment: &Segment) {
 }
 
 #[test]
-fn blobs_go_to_the_server_and_back_without_a_copy_and_are_freed_by_the_last_holder() {
+fn blobs_travel_both_ways_without_a_copy_and_are_freed_by_the_last_holder() {
     let place = Place::new();
     let (near, far) = (place.open(), place.open());
     let (client, server) = (near.client().unwrap(), far.server().unwrap());
@@ -91,7 +91,7 @@ fn blobs_go_to_the_server_and_back_without_a_copy_and_are_freed_by_the_last_hold
 }
 
 #[test]
-fn whatever_ends_a_call_frees_the_blobs_that_its_slot_names() {
+fn every_end_of_a_call_frees_the_blobs_that_its_slot_names() {
     let place = Place::new();
     let (near, far) = (place.open(), place.open());
     let server = far.server().unwrap();
@@ -159,7 +159,7 @@ fn whatever_ends_a_call_frees_the_blobs_that_its_slot_names() {
 }
 
 #[test]
-fn a_message_carries_as_many_blobs_as_the_channel_was_made_for() {
+fn message_carries_as_many_blobs_as_the_channel_allows() {
     let segment = Options::new().slots(1).blobs(2).anonymous().unwrap();
     let (client, _server) = (segment.client().unwrap(), segment.server().unwrap());
     let blobs = [b"1", b"2", b"3"].map(|bytes| blob(&segment, bytes));
@@ -170,7 +170,7 @@ fn a_message_carries_as_many_blobs_as_the_channel_was_made_for() {
 }
 
 #[test]
-fn a_blob_of_another_channel_is_copied_into_this_one() {
+fn blob_of_another_channel_is_copied_into_this_one() {
     let [one, other] = [Place::new(), Place::with(None)].map(|place| (place.open(), place));
     let (client, server) = (other.0.client().unwrap(), other.0.server().unwrap());
     client.send(Message::new("").attach(&blob(&one.0, b"bytes")), SOON).unwrap();
@@ -179,7 +179,7 @@ fn a_blob_of_another_channel_is_copied_into_this_one() {
 }
 
 #[test]
-fn what_a_dead_process_left_in_slots_and_files_is_found_with_its_death() {
+fn recover_frees_blobs_of_a_dead_process_in_slots_and_files() {
     let place = Place::with(Some(Turn::alone()));
     let near = place.open();
     let server = near.server().unwrap();

@@ -1,5 +1,5 @@
 //! Every system call of every operation, made to fail in turn: the error names its operation and
-//! carries the kernel's number, nothing stays behind, and the segment goes on working.
+//! has the kernel's number, nothing is left behind, and the segment still works.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -15,16 +15,16 @@ use crate::sync::Ordering;
 use crate::sys::Errno;
 use crate::sys::fault::{self, Fault};
 
-/// Long enough for the end of a first slice.
+/// Longer than a first slice.
 const A_SLICE: Duration = Duration::from_millis(60);
 
 /// Errors that the kernel may return for any call.
 const REFUSALS: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR];
 
-/// Calls that are made again where a signal has stopped them.
+/// Calls that are repeated when a signal interrupts them.
 const REPEATED: [&str; 2] = ["fallocate", "truncate"];
 
-/// A segment with two slots at a path in a folder of its own, a client and a server.
+/// A segment with two slots at a path in its own folder, a client and a server.
 struct FaultScene {
     folder: PathBuf,
     segment: Segment,
@@ -45,8 +45,8 @@ impl FaultScene {
         self.folder.file_name().and_then(|name| name.to_str()).expect("it was made here")
     }
 
-    /// The folder's files, and how many descriptors and mappings of this process are of files in it
-    /// or of its name.
+    /// The folder's files, and the number of this process's descriptors and mappings of files in it
+    /// or with its name.
     fn traces(&self) -> (Vec<String>, usize, usize) {
         let entries = |folder| fs::read_dir(folder).expect("it can be read").filter_map(|entry| entry.ok());
         let files = entries(self.folder.as_path()).map(|entry| entry.file_name().to_string_lossy().into());
@@ -56,9 +56,9 @@ impl FaultScene {
         (files.collect(), descriptors, maps.matches(self.name()).count())
     }
 
-    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` comes to; but
-    /// not by a signal where the call is made again then.
-    /// `run` then fails as the operation `op`, and succeeds otherwise.
+    /// Makes the `nth` call of each name fail in each way, for every `nth` that `run` reaches;
+    /// except by a signal if the call is repeated then. `run` must fail as the operation `op` with
+    /// each fault, and succeed otherwise.
     fn refuse<T, E: Into<Error>>(
         &self,
         op: &str,
@@ -77,7 +77,7 @@ impl FaultScene {
                     let error = outcome.err();
                     assert_eq!(error, None, "{op} without the call {nth} of {call}");
                     tries += 1;
-                    // Where others have the CPU, a deadline may pass before it is waited for.
+                    // On a busy machine, a deadline may pass before the wait starts.
                     if nth > 0 || tries == 100 {
                         break;
                     }
@@ -101,15 +101,15 @@ impl FaultScene {
             assert_eq!(request.reply("yes"), Ok(true));
             assert_eq!(&*self.client.recv(ticket, Deadline::now()).expect("it was answered"), b"yes");
         }
-        let audit = self.segment.audit().expect("the kernel says who is alive");
-        // What was cancelled in the ring is removed by the next server that passes.
+        let audit = self.segment.audit().expect("the kernel reports the locks");
+        // Entries of cancelled calls are removed by the next server that passes them.
         assert_eq!(Audit { entries: 0, ..audit }, Audit { free: 2, ..Audit::default() });
     }
 }
 
 impl Drop for FaultScene {
     fn drop(&mut self) {
-        // Best effort: it lies among the temporary files.
+        // Best effort: the folder is among the temporary files.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -118,7 +118,7 @@ fn options() -> Options {
     Options::new().slots(2).members(8).request_bytes(100).reply_bytes(100)
 }
 
-/// A wait for nothing is fine if it ended by its deadline.
+/// A wait without a result is right if it ended by its deadline.
 fn timed_out<T, E: Into<Error>>(outcome: std::result::Result<T, E>) -> Result<()> {
     match outcome.map_err(Into::into) {
         Ok(_) => panic!("nothing was to come"),
@@ -130,7 +130,7 @@ fn timed_out<T, E: Into<Error>>(outcome: std::result::Result<T, E>) -> Result<()
 // ---------------------------------------------------------------- birth and opening
 
 #[test]
-fn what_cannot_be_made_leaves_nothing() {
+fn create_that_fails_leaves_no_file() {
     let world = FaultScene::new("making");
     let path = world.folder.join("new");
     let create = |options: &Options| options.create(&path).and_then(|segment| segment.unlink());
@@ -142,7 +142,7 @@ fn what_cannot_be_made_leaves_nothing() {
     world.refuse("reqrep create", &["memfd", "chmod", "fallocate", "mmap", "seal"], || {
         options().memfd(world.name())
     });
-    // Where there are no files without a name, and where such files cannot be given one.
+    // File systems without unnamed files, and unnamed files that cannot be given a name.
     let otherwise = |call, errno: Errno| {
         fault::order(call, 0, Fault::Errno(errno.number()));
         create(&options())
@@ -154,7 +154,7 @@ fn what_cannot_be_made_leaves_nothing() {
 }
 
 #[test]
-fn a_name_appears_with_a_whole_segment_whatever_the_file_system_can() {
+fn create_names_only_a_whole_segment_on_any_file_system() {
     let world = FaultScene::new("naming");
     for (call, errno) in [("tmpfile", Errno::OPNOTSUPP), ("link", Errno::NOENT)] {
         let path = world.folder.join(call);
@@ -176,7 +176,7 @@ fn a_name_appears_with_a_whole_segment_whatever_the_file_system_can() {
 }
 
 #[test]
-fn what_cannot_be_opened_leaves_nothing() {
+fn open_that_fails_leaves_no_descriptor_or_mapping() {
     let world = FaultScene::new("opening");
     let path = world.folder.join("segment");
     world.refuse("reqrep open", &["open", "fstat", "pread", "mmap"], || Options::new().open(&path));
@@ -190,12 +190,12 @@ fn what_cannot_be_opened_leaves_nothing() {
 // ---------------------------------------------------------------- members
 
 #[test]
-fn who_cannot_attach_leaves_nothing() {
+fn attach_that_fails_leaves_no_member() {
     let world = FaultScene::new("attaching");
     let segment = &world.segment;
     world.refuse("reqrep attach client", &["open", "lock"], || segment.client());
     world.refuse("reqrep attach server", &["open", "lock"], || segment.server());
-    // Leaving cannot report an error; what the member held is freed all the same.
+    // Leaving cannot report an error; the member's slots are freed in any case.
     let (before, client) = (world.traces(), segment.client().unwrap());
     fault::order("lock", 0, Fault::Errno(Errno::IO.number()));
     drop(client);
@@ -205,7 +205,7 @@ fn who_cannot_attach_leaves_nothing() {
 }
 
 #[test]
-fn without_proc_a_lock_is_opened_by_the_path_while_that_leads_here() {
+fn attach_without_proc_opens_the_path_if_it_is_the_same_file() {
     let world = FaultScene::new("procless");
     let without_proc = || fault::order("open", 0, Fault::Errno(Errno::NOENT.number()));
     let refused = |segment: &Segment| segment.client().map(drop).map_err(|error| error.errno());
@@ -224,18 +224,18 @@ fn without_proc_a_lock_is_opened_by_the_path_while_that_leads_here() {
 }
 
 #[test]
-fn recovery_goes_on_where_it_was_stopped() {
+fn recovery_continues_after_a_failed_system_call() {
     let world = FaultScene::new("recovering");
     let shared = world.segment.shared();
     world.refuse("reqrep recover", &["lock"], || {
-        // What a dead client leaves: its role, and a slot. No process has its number, so none holds
-        // its lock.
+        // As a dead client would leave it: its role, and a slot. No process has its number, so none
+        // holds its lock.
         let dead = shared.member(5).expect("there are eight");
         dead.word.store(Role::Client as u64, Ordering::Relaxed);
         shared.slot(1).expect("there are two").acquire(5).expect("it is free");
         let stopped = world.segment.recover();
         if stopped.is_err() {
-            // Everything else is in its place again, for the round trips that follow.
+            // Restore everything else for the calls that follow.
             assert_eq!(world.segment.recover(), Ok(1));
         }
         assert!(role(dead.word.load(Ordering::Relaxed)).is_none());
@@ -248,14 +248,14 @@ fn recovery_goes_on_where_it_was_stopped() {
 // ---------------------------------------------------------------- calls
 
 #[test]
-fn a_call_that_fails_leaves_no_slot_behind() {
+fn call_that_fails_frees_its_slot() {
     let world = FaultScene::new("calling");
     let FaultScene { client, server, .. } = &world;
     world.refuse("reqrep call", &["futex"], || timed_out(client.call("a", Duration::from_millis(5))));
     world.refuse("reqrep recv", &["futex"], || timed_out(server.recv(Duration::from_millis(5))));
     let wary = world.segment.client_with(&ClientOptions::new().needs_server(true)).expect("a place");
     world.refuse("reqrep send", &["lock"], || {
-        // Then the kernel is asked anew.
+        // After this time the kernel is asked again.
         std::thread::sleep(FIRST_SLICE);
         let ticket = wary.try_send("a")?.expect("a slot is free");
         wary.cancel(ticket).map(drop)
@@ -263,13 +263,13 @@ fn a_call_that_fails_leaves_no_slot_behind() {
 }
 
 #[test]
-fn a_wait_that_fails_can_be_taken_up_again() {
+fn recv_can_be_repeated_after_a_failed_system_call() {
     let world = FaultScene::new("waiting");
     let FaultScene { client, server, .. } = &world;
     world.refuse("reqrep recv", &["futex", "lock"], || {
         let ticket = client.try_send("a")?.expect("a slot is free");
         let request = server.try_recv()?.expect("it was sent");
-        // At the end of the slice it asks whether the server lives.
+        // At the end of the slice it asks whether the server is alive.
         let waited = timed_out(client.recv(ticket, A_SLICE));
         assert_eq!(request.reply("b"), Ok(true));
         assert_eq!(&*client.recv(ticket, Deadline::now()).expect("the ticket stays good"), b"b");
@@ -278,7 +278,7 @@ fn a_wait_that_fails_can_be_taken_up_again() {
 }
 
 #[test]
-fn who_waits_in_vain_for_a_slot_has_sent_nothing() {
+fn send_that_fails_while_waiting_for_a_slot_sends_nothing() {
     let world = FaultScene::new("sending");
     let client = &world.client;
     world.refuse("reqrep send", &["futex", "lock"], || {
@@ -293,14 +293,14 @@ fn who_waits_in_vain_for_a_slot_has_sent_nothing() {
 // ---------------------------------------------------------------- the rest
 
 #[test]
-fn questions_that_get_no_answer_change_nothing() {
+fn failed_members_audit_sync_and_unlink_change_nothing() {
     let world = FaultScene::new("asking");
     let FaultScene { segment, client, .. } = &world;
     world.refuse("reqrep members", &["lock"], || segment.members());
     world.refuse("reqrep audit", &["lock"], || {
         let ticket = client.try_send("a")?.expect("a slot is free");
         let audit = segment.audit().map(drop);
-        client.cancel(ticket).expect("nobody took it");
+        client.cancel(ticket).expect("no server took it");
         audit
     });
     world.refuse("reqrep sync", &["msync"], || segment.sync());

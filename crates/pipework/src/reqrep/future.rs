@@ -90,7 +90,7 @@ impl Client {
         Ok(Stream::new(self.clone(), ticket, Duration::MAX))
     }
 
-    /// Places a request and hands out what follows its first part.
+    /// Places a request and sends the parts after the first one.
     pub(super) async fn start_async(
         &self,
         request: &Message<'_>,
@@ -160,8 +160,8 @@ impl Stream {
 
 impl Request<'_> {
     /// As [`part`](Request::part), for a task. If the future is dropped before it is ready, the
-    /// part was not given; of one that is longer than a slot, something may have been, and then the
-    /// request has failed.
+    /// part was not given. If the part is longer than a slot, some of it may have been given, and
+    /// then the request has failed.
     ///
     /// # Errors
     ///
@@ -178,10 +178,10 @@ impl Request<'_> {
 }
 
 impl Request<'_> {
-    /// As [`reply`](Request::reply), for a task: one that is longer than a slot, or that comes
+    /// As [`reply`](Request::reply), for a task: a reply that is longer than a slot, or that comes
     /// after a [part](Request::part), waits for the client. There is no
-    /// [`part_timeout`](super::ServerOptions::part_timeout): runtimes have timers. If the future is dropped
-    /// before it is ready, the request fails at its client.
+    /// [`part_timeout`](super::ServerOptions::part_timeout): runtimes have timers. If the future is
+    /// dropped before it is ready, the request fails at its client.
     ///
     /// # Errors
     ///
@@ -207,8 +207,8 @@ impl Request<'_> {
     }
 }
 
-/// A part that is being given: a request of which something was given, and not the rest, fails when
-/// this is dropped.
+/// A part that is being given. If it is dropped after some of the part was given, but not all, the
+/// request fails.
 struct HalfGiven<'r, 'a, 'm> {
     request: &'r mut Request<'a>,
     giving: Giving<'m>,
@@ -250,7 +250,7 @@ impl Server {
     }
 }
 
-/// Cancels its call when it is dropped, if the call is not over.
+/// Cancels its call when it is dropped, if the call has not ended.
 struct Unheard<'a> {
     client: &'a Client,
     ticket: Ticket,
@@ -263,8 +263,8 @@ impl Drop for Unheard<'_> {
     }
 }
 
-/// Waits in a task until `look` finds something. `watch` returns the watcher that is to wake it,
-/// and `call` is what it waits for.
+/// Waits in a task until `look` finds something. `watch` returns the watcher that wakes the task,
+/// and `call` is the call that it waits for.
 async fn until<T, E: From<Error>>(
     call: Option<AwaitedCall>,
     watch: impl Fn() -> Result<Arc<WatcherState>>,
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_call_and_serve_whatever_the_other_side_is() {
+    fn tasks_and_threads_call_and_serve_each_other() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         thread::scope(|scope| {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn futures_go_to_other_threads() {
+    fn futures_are_send() {
         fn moves<T: Send>(future: T) -> T {
             future
         }
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_future_is_dropped_is_cancelled_wherever_it_was() {
+    fn dropped_future_cancels_its_call_in_any_state() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         drop(client.call_async("never polled"));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_not_lost_with_the_future_that_waited_for_it() {
+    fn dropped_future_loses_no_request_and_no_slot() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         let ticket = {
@@ -434,7 +434,7 @@ mod tests {
         };
         block_on(server.recv_async()).unwrap().reply("b").unwrap();
         assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"b");
-        // Likewise for a slot.
+        // The same while waiting for a slot.
         let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
         {
             let mut given_up = pin!(client.send_async("c"));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_calls_are_those_of_threads() {
+    fn futures_return_the_errors_of_the_blocking_calls() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         let short = segment.client_with(&ClientOptions::new().max_message(4999)).unwrap();
@@ -472,7 +472,7 @@ mod tests {
 
     /// One task waits for two calls with one waker, and two tasks for one call.
     #[test]
-    fn whoever_waits_is_woken() {
+    fn all_tasks_that_wait_for_ended_calls_are_woken() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         let [first, second] = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
@@ -512,12 +512,12 @@ mod tests {
 
     /// The last handle is dropped inside the thread that its drop would wait for.
     #[test]
-    fn a_waker_may_drop_the_handle_that_it_was_left_at() {
+    fn waker_may_drop_the_handle_that_wakes_it() {
         type Task = Pin<Box<dyn Future<Output = Answer> + Send>>;
         struct Owner(std::sync::Mutex<Option<Task>>);
         impl Wake for Owner {
             fn wake(self: Arc<Self>) {
-                let task = self.0.lock().expect("nobody panics here").take();
+                let task = self.0.lock().expect("no panic while it was locked").take();
                 drop(task);
             }
         }

@@ -1,9 +1,8 @@
-//! What must hold for any bytes in a segment: the properties that the fuzz target and the tests
-//! share.
+//! Properties that must hold for any bytes in a segment. The fuzz target and the tests share them.
 //!
-//! The input says how a segment is made, or is one itself. The rest of it is a script, in which one
-//! client and one server take turns with a vandal, which writes into their segment whatever the
-//! script says. The effect may be errors and lost service, and nothing else.
+//! The input says how a segment is made, or is a segment itself. The rest of it is a script, in
+//! which one client and one server take turns with a vandal, which writes arbitrary values into
+//! their segment. The result may be errors and lost service, and nothing else.
 
 // The fuzz target reaches it, under cfg(fuzzing); the tests need no more than the crate.
 #![allow(unreachable_pub)]
@@ -37,15 +36,15 @@ pub fn segment(data: &[u8]) {
     }
 }
 
-/// The longest file that is made. A larger one behaves no differently, and slower.
+/// The longest file that is made. A larger one behaves the same, only slower.
 const MAX_LEN: u64 = 1 << 18;
 
-/// More steps than this show nothing new: the next few steps meet what one leaves behind.
+/// More steps than this show nothing new: the effects of one step show within the next few.
 const STEPS: usize = 200;
 
 // ---------------------------------------------------------------- the script
 
-/// The input; it goes on with zeros when it is at its end.
+/// The input; zeros follow its end.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -74,7 +73,7 @@ impl Script<'_> {
 // ---------------------------------------------------------------- the segment
 
 fn geometry(script: &mut Script<'_>) -> Geometry {
-    // The first byte means nothing any more. Inputs that were kept have it.
+    // The first byte is unused now, but kept inputs still have it.
     let [_, slots, queue, members, request_bytes, reply_bytes] = script.bytes();
     let slots = 1 + u32::from(slots % 5);
     Geometry {
@@ -115,8 +114,8 @@ fn any_file(script: &mut Script<'_>) -> Option<Segment> {
     let file = File::from(memory::create_in_memory(c"fuzz").expect("descriptors and memory are left"));
     file.write_all_at(&header, 0).expect("memory is left");
     if how & 8 != 0 {
-        // The rest of the header, the members, the ring and the slots are whatever comes next,
-        // which is the script as well.
+        // The rest of the header, the members, the ring and the slots are the next bytes of the
+        // input, which are the script as well.
         file.write_all_at(script.0, FIXED as u64).expect("memory is left");
     }
     file.set_len(len).expect("memory is left");
@@ -138,7 +137,7 @@ fn any_file(script: &mut Script<'_>) -> Option<Segment> {
     }
 }
 
-// ---------------------------------------------------------------- the company
+// ---------------------------------------------------------------- the peers
 
 /// Bytes of the longest message.
 const MAX_MESSAGE: usize = 1000;
@@ -149,21 +148,21 @@ fn client(segment: &Segment, terms: u8) -> Option<Client> {
     segment.client_with(&options.redeliveries(terms % 5).needs_server(terms & 8 != 0)).ok()
 }
 
-/// One that never waits for a client.
+/// A server that never waits for a client.
 fn server(segment: &Segment) -> Option<Server> {
     let options = ServerOptions::new().max_message(MAX_MESSAGE).part_timeout(Duration::ZERO);
     segment.server_with(&options).ok()
 }
 
-/// One client, one server, and what they hold.
+/// One client, one server, and the calls and requests that they hold.
 struct Company<'a> {
     segment: &'a Segment,
     vandal: File,
     client: Option<Client>,
-    /// What the next client asks for.
+    /// The terms of the next client.
     terms: u8,
     server: Option<Server>,
-    /// What goes with the last handle of each server that there was.
+    /// The inbox of each server so far, which its last handle owns.
     servers: Vec<Weak<ServerInbox>>,
     tickets: Vec<Ticket>,
     requests: Vec<Request<'static>>,
@@ -194,14 +193,14 @@ impl Company<'_> {
         }
         self.check();
         drop((self.requests, self.client, self.server));
-        // Threads that receive the rest of a request have their server for as long.
+        // Threads that receive the rest of a request keep their server for as long.
         let soon = Deadline::after(Duration::from_secs(9));
         while self.servers.iter().any(|inbox| inbox.strong_count() > 0) {
-            assert!(!soon.has_passed(), "a thread receives for a server that everybody else has dropped");
+            assert!(!soon.has_passed(), "a thread still receives for a server whose handles are dropped");
             std::thread::yield_now();
         }
         self.segment.recover().ok();
-        starts_anew(self.segment, &self.vandal);
+        works_after_zeroing(self.segment, &self.vandal);
     }
 
     fn step(&mut self, script: &mut Script<'_>) {
@@ -222,7 +221,7 @@ impl Company<'_> {
                 self.client = client(self.segment, self.terms);
             }
             22 => {
-                // The requests that it has taken keep the old one attached.
+                // The requests that it has taken keep the old server attached.
                 self.server = None;
                 self.serve();
             }
@@ -300,12 +299,12 @@ impl Company<'_> {
         client.forget(self.tickets.swap_remove(script.below(self.tickets.len()))).ok();
     }
 
-    /// A request that its client cannot hand out in time, and a reply whose parts do not come.
+    /// A request that its client cannot send in time, and a reply whose parts do not come.
     fn stream(&self, script: &mut Script<'_>) {
         let Some(client) = &self.client else { return };
         if let Ok(mut stream) = client.stream(&vec![7; usize::from(script.byte()) * 3], Duration::ZERO) {
             let part = stream.next_part(Deadline::now());
-            assert!(part.is_err(), "nobody else moves meanwhile");
+            assert!(part.is_err(), "no other process acts meanwhile");
         }
     }
 
@@ -336,7 +335,7 @@ impl Company<'_> {
         let reply = vec![9; usize::from(script.byte())];
         let wanted = request.is_wanted();
         match request.try_reply(&reply) {
-            Ok(heard) => assert!(wanted || !heard, "nobody else moves meanwhile"),
+            Ok(heard) => assert!(wanted || !heard, "no other process acts meanwhile"),
             Err(error) if error.kind() == ErrorKind::TooLong => self.requests.push(request),
             Err(_) => assert_eq!(request.try_reply("").map_err(|error| error.kind()), Err(ErrorKind::Stale)),
         }
@@ -348,7 +347,7 @@ impl Company<'_> {
         self.requests.push(request);
     }
 
-    /// A request in place, and what follows its first part.
+    /// Reads a request in place, and the parts after the first one.
     fn next_part(&mut self, script: &mut Script<'_>) {
         let Some(server) = &self.server else { return };
         let Ok(mut request) = server.claim(Deadline::now()) else { return };
@@ -356,7 +355,7 @@ impl Company<'_> {
         if let Ok(len) = request.read_into(&mut bytes) {
             assert!(len <= bytes.len() && len <= self.segment.geometry().request_bytes as usize);
         }
-        assert!(request.next_part(Deadline::now()) != Ok(true), "nobody else moves meanwhile");
+        assert!(request.next_part(Deadline::now()) != Ok(true), "no other process acts meanwhile");
         self.requests.push(request.into_owned());
     }
 
@@ -375,14 +374,14 @@ impl Company<'_> {
         let Some(request) = self.any_request(script) else { return };
         let wanted = request.is_wanted();
         let heard = request.fail(&vec![9; usize::from(script.byte())]);
-        assert!(wanted || !heard, "nobody else moves meanwhile");
+        assert!(wanted || !heard, "no other process acts meanwhile");
     }
 
     /// A call that no server answers, with and without time to wait.
     fn call(&self, script: &mut Script<'_>) {
         if let Some(client) = &self.client {
             let called = client.call(&[script.byte(); 8], Deadline::now());
-            assert!(called.is_err(), "nobody else moves meanwhile");
+            assert!(called.is_err(), "no other process acts meanwhile");
         }
         if let Some(server) = &self.server {
             server.recv(Deadline::now()).ok();
@@ -405,17 +404,17 @@ impl Company<'_> {
         }
     }
 
-    /// What the segment reports of itself stays within its sizes.
+    /// The numbers that the segment reports stay within its sizes.
     fn check(&self) {
         let sizes = self.segment.geometry();
-        let audit = || self.segment.audit().expect("the kernel says who is alive");
+        let audit = || self.segment.audit().expect("the kernel reports the locks");
         let in_progress = |audit: Audit| {
             let Audit { free, filling, waiting, taken, dropped, in_parts, done, damaged, .. } = audit;
             let all = free + filling + waiting + taken + dropped + in_parts + done + damaged;
             assert_eq!(all, sizes.slots as usize);
             all - free
         };
-        // Threads that receive the rest of a request may end it meanwhile; nobody begins one.
+        // Threads that receive the rest of a request may end it meanwhile; no call begins.
         let (before, calls, after) = (audit(), self.segment.calls().count(), audit());
         assert!((in_progress(after)..=in_progress(before)).contains(&calls));
         assert!(after.unqueued <= after.waiting && after.orphaned <= sizes.slots as usize);
@@ -427,17 +426,16 @@ impl Company<'_> {
     }
 }
 
-/// With zeros between its first bytes and its last, a segment is as good as new, whatever it was
-/// before.
-fn starts_anew(segment: &Segment, vandal: &File) {
+/// Writes zeros between the first bytes and the last, after which any segment is as good as new.
+fn works_after_zeroing(segment: &Segment, vandal: &File) {
     let layout = Layout::new(*segment.geometry());
     let zeros = vec![0; layout.end() - FIXED];
     vandal.write_all_at(&zeros, FIXED as u64).expect("it is inside the segment");
     if layout.geometry.members < 2 {
         return;
     }
-    let client = segment.client().expect("nobody else is attached");
-    let server = segment.server().expect("nobody else is attached");
+    let client = segment.client().expect("no other member is attached");
+    let server = segment.server().expect("no other member is attached");
     let (request, reply) = ([1; 8], [2; 8]);
     let request = &request[..request.len().min(layout.geometry.request_bytes as usize)];
     let reply = &reply[..reply.len().min(layout.geometry.reply_bytes as usize)];
@@ -463,12 +461,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
-        fn no_bytes_do_more_than_cost_service(how in 0u8..=255, data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        fn any_bytes_cause_only_errors_and_lost_service(how in 0u8..=255, data in prop::collection::vec(any::<u8>(), 0..1500)) {
             segment(&[&[how], &data[..]].concat());
         }
     }
 
-    /// A company whose ring holds an entry of each of these laps, which have 40 bits.
+    /// Peers whose ring holds an entry of each of these laps, which have 40 bits.
     fn with_laps(segment: &Segment, laps: impl IntoIterator<Item = u64>) -> Company<'_> {
         let company = Company::new(segment);
         let ring = Layout::new(*segment.geometry()).ring as u64;
@@ -480,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_leads_in_a_circle_is_corrupt() {
+    fn push_and_pop_report_corrupt_when_the_ring_leads_in_a_circle() {
         let segment = Options::new().slots(2).members(2).anonymous().expect("memory is left");
         // Each of them is ahead of the one before it.
         let company = with_laps(&segment, (0..4).map(|cell| cell << 38));
@@ -494,10 +492,9 @@ mod tests {
     }
 
     #[test]
-    fn entries_on_a_circle_are_not_counted_for_ever() {
+    fn entries_of_a_circular_ring_are_counted_once() {
         let segment = Options::new().slots(4).members(2).anonymous().expect("memory is left");
-        // Four of them lead all the way around the laps, to where the other four are what comes
-        // next.
+        // Four of them lead all the way around the laps, to the other four.
         let laps = [0, 0, 1 << 38, 2 << 38, 3 << 38, 0, u64::MAX, u64::MAX];
         let company = with_laps(&segment, laps);
         assert_eq!((segment.waiting(), segment.audit().map(|audit| audit.entries)), (8, Ok(8)));

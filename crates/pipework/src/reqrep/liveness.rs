@@ -1,10 +1,11 @@
-//! Checks all that an end depends on: the file, its own lock, and for a client dead members and
-//! calls that go on without them.
+//! Checks everything that an end depends on: the file, its own lock, and for a client also dead
+//! members and calls that end without them.
 //!
 //! Invariant: the thread that takes the tick does all of the work, for every call of this end,
-//! whichever it waits for itself. So any thread that polls in vain notices a death, whatever else
-//! ends its waits. If the work fails, every thread that polls in vain does it again, until it
-//! succeeds: so the error is reported to all that it concerns, whichever thread met it first.
+//! whichever call it waits for itself. So any thread that polls without success notices a death,
+//! even if each of its waits ends early. If the work fails, every thread that polls without success
+//! repeats it until it succeeds. So every affected thread gets the error, whichever thread got it
+//! first.
 
 use std::sync::Arc;
 
@@ -16,30 +17,30 @@ use crate::error::Result;
 use crate::event::{FIRST_SLICE, Tick};
 use crate::sync::{Flag, Hint, Ordering};
 
-/// What one end knows of the members that it depends on. Its clones share it, and so do the watch
-/// threads.
+/// What one end knows of the members that it depends on. Its clones and its watch threads share it.
 #[derive(Debug)]
 pub(super) struct Liveness {
-    /// Not what leaves when it is dropped: in a forked child, the parent's threads and all that they
-    /// had are neither used nor dropped.
+    /// Not [`Attached`], which leaves when it is dropped: a forked child neither uses nor drops its
+    /// parent's threads and their state.
     membership: Arc<Membership>,
     tick: Tick,
-    /// For how many ticks more dead clients matter, too: a thread has found no slot.
+    /// For how many more ticks dead clients matter as well, because a thread has found no slot.
     lacks_slot: Hint,
-    /// For how many ticks more dead clients matter to a server: a thread has waited for one.
+    /// For how many more ticks dead clients matter to a server, because a thread has waited for
+    /// one.
     awaits_client: Hint,
     /// Whether there was no server at the last tick.
     has_no_server: Flag,
-    /// Nanoseconds of the clock until which the server that was seen last is believed to be there.
+    /// Until when the last seen server is believed to be attached, in nanoseconds of the clock.
     has_server_until_ns: Hint,
     /// Whether the last check has failed.
     has_failed: Flag,
-    /// How many checks have failed that came with a tick.
+    /// How many checks at a tick have failed.
     failures: Hint,
 }
 
-/// A thread that waits for a slot says so at least as often as this many ticks can come: once in
-/// the longest slice.
+/// At most this many ticks come in the longest slice, and a thread that waits for a slot reports
+/// that at least once in each slice.
 const LACKING_TICKS: u64 = 8;
 
 impl Liveness {
@@ -62,17 +63,17 @@ impl Liveness {
         self.membership.latest()
     }
 
-    /// For waits, whose slices are their own.
+    /// The tick for waits, which have their own slices.
     pub(super) fn tick(&self) -> &Tick {
         &self.tick
     }
 
-    /// A thread has found no slot, and wants one.
+    /// Records that a thread wants a slot and has found none.
     pub(super) fn lacks_slot(&self) {
         self.lacks_slot.set(LACKING_TICKS);
     }
 
-    /// A thread of a server waits for the next step of a client.
+    /// Records that a thread of a server waits for the next step of a client.
     pub(super) fn awaits_client(&self) {
         self.awaits_client.set(LACKING_TICKS);
     }
@@ -82,9 +83,9 @@ impl Liveness {
         self.has_no_server.is_set()
     }
 
-    /// Whether a server is attached and alive, or was when that was last asked, for as long as from
-    /// one tick to the next: asking the kernel takes longer than a call. A server that has gone
-    /// meanwhile is missed by the wait for the reply.
+    /// Whether a server is attached and alive, or was at the last question, which counts for the
+    /// time between two ticks: asking the kernel takes longer than a call. If the server leaves
+    /// meanwhile, the wait for the reply notices it.
     pub(super) fn sees_server(&self, shared: &Shared, op: &'static str) -> Result<bool> {
         let now_ns = clock::monotonic_ns() as u64;
         if now_ns < self.has_server_until_ns.get() && !self.has_no_server() {
@@ -98,12 +99,13 @@ impl Liveness {
         Ok(sees_one)
     }
 
-    /// To be called after a poll in vain: does the check, if it is due. Returns whether it was due.
+    /// Called after a poll without success: does the check if it is due. Returns whether it was
+    /// due.
     pub(super) fn look_after(&self, op: &'static str) -> Result<bool> {
         self.look_after_calls(None, op)
     }
 
-    /// The same by a thread that has polled a call.
+    /// The same for a thread that has polled a call.
     pub(super) fn look_after_calls(
         &self,
         slots: impl IntoIterator<Item = u32>,
@@ -119,25 +121,25 @@ impl Liveness {
         Ok(due)
     }
 
-    /// To be called after a poll in vain: fails if another thread's check has failed, and still
-    /// does.
+    /// Called after a poll without success: fails if another thread's check has failed, and fails
+    /// again here.
     #[inline]
     pub(super) fn meet_failure(&self, op: &'static str) -> Result<()> {
         if self.has_failed.is_set() { self.check_all(None, op) } else { Ok(()) }
     }
 
-    /// How many ticks have failed. Watch threads report a change of it.
+    /// How many checks have failed. Watch threads report a change of it.
     pub(super) fn failures(&self) -> u64 {
         self.failures.get()
     }
 
-    /// What is to be done with every tick.
+    /// The work of every tick.
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
         self.check_calls(None, op)
     }
 
-    /// The same by a thread that waits for the calls in these slots: what the dead have of them is
-    /// recovered first.
+    /// The same for a thread that waits for the calls in these slots: the slots are recovered from
+    /// dead members first.
     pub(super) fn check_calls(&self, slots: impl IntoIterator<Item = u32>, op: &'static str) -> Result<()> {
         self.check_all(slots, op).inspect_err(|_| self.failures.set(self.failures.get() + 1))
     }
@@ -152,21 +154,21 @@ impl Liveness {
             let others_are_done = match membership.role() {
                 Role::Client => self.check_as_client(shared, op)?,
                 Role::Server => {
-                    membership.push_what_is_owed(op)?;
+                    membership.push_owed_requests(op)?;
                     self.check_as_server(shared, op)?
                 }
             };
             self.tick.has_more(!calls_are_done || !others_are_done);
             Ok(())
         };
-        // Where its handle is being dropped, no call waits.
+        // While its handle is being dropped, no call waits.
         let checked = look().or_else(|error| if membership.has_left() { Ok(()) } else { Err(error) });
         self.has_failed.set(checked.is_err());
         checked
     }
 
-    /// Recovers what dead servers held, so that their calls end or go to another server; false if
-    /// there is more to recover.
+    /// Recovers what dead servers held, so that their calls end or go to another server. Returns
+    /// false if there is more to recover.
     fn check_as_client(&self, shared: &Shared, op: &'static str) -> Result<bool> {
         let lacks_slot = self.lacks_slot.get() > 0;
         self.lacks_slot.set(self.lacks_slot.get().saturating_sub(1));
@@ -176,9 +178,9 @@ impl Liveness {
         Ok(is_done)
     }
 
-    /// Ends the calls of dead clients, if a thread waits for one. If a request was forgotten,
-    /// recovers all that died: it may have no client that would, or none that pushes it.
-    /// False if there is more to recover.
+    /// Ends the calls of dead clients, if a thread waits for a client. If a request was forgotten,
+    /// recovers all dead members: the request may have no client that would do it, or that pushes
+    /// it. Returns false if there is more to recover.
     fn check_as_server(&self, shared: &Shared, op: &'static str) -> Result<bool> {
         let awaits_client = self.awaits_client.get() > 0;
         let is_forgotten = shared.forgotten().load(Ordering::Relaxed) != 0;

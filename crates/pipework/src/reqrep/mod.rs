@@ -1,10 +1,10 @@
-//! Room `reqrep`: request and response over shared memory. Many clients, many competing servers, no
+//! Module `reqrep`: request and response over shared memory. Many clients, many competing servers, no
 //! broker.
 //!
 //! A **segment** is a file in shared memory, at a path or without a name. Clients put requests into
 //! it, each request goes to one of the servers, and each reply goes back to the client that asked.
 //! Any process may be killed at any instruction: the others go on, a caller gets the error
-//! `PeerDied`, and what the dead process held is taken back.
+//! `PeerDied`, and everything that the dead process held is recovered.
 //!
 //! ```
 //! use pipework::{Deadline, reqrep::Options};
@@ -27,7 +27,7 @@
 //!
 //! A request is taken by at most one live server. A reply reaches only the client that asked. The
 //! death of a server is noticed within 250 ms of the kernel closing the files of its process, and
-//! so is a wake-up that died with a process. The kernel closes them after it has written a core
+//! so is a wake-up that was lost with a process. The kernel closes them after it has written a core
 //! dump, and after much memory is freed: 350 ms after `kill -9` for 4 GB, and 38 s where 4 GB are
 //! dumped first. A process that is stopped, debugged or swapped out is alive, whatever its pid
 //! namespace. A process that may write to the segment can cause errors and lost service, and

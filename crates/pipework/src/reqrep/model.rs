@@ -1,9 +1,9 @@
-//! Every interleaving of what processes share, under loom: ring, slot and event, with the orders of
-//! memory that the code asks for. Run by `make model`. Threads stand for processes, and a thread
-//! that stops for a process that was killed there. Payloads are relaxed atomics, so a thread that
-//! reads one without being entitled to finds an old one or another's; loom itself finds a thread
-//! that sleeps for ever. `tests/model` searches deaths at every step, and what comes after them, on
-//! a model of its own.
+//! Every interleaving of accesses to shared memory, under loom: ring, slot and event, with the
+//! memory orders that the code asks for. Run by `make model`. Threads stand for processes, and a
+//! thread that stops stands for a process that was killed there. Payloads are relaxed atomics, so a
+//! thread that reads one without permission finds an old value or one of another call; loom itself
+//! finds a thread that sleeps for ever. `tests/model` searches deaths at every step, and their
+//! effects, on a separate model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ mod parts;
 const OP: &str = "model";
 const CLIENT: u16 = 1;
 const SERVER: u16 = 2;
-/// A client waits in these.
+/// The states in which a client waits.
 const WAITS: [State; 2] = [State::Sent, State::Taken];
 
-/// What a segment is for its slots and its ring.
+/// The parts of a segment that its slots and its ring need.
 struct ModelSegment {
     slots: [Slot; 2],
     payloads: [ModelPayload; 2],
@@ -36,7 +36,7 @@ struct ModelSegment {
     head: AtomicU64,
     tail: AtomicU64,
     requests: Event,
-    /// Of member [`SERVER`]: whether the kernel holds it.
+    /// Whether the kernel holds the lock of member [`SERVER`].
     lock: Mutex<bool>,
 }
 
@@ -76,7 +76,7 @@ impl ModelSegment {
 
     fn push(&self, idx: u32) -> bool {
         let is_sent = |other| other != idx && self.slot(other).load().state() == Some(State::Sent);
-        let pushed = self.queue().push(idx, is_sent, OP).expect("nobody breaks the ring");
+        let pushed = self.queue().push(idx, is_sent, OP).expect("the ring is well formed");
         if pushed {
             self.requests.notify_swapped(Reach::Machine);
         }
@@ -90,13 +90,13 @@ impl ModelSegment {
         let filled = slot.acquire(CLIENT)?;
         slot.set_caller(Caller { client: CLIENT, redeliveries, follows: false, has_ticket: false });
         self.payloads[idx as usize].request.store(request, Ordering::Relaxed);
-        let sent = slot.send(filled).expect("nobody else may touch it");
+        let sent = slot.send(filled).expect("the slot is the client's");
         Some((sent, self.push(idx)))
     }
 
     fn take(&self) -> Option<ModelRequest> {
         let claim = |idx| self.slot(idx).claim(SERVER).map(|word| (idx, word));
-        let (idx, word) = self.queue().pop(claim, OP).expect("nobody breaks the ring").claimed?;
+        let (idx, word) = self.queue().pop(claim, OP).expect("the ring is well formed").claimed?;
         Some(ModelRequest { idx, word, request: self.payloads[idx as usize].request.load(Ordering::Relaxed) })
     }
 
@@ -113,7 +113,7 @@ impl ModelSegment {
         claimed
     }
 
-    /// Answers with the request itself; true if the client gets it.
+    /// Answers with the request's bytes; returns true if the client gets the reply.
     fn echo(&self, taken: &ModelRequest) -> bool {
         self.payloads[taken.idx as usize].reply.store(taken.request, Ordering::Relaxed);
         let left = self.slot(taken.idx).finish(taken.word, State::Answered).expect("it is this server's");
@@ -123,7 +123,7 @@ impl ModelSegment {
         left.state() == Some(State::Answered)
     }
 
-    /// The reply of a call, which is over then; `None` as long as there is none.
+    /// The reply of a call, which then has ended; `None` if there is no reply yet.
     fn look(&self, idx: u32, generation: u64) -> Option<u32> {
         let now = self.slot(idx).load();
         assert_eq!(now.generation(), generation, "the slot is its client's until that frees it");
@@ -131,12 +131,12 @@ impl ModelSegment {
             return None;
         }
         let reply = self.payloads[idx as usize].reply.load(Ordering::Relaxed);
-        assert!(self.slot(idx).step(now, now.freed()), "a reply is there to stay");
+        assert!(self.slot(idx).step(now, now.freed()), "a reply stays until it is received");
         Some(reply)
     }
 
-    /// Takes slot 0 away from a member, as long as the kernel says that it is dead; pushes what is
-    /// sent again.
+    /// Takes slot 0 from a member as long as the kernel reports the member as dead; pushes a
+    /// request that is sent again.
     fn recover(&self, member: u16, is_dead: impl Fn() -> bool) {
         let slot = self.slot(0);
         loop {
@@ -157,7 +157,7 @@ impl ModelSegment {
     }
 }
 
-/// A wait that parks at once: to spin is to look again, which loom does by itself.
+/// A wait that parks at once, because loom tries repeated looks by itself.
 fn sleepily<T>(wait: impl FnOnce(&Wait<'_>) -> T) -> T {
     let spin = Spin::new(Duration::ZERO, Looks::Load);
     wait(&Wait { deadline: Deadline::NEVER, spin: &spin, reach: Reach::Process, tick: None, op: OP })
@@ -166,7 +166,7 @@ fn sleepily<T>(wait: impl FnOnce(&Wait<'_>) -> T) -> T {
 // ---------------------------------------------------------------- ring and slot
 
 #[test]
-fn a_call_is_taken_and_answered_however_both_sides_sleep() {
+fn call_is_answered_wherever_either_side_sleeps() {
     search(|| {
         let segment = ModelSegment::new(4);
         let server = Arc::clone(&segment);
@@ -185,7 +185,7 @@ fn a_call_is_taken_and_answered_however_both_sides_sleep() {
 }
 
 #[test]
-fn a_request_is_taken_once_although_two_servers_push_and_pop() {
+fn request_is_taken_once_while_two_servers_push_and_pop() {
     search(|| {
         let segment = ModelSegment::new(2);
         let (first, second) = (Arc::clone(&segment), Arc::clone(&segment));
@@ -205,7 +205,7 @@ fn a_request_is_taken_once_although_two_servers_push_and_pop() {
 }
 
 #[test]
-fn a_server_that_dies_before_unlinking_stands_in_nobodys_way() {
+fn server_that_dies_before_unlinking_blocks_no_later_request() {
     search(|| {
         let segment = ModelSegment::new(2);
         let (victim, client) = (Arc::clone(&segment), Arc::clone(&segment));
@@ -223,12 +223,12 @@ fn a_server_that_dies_before_unlinking_stands_in_nobodys_way() {
 }
 
 #[test]
-fn a_full_ring_loses_only_what_is_over() {
+fn full_ring_removes_only_entries_of_ended_calls() {
     search(|| {
         let segment = ModelSegment::new(2);
         for _ in 0..2 {
             let (sent, _) = segment.send(0, 6, 0).expect("it is free");
-            segment.slot(0).cancel(sent.generation(), CLIENT).expect("nobody has it");
+            segment.slot(0).cancel(sent.generation(), CLIENT).expect("no server has it");
         }
         let (one, other) = (Arc::clone(&segment), Arc::clone(&segment));
         let one = thread::spawn(move || one.send(0, 7, 0).expect("it is free").1);
@@ -236,7 +236,7 @@ fn a_full_ring_loses_only_what_is_over() {
         let taken = segment.take().map(|taken| (taken.idx, taken.request));
         for (idx, queued) in [one.join(), other.join()].into_iter().enumerate() {
             if !queued.expect("it does not panic") {
-                // Full, for the moment: its client tries again.
+                // The ring is full for the moment, so its client tries again.
                 segment.push(idx as u32);
             }
         }
@@ -248,12 +248,12 @@ fn a_full_ring_loses_only_what_is_over() {
 }
 
 #[test]
-fn a_full_ring_keeps_what_waits_in_it() {
+fn full_ring_keeps_waiting_requests() {
     search(|| {
         let segment = ModelSegment::new(2);
         segment.send(0, 7, 0).expect("it is free");
         let (sent, _) = segment.send(1, 6, 0).expect("it is free");
-        segment.slot(1).cancel(sent.generation(), CLIENT).expect("nobody has it");
+        segment.slot(1).cancel(sent.generation(), CLIENT).expect("no server has it");
         let client = Arc::clone(&segment);
         let client = thread::spawn(move || client.send(1, 8, 0).expect("it is free").1);
         let taken = segment.take().map(|taken| (taken.idx, taken.request));
@@ -266,7 +266,7 @@ fn a_full_ring_keeps_what_waits_in_it() {
 }
 
 #[test]
-fn a_reply_reaches_no_later_call_whenever_its_own_is_cancelled() {
+fn reply_to_a_cancelled_call_reaches_no_later_call() {
     search(|| {
         let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 0).expect("it is free");
@@ -293,7 +293,7 @@ fn a_reply_reaches_no_later_call_whenever_its_own_is_cancelled() {
 // ---------------------------------------------------------------- recovery
 
 #[test]
-fn whoever_takes_a_dead_servers_number_keeps_the_request_that_it_took_again() {
+fn new_holder_of_a_dead_servers_number_keeps_its_own_request() {
     search(|| {
         let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
@@ -302,7 +302,7 @@ fn whoever_takes_a_dead_servers_number_keeps_the_request_that_it_took_again() {
         let recoverer = thread::spawn(move || recoverer.recover(SERVER, || !*recoverer.lock.lock().unwrap()));
         *segment.lock.lock().unwrap() = true;
         segment.recover(SERVER, || true);
-        // The other recoverer may have sent it again and not yet pushed it.
+        // The other recovering process may have sent it again without having pushed it yet.
         let mut answered = segment.take().map(|taken| segment.echo(&taken));
         recoverer.join().expect("it does not panic");
         answered = answered.or_else(|| segment.take().map(|taken| segment.echo(&taken)));
@@ -311,7 +311,7 @@ fn whoever_takes_a_dead_servers_number_keeps_the_request_that_it_took_again() {
 }
 
 #[test]
-fn a_call_is_cancelled_once_although_its_dead_server_is_being_recovered() {
+fn call_is_cancelled_once_while_its_dead_server_is_recovered() {
     search(|| {
         let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
@@ -322,7 +322,7 @@ fn a_call_is_cancelled_once_although_its_dead_server_is_being_recovered() {
         });
         let left = segment.slot(0).cancel(sent.generation(), CLIENT).expect("there is no reply");
         [one, other].into_iter().for_each(|recoverer| recoverer.join().expect("it does not panic"));
-        // What was dropped after both had looked is for the next recoverer.
+        // A call that was dropped after both had looked is left to the next recovery.
         segment.recover(SERVER, || true);
         assert_eq!(segment.slot(0).load(), left.freed());
         assert!(segment.take().is_none() && segment.send(0, 8, 0).is_some());
@@ -331,13 +331,13 @@ fn a_call_is_cancelled_once_although_its_dead_server_is_being_recovered() {
 
 // ---------------------------------------------------------------- event
 
-/// Takes one, if there is one.
+/// Takes one thing, if there is one.
 fn take_one(things: &AtomicU32) -> Option<u32> {
     things.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |things| things.checked_sub(1)).ok()
 }
 
 #[test]
-fn two_waiters_and_two_things_come_together() {
+fn two_waiters_get_two_things() {
     search(|| {
         let shared = Arc::new((Event::new(), AtomicU32::new(0)));
         let waiters = [(); 2].map(|()| {
@@ -356,10 +356,10 @@ fn two_waiters_and_two_things_come_together() {
 }
 
 #[test]
-fn a_mark_without_a_sleeper_puts_nobody_to_sleep() {
+fn mark_without_a_sleeper_loses_no_wake_up() {
     search(|| {
         let shared = Arc::new((Event::new(), AtomicU32::new(0)));
-        // Killed, or served by its last look: announced, and not parked.
+        // Killed, or served by its last look: it has announced itself and not parked.
         let mut looks = 0;
         let stop = || {
             looks += 1;

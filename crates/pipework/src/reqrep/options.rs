@@ -12,8 +12,8 @@ use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{self, Errno};
 
-/// How to make or open a segment. A segment that is opened has its sizes already: those that are
-/// set here must be the same.
+/// How to make or open a segment. A segment that is opened has its sizes already: sizes that are
+/// set here must equal them.
 #[derive(Clone, Debug)]
 pub struct Options {
     slots: Option<u32>,
@@ -57,13 +57,13 @@ impl Options {
 
     /// How many calls can be in progress at the same time, in all clients together; 1 to 2^20. Each
     /// takes 32 bytes, a request, a reply and the names of blobs, rounded up to 64 in all. Further
-    /// callers wait in line.
+    /// callers wait in a queue.
     pub fn slots(self, slots: u32) -> Options {
         Options { slots: Some(slots), ..self }
     }
 
     /// Cells of the ring, rounded up to a power of two and to at least twice the slots, which is
-    /// the default and enough. More cells help where many calls are cancelled before a server takes
+    /// the default and enough. More cells help if many calls are cancelled before a server takes
     /// them.
     pub fn queue(self, cells: u32) -> Options {
         Options { queue: Some(cells), ..self }
@@ -90,15 +90,15 @@ impl Options {
         Options { blobs: Some(blobs), ..self }
     }
 
-    /// Bytes of shared memory that this process keeps for its next blobs, when the ones before were
-    /// dropped. As much again stays mapped of what other processes have sent. The default is 64
-    /// MiB. A file of more than this is never kept.
+    /// Bytes of shared memory that this process keeps for its next blobs after earlier ones were
+    /// dropped. As much again stays mapped of files that other processes have sent. The default is
+    /// 64 MiB. A file of more than this is never kept.
     pub fn blob_pool(self, bytes: u64) -> Options {
         Options { blob_limits: Limits { pool: bytes, ..self.blob_limits }, ..self }
     }
 
-    /// Bytes of all blobs that this process holds at a time: what is more fails with `TooLong`. The
-    /// default is no limit but that of the file system.
+    /// Bytes of all blobs that this process may hold at a time: beyond that, calls fail with
+    /// `TooLong`. By default only the file system limits it.
     pub fn blob_limit(self, bytes: u64) -> Options {
         Options { blob_limits: Limits { held: bytes, ..self.blob_limits }, ..self }
     }
@@ -110,17 +110,17 @@ impl Options {
         Options { max_bytes: bytes, ..self }
     }
 
-    /// Permissions of the file, for instance 0o660 to share it with a group, whose members are then
-    /// trusted not to disturb.
+    /// Permissions of the file, for instance 0o660 to share it with a group. The group's members
+    /// are then trusted not to disturb.
     pub fn mode(self, mode: u32) -> Options {
         Options { mode, ..self }
     }
 
-    /// Whether memory for payloads is taken when they are first written, instead of all at once.
-    /// The default is to reserve it, so that a full file system is an error where the segment is
-    /// made. In a sparse segment it is one of `send` (ENOSPC) or `reply`, whose call then fails. It
-    /// saves memory where a slot is much larger than a page: the first page of each is taken at
-    /// once.
+    /// Whether memory for payloads is allocated when they are first written, instead of all at
+    /// once. By default it is reserved, so that a full file system is an error when the segment is
+    /// made. With a sparse segment it is an error of `send` (ENOSPC) or `reply`, whose call then
+    /// fails. This saves memory if a slot is much larger than a page: the first page of each is
+    /// allocated at once.
     pub fn sparse(self, yes: bool) -> Options {
         Options { sparse: yes, ..self }
     }
@@ -130,11 +130,12 @@ impl Options {
         Options { any_owner: yes, ..self }
     }
 
-    /// For how long clients and servers made from the segment spin before they park, at most 1 ms.
-    /// The default is 20 µs, about the cost of parking and waking. It is longer by what the other
-    /// side may take to copy a slot's request and reply: 1 ns for each 8 bytes; and eight times as
-    /// long in the middle of a call that goes in parts. They spin only as long as recent waits
-    /// ended within that time, and never where only one CPU may be used. Zero turns it off.
+    /// How long clients and servers made from the segment spin before they park, at most 1 ms. The
+    /// default is 20 µs, about the cost of parking and waking. The limit is raised by the time that
+    /// the other side may take to copy a slot's request and reply: 1 ns for each 8 bytes; and it is
+    /// eight times as long in the middle of a call that goes in parts. They spin only as long as
+    /// recent waits ended within that time, and never if only one CPU may be used. Zero turns it
+    /// off.
     pub fn spin(self, limit: Duration) -> Options {
         Options { spin: limit, ..self }
     }
@@ -174,7 +175,7 @@ impl Options {
     /// the same time, one of them makes it.
     ///
     /// An empty regular file of this user counts as none: a program that asks for a temporary file
-    /// gets one. The segment replaces it; whoever has the empty file open keeps that.
+    /// gets one. The segment replaces it; a program that has the empty file open keeps it.
     ///
     /// # Errors
     ///
@@ -183,7 +184,7 @@ impl Options {
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Segment> {
         const OP: &str = "reqrep open or create";
         let path = path.as_ref();
-        // A process that unlinks and makes segments at this path all the time may win a few rounds.
+        // A process that keeps unlinking and making segments at this path may win a few rounds.
         for _ in 0..16 {
             match self.open(path) {
                 Err(error) if error.errno() == Some(Errno::NOENT.number()) => {}

@@ -1,8 +1,8 @@
 //! How a request gets into the segment: a slot for it, and a cell of the ring for the slot.
 //!
-//! Invariant: a thread that parks at `space` can use the next slot that comes free. A thread that
-//! learns there that it cannot leaves, and wakes another: once, since it parks elsewhere then. So a
-//! wake-up goes from one to the next until it is used, and never back.
+//! Invariant: a thread that parks at `space` can use the next slot that becomes free. A thread that
+//! finds there that it cannot leaves `space` and wakes another waiter, only once, because it parks
+//! elsewhere after that. So a wake-up is passed on until it is used, and never goes back.
 
 use std::mem;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use crate::sys;
 /// A slot that was acquired, and its word.
 type Acquired = (u32, SlotWord);
 
-/// How many slots are looked at between two readings of the clock. A segment with no more slots
-/// than this is searched without reading it.
+/// How many slots are looked at between two readings of the clock. A segment with at most this many
+/// slots is searched without reading it.
 const LOOKED_AT_ONCE: u32 = 256;
 
-/// What a client asks for its calls.
+/// The terms of a client's calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// How often a request may go to another server.
+    /// How many times a request may go to another server.
     pub(super) redeliveries: u8,
     /// Whether a call fails if no server is attached.
     pub(super) needs_server: bool,
@@ -71,19 +71,19 @@ pub(super) struct Sender {
     spin: Spin,
     /// For the server's step in a call that goes in parts.
     turn_spin: Spin,
-    /// For callers that hold what others need, and give it away before they wait.
+    /// For callers that hold a resource that others need, and release it before they wait.
     held_spin: Spin,
-    /// For slots: where there are many, a look costs more than a few loads.
+    /// For slots: among many slots, one look costs more than a few loads.
     slot_spin: Spin,
-    /// The slot to look at first: one that was just freed, or the one behind the last that was
-    /// acquired. For 3,000 tasks on 2,048 slots that makes p99 149 ms, and 479 ms without it.
+    /// The slot to look at first: one that was just freed, or the one after the last acquired. With
+    /// 3,000 tasks on 2,048 slots, p99 is 149 ms with this and 479 ms without it.
     likely: Hint,
-    /// Whether a request that does not wait has found the ring full: the next one looks at the ring
+    /// Whether a request that does not wait found the ring full: the next one checks the ring
     /// before it acquires a slot.
     ring_was_full: Flag,
 }
 
-/// From this many slots on, looking at all of them costs too much to spin.
+/// With this many slots or more, one look at all of them costs too much to spin.
 const MANY: u32 = 1024;
 
 impl Sender {
@@ -97,7 +97,7 @@ impl Sender {
     ) -> Result<Sender> {
         let shared = Arc::clone(membership.shared());
         let waiters = Arc::new(Waiters::new(Arc::clone(&shared), limit, terms.needs_server));
-        // Clients begin to look at slots far from each other (2^32 divided by the golden ratio).
+        // Clients start to look at slots far from each other (2^32 divided by the golden ratio).
         let number = u64::from(membership.number(op)?);
         let slots = shared.geometry().slots;
         let likely = number.wrapping_mul(0x9E37_79B9) % u64::from(slots);
@@ -130,20 +130,20 @@ impl Sender {
         self.terms
     }
 
-    /// The client's number. The first call in a forked child joins there.
+    /// The client's number. In a forked child, the first call joins.
     #[inline]
     pub(super) fn number(&self, op: &'static str) -> Result<u16> {
         self.membership.number(op)
     }
 
-    /// The same before the client's calls are found by it: where others have taken the number away,
-    /// they are the next holder's.
+    /// The same, for use before the client's calls are found by its number: if another member has
+    /// taken the number, the calls under it belong to that member.
     #[inline]
     pub(super) fn present(&self, op: &'static str) -> Result<u16> {
         self.membership.present(op)
     }
 
-    /// The calls in progress; none in a forked child that has not used this client.
+    /// The calls in progress; empty in a forked child that has not used this client.
     pub(super) fn calls_here(&self) -> Vec<Ticket> {
         self.membership.present_here().map_or(Vec::new(), |me| self.shared.calls_of(me).collect())
     }
@@ -153,7 +153,7 @@ impl Sender {
         Ok(self.shared.calls_of(self.present(op)?).count())
     }
 
-    /// How this client waits for anything that other processes do.
+    /// How this client waits for steps of other processes.
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         let tick = Some(self.liveness.tick());
         Wait { deadline, spin: &self.spin, reach: Reach::Machine, tick, op }
@@ -173,8 +173,8 @@ impl Sender {
         Wait { spin: &self.slot_spin, ..self.waiting(deadline, op) }
     }
 
-    /// Fails with `NoServer` if this client needs a server, and none was there at the last tick,
-    /// nor is now.
+    /// Fails with `NoServer` if this client needs a server, and there was none at the last tick and
+    /// is none now.
     pub(super) fn refuse_without_server(&self, op: &'static str) -> Result<()> {
         let liveness = &self.liveness;
         if self.terms.needs_server && liveness.has_no_server() && !liveness.sees_server(&self.shared, op)? {
@@ -190,19 +190,19 @@ impl Sender {
         self.space.watch(&self.shared, &self.liveness, topic, op)
     }
 
-    /// A request has found no slot, and its sender does not wait.
+    /// Records that a request that does not wait found no slot.
     #[inline]
     pub(super) fn found_no_slot(&self) {
         self.space.found_none();
     }
 }
 
-// ---------------------------------------------------------------- a place for a request
+// ---------------------------------------------------------------- placing a request
 
 impl Sender {
-    /// Puts a request into a slot and the slot into the ring; without a deadline only if that is
-    /// possible now. `entry` is the place in the wait queue of a task that has one: other callers
-    /// go to its end. `write` writes the request into the slot that it gets.
+    /// Puts a request into a slot and the slot into the ring; without a deadline, only if that is
+    /// possible now. `entry` is the position of a task that is already in the wait queue: other
+    /// callers go to its end. `write` writes the request into the slot.
     #[inline]
     pub(super) fn place(
         &self,
@@ -251,16 +251,16 @@ impl Sender {
         self.ring_was_full.set(true);
         self.found_no_slot();
         match slot.take_back(sent, &shared.leaving(idx)) {
-            // An older entry of the slot has led a server to it: it is sent.
+            // A server found the request through an older entry of the slot. It is sent.
             None => Ok(Some(ticket)),
             Some(before) => {
-                // A call that another thread has forgotten does not count as this client's.
+                // A call that another thread has forgotten is not counted as this client's.
                 match before.owner() {
                     0 => {
                         shared.slot_is_free(idx);
                         shared.cells().notify_all_swapped(Reach::Machine);
                     }
-                    // An older entry of the slot is stale again.
+                    // The slot is free again, so an older entry of it is stale again.
                     _ => self.gave_up(idx),
                 }
                 queued.map(|_| None)
@@ -268,8 +268,8 @@ impl Sender {
         }
     }
 
-    /// Whether the ring is full, for a request that does not wait for that. It would get a slot and
-    /// free it again, which wakes waiters that cannot send either.
+    /// Whether the ring is full, for a request that does not wait for it. Otherwise the request
+    /// would get a slot and free it again, which wakes waiters that cannot send either.
     #[inline]
     fn finds_ring_full(&self) -> bool {
         self.ring_was_full.is_set() && self.is_ring_full()
@@ -289,16 +289,16 @@ impl Sender {
         }
     }
 
-    /// Whether a newcomer may look for a slot; otherwise it waits behind the others, if it `waits`.
+    /// Whether a newcomer may look for a slot; if not, it queues behind the others, if it `waits`.
     /// If it always looked, the p99 of 400 tasks on 16 slots would be 261 ms instead of 24 ms, and
-    /// the worst wait of 64 threads on 2 slots 53 ms instead of 10 ms.
+    /// the longest wait of 64 threads on 2 slots 53 ms instead of 10 ms.
     #[inline]
     fn may_look(&self, waits: bool) -> bool {
         (self.waiters.is_empty() || self.may_look_beside_others(waits)) && !self.leaves_last_slot()
     }
 
-    /// Whether all in the queue are missing; or, for a caller that does not wait, whether there is
-    /// a slot for each of them and one more. They may be tasks that are not polled.
+    /// Whether every entry of the queue is missing; or, for a caller that does not wait, whether
+    /// there is one slot more than entries. The entries may be tasks that are not polled.
     #[cold]
     fn may_look_beside_others(&self, waits: bool) -> bool {
         let waiters = &self.waiters;
@@ -306,13 +306,13 @@ impl Sender {
         present == 0 || !waits && waiters.lets_in(present) && self.shared.has_free(present)
     }
 
-    /// Whether the only free slot is left to the client that was woken for it.
+    /// Whether the only free slot is reserved for the client that was woken for it.
     #[inline]
     fn leaves_last_slot(&self) -> bool {
         self.waiters.leaves_last_slot() && !self.shared.has_free(1)
     }
 
-    /// Acquires a slot, if one is free and the limit of this client admits the call.
+    /// Acquires a slot, if one is free and this client's limit allows the call.
     #[inline]
     fn acquire(&self, me: u16, deadline: Option<Later<'_>>) -> Option<Acquired> {
         let is_in = self.waiters.enter();
@@ -332,7 +332,7 @@ impl Sender {
         }
     }
 
-    /// Looks at this many slots, beginning where one is likely to be free.
+    /// Looks at this many slots, starting where one is likely to be free.
     #[inline]
     fn acquire_among(&self, me: u16, slots: u32) -> Option<Acquired> {
         let (shared, mut idx) = (&self.shared, self.likely.get() as u32);
@@ -342,7 +342,7 @@ impl Sender {
             }
             if let Some(filled) = shared.slot(idx)?.acquire(me) {
                 shared.acquired.add(idx);
-                // The next one is likelier to be free than this one, until this one is freed.
+                // The next slot is more likely to be free than this one, until this one is freed.
                 self.likely.set(u64::from(idx) + 1);
                 return Some((idx, filled));
             }
@@ -362,7 +362,7 @@ impl Sender {
         }
         for looked in (0..slots).step_by(LOOKED_AT_ONCE as usize) {
             if looked > 0 && deadline.is_some_and(|deadline| deadline().has_passed()) {
-                // The next look goes on from here.
+                // The next look continues from here.
                 return None;
             }
             self.likely.set((first + u64::from(looked)) % u64::from(slots));
@@ -373,23 +373,24 @@ impl Sender {
         None
     }
 
-    /// Registers a task in the wait queue: in the place that it has, or at the end. The task must
-    /// look once more after this.
+    /// Registers a task in the wait queue: at its position if it has one, otherwise at the end. The
+    /// task must look once more after this.
     pub(super) fn register(&self, before: Option<Entry>, waker: &Waker, op: &'static str) -> Result<Entry> {
         let watcher = self.watch_space(op)?;
         let entry = match before {
             Some(entry) => {
                 if entry.wait_again(waker) && self.shared.is_ring_full() {
-                    // A task holds no slot while the ring is full. A thread of another client can.
+                    // A task holds no slot while the ring is full, but a thread of another client
+                    // may.
                     self.shared.space().notify(Reach::Machine);
                 }
                 entry
             }
             None => self.waiters.join_task(waker),
         };
-        // That thread notices the slots that other clients free, and the cells.
+        // That thread notices the slots and cells that other clients free.
         if watcher.has_descriptor() {
-            // It may be parked for a loop, without a deadline for tasks that are missing.
+            // It may be parked for an event loop, without a deadline for missing tasks.
             watcher.rouse();
         } else {
             watcher.wake_thread();
@@ -401,7 +402,7 @@ impl Sender {
         self.waiters.recount(|| self.shared.calls_of(me).count())
     }
 
-    /// No slot was found: dead members may hold some, or one may come free.
+    /// No slot was found: dead members may hold some, or one may become free.
     #[cold]
     fn acquire_waiting(
         &self,
@@ -410,8 +411,8 @@ impl Sender {
         may_look: bool,
         op: &'static str,
     ) -> Result<Option<Acquired>> {
-        // An event loop may call with a deadline that has passed, and is to be notified of the
-        // next.
+        // An event loop may call with a deadline that has passed, and must be notified of the next
+        // slot.
         self.found_no_slot();
         self.liveness.lacks_slot();
         let is_time = self.liveness.look_after(op)?;
@@ -423,8 +424,8 @@ impl Sender {
         }
         let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(None) };
         let entry = self.waiters.join();
-        // Only a newcomer: a leader that has waited in the queue parks at `space` in the kernel's
-        // order.
+        // Only for a newcomer: a leader that has waited in the queue parks at `space` in the
+        // kernel's order.
         if entry.leads() && self.leaves_last_slot() {
             let left = deadline.remaining().unwrap_or(GRACE);
             sys::sleep(left.min(GRACE)).map_err(|errno| errno.at(op))?;
@@ -437,14 +438,14 @@ impl Sender {
         }
     }
 
-    /// Waits for a slot as the leader of the wait queue, where the leaders of other clients wait,
-    /// too; while the limit stops this client, for the end of one of its calls. `None` if this
-    /// thread does not lead any more, or is to begin again.
+    /// Waits for a slot as the leader of the wait queue, beside the leaders of other clients. While
+    /// this client is at its limit, it waits for the end of one of the client's calls instead.
+    /// `None` if this thread no longer leads, or must start over.
     fn lead(&self, entry: &Entry, me: u16, deadline: Deadline, op: &'static str) -> Result<Option<Acquired>> {
         let (shared, waiters) = (&self.shared, &self.waiters);
         let meet = || {
             self.liveness.lacks_slot();
-            // A watch thread may have met it before.
+            // A watch thread may have got the error first.
             self.liveness.meet_failure(op)?;
             self.refuse_without_server(op)?;
             self.recount(me);
@@ -452,9 +453,9 @@ impl Sender {
         };
         let check = || self.liveness.check(op);
         let wait = self.waiting_for_any(deadline, op);
-        // At `space` it would take wake-ups that others need: for 8 threads beside a client of 16
-        // tasks that is limited to 2 calls, on 4 slots, p99 is 0.4 ms, and 1.1 ms without this. For
-        // these tasks it is 2.7 ms and 21 ms.
+        // At `space` it would consume wake-ups that others need. With 8 threads beside a client of
+        // 16 tasks that is limited to 2 calls, on 4 slots, p99 is 0.4 ms for the threads and 2.7 ms
+        // for the tasks; without this check, 1.1 ms and 21 ms.
         if waiters.is_limited() {
             let is_due = || waiters.lets_in(waiters.selected()) || !entry.leads();
             waiters.ends().wait(&wait, || meet().map(|()| is_due().then_some(())), check)?;
@@ -471,13 +472,13 @@ impl Sender {
         };
         let slot = shared.space().wait(&wait, look, check);
         if !matches!(slot, Ok(Some(_))) {
-            // The wake-up that this thread got may be for another.
+            // The wake-up that this thread got may belong to another.
             shared.space().notify(Reach::Machine);
         }
         slot
     }
 
-    /// The ring is full of calls that are over: waits until a server has removed them. True once
+    /// The ring is full of ended calls: waits until a server has removed them. Returns true once
     /// the request is in the ring or taken.
     fn queue_waiting(
         &self,
@@ -487,7 +488,7 @@ impl Sender {
     ) -> Result<bool> {
         let Some(deadline) = deadline.map(|deadline| deadline()) else { return Ok(false) };
         let look = || {
-            // Also if another thread has forgotten the call: no other thread pushes it.
+            // Also if another thread has forgotten the call, because no other thread pushes it.
             let waits = self.shared.slot(idx).is_some_and(|slot| slot.load().still_waits(sent));
             if !waits || self.shared.enqueue(idx, op)? {
                 return Ok(Some(true));
@@ -495,14 +496,14 @@ impl Sender {
             self.refuse_without_server(op)?;
             Ok(None)
         };
-        // A server that claims a request wakes all that wait here.
+        // A server that claims a request wakes all threads that wait here.
         self.shared.cells().wait(&self.waiting(deadline, op), look, || self.liveness.check(op))
     }
 }
 
-/// A slot that a request is written into. Dropping it frees the slot: writing has failed, or
-/// foreign code that writes has panicked. Whether the thread panics does not tell: a destructor may
-/// send meanwhile.
+/// A slot whose request is being written. Dropping it frees the slot: writing has failed, or the
+/// caller's code that writes has panicked. `thread::panicking` cannot replace this: a destructor
+/// may send while its thread panics.
 struct Unwritten<'a> {
     sender: &'a Sender,
     idx: u32,
@@ -513,15 +514,16 @@ struct Unwritten<'a> {
 impl Drop for Unwritten<'_> {
     #[cold]
     fn drop(&mut self) {
-        // If others took this client for dead meanwhile, the slot is not this call's any more.
+        // If another member took this client for dead meanwhile, the slot no longer belongs to this
+        // call.
         self.slot.step(self.filled, self.filled.freed());
         self.sender.gave_back(self.idx);
     }
 }
 
-/// A slot has come free.
+/// Steps after a slot was freed.
 impl Sender {
-    /// A slot that was this client's, in the last step.
+    /// A slot of this client was freed by the last step.
     #[inline]
     pub(super) fn gave_back(&self, idx: u32) {
         self.likely.set(u64::from(idx));
@@ -530,7 +532,7 @@ impl Sender {
         }
     }
 
-    /// The slot of a call that this client has cancelled, whose word is now `left`.
+    /// This client has cancelled a call; the slot's word is now `left`.
     pub(super) fn cancelled(&self, idx: u32, me: u16, left: SlotWord) {
         count(&self.membership.member(me).counters.0.cancelled);
         match left.state() {
@@ -539,7 +541,7 @@ impl Sender {
         }
     }
 
-    /// A slot that is its server's now, or will be: it does not count as this client's any more.
+    /// A slot now belongs to its server, or will: it no longer counts as this client's.
     pub(super) fn left(&self, left: SlotWord) {
         self.shared.ring_server(left.owner());
         if self.waiters.exit() {
@@ -554,18 +556,19 @@ impl Sender {
         if waiters.hand_over() {
             return;
         }
-        // An event loop of this client may be what was woken, and is to find the slot.
+        // The wake-up may have gone to an event loop of this client, which must find the slot.
         let has_loop = self.space.asked_for().is_some_and(|watcher| watcher.has_descriptor());
         if shared.space().wake_one(Reach::Machine) && !has_loop {
             waiters.has_offered();
         }
-        // After that: the leader would leave to others what none of them came for.
+        // In this order: otherwise the leader could leave the slot to other clients, of which none
+        // was woken.
         if waiters.is_limited() {
             waiters.notify_ends();
         }
     }
 
-    /// A slot whose entry in the ring is stale now: a full ring may have space.
+    /// A slot's entry in the ring has become stale: a full ring may have space.
     fn gave_up(&self, idx: u32) {
         self.gave_back(idx);
         self.shared.ring_may_have_space();

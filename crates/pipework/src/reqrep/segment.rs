@@ -16,8 +16,8 @@ use crate::spin;
 use crate::sync::{AtomicU64, Ordering};
 
 impl Geometry {
-    /// The sizes of the segment at `path`, which is opened to read only: to report them where
-    /// [`Options::open`](super::Options::open) refused it, or to learn whether it is one.
+    /// The sizes of the segment at `path`, which is opened only for reading: to report them when
+    /// [`Options::open`](super::Options::open) refused it, or to find out whether it is a segment.
     ///
     /// # Errors
     ///
@@ -29,8 +29,8 @@ impl Geometry {
 
 /// A segment that this process has opened. Clones are the same segment.
 ///
-/// It attaches clients and servers, and reports on the whole. The numbers may be outdated as soon
-/// as they are returned.
+/// It attaches clients and servers, and reports on the whole segment. The numbers may be outdated
+/// as soon as they are returned.
 #[derive(Clone, Debug)]
 pub struct Segment(Arc<SegmentInner>);
 
@@ -40,13 +40,14 @@ struct SegmentInner {
     spin: Duration,
 }
 
-/// What a process has of a channel's blobs.
+/// A process's share of a channel's blobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobStats {
     /// Bytes of the blobs that it holds now, drafts included.
     pub held: u64,
-    /// How many blobs it has received as [copies](super::Blob::is_copied), since it opened the channel.
+    /// How many blobs it has received as [copies](super::Blob::is_copied) since it opened the
+    /// channel.
     pub copied: u64,
 }
 
@@ -57,25 +58,25 @@ impl Segment {
         Segment(Arc::new(SegmentInner { shared, spin }))
     }
 
-    /// Memory for a blob of `len` bytes: to be filled, [frozen](BlobMut::freeze) and
-    /// [attached](super::Message::attach) to messages of this channel. It may hold bytes of an
+    /// Memory for a blob of `len` bytes: fill it, [freeze](BlobMut::freeze) it and
+    /// [attach](super::Message::attach) it to messages of this channel. It may hold bytes of an
     /// earlier blob of this process.
     ///
     /// # Blocking
     ///
-    /// It does not wait for other processes. The first blob of a size has its memory allocated here;
-    /// later ones use it again.
+    /// It does not wait for other processes. The first blob of a size has its memory allocated
+    /// here; later ones use it again.
     ///
     /// # Errors
     ///
-    /// `Os`: with ENOSPC if there is no memory for it, with EMFILE if no descriptor is left, or with
-    /// what the kernel says of the folder beside the segment. `TooLong` if this process would hold
-    /// more than [`blob_limit`](super::Options::blob_limit).
+    /// `Os`: with ENOSPC if there is no memory for it, with EMFILE if no descriptor is left, or
+    /// with the kernel's error for the folder beside the segment. `TooLong` if this process would
+    /// hold more than [`blob_limit`](super::Options::blob_limit).
     pub fn blob(&self, len: usize) -> Result<BlobMut> {
         BlobMut::new(self.shared().blobs(), len, "reqrep blob")
     }
 
-    /// What this process has of the channel's blobs.
+    /// This process's share of the channel's blobs.
     pub fn blob_stats(&self) -> BlobStats {
         let blobs = self.shared().blobs();
         BlobStats { held: blobs.held(), copied: blobs.copied() }
@@ -105,8 +106,8 @@ impl Segment {
         self.shared().queue().len()
     }
 
-    /// Removes its name, if that still leads to this segment; false if it does not. Attached
-    /// members stay attached.
+    /// Removes its name if the name still leads to this segment; returns false if it does not.
+    /// Attached members stay attached.
     ///
     /// # Errors
     ///
@@ -115,8 +116,8 @@ impl Segment {
         self.shared().unlink()
     }
 
-    /// Writes the segment to the storage that its file lies on, if there is one, and blocks until
-    /// that is done.
+    /// Writes the segment to the storage of its file, if there is one, and blocks until that is
+    /// done.
     ///
     /// # Errors
     ///
@@ -135,7 +136,7 @@ impl Segment {
         self.shared().recover_all("reqrep recover")
     }
 
-    /// What all members have done so far, including those that have left or died.
+    /// The totals of all members so far, including those that have left or died.
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let recoveries = shared.recoveries();
@@ -182,15 +183,14 @@ impl Segment {
         Ok(members)
     }
 
-    /// Every slot that is in use, as one look finds it. It is no look at a moment: a call may end,
-    /// and another begin, while others are looked at. A segment that was cut short shows none;
-    /// [`members`](Segment::members) says so.
+    /// Every slot that is in use, found in one pass. The pass is not a snapshot: calls may end and
+    /// begin while others are looked at. A segment that was cut short has none;
+    /// [`members`](Segment::members) reports the damage.
     pub fn calls(&self) -> impl Iterator<Item = Call> + '_ {
         self.shared().slots().filter_map(|(idx, slot)| Call::in_slot(idx, slot))
     }
 
-    /// Counts the slots in each state. In a segment that is in use, the counts are not of one
-    /// moment.
+    /// Counts the slots in each state. While the segment is in use, the counts are not a snapshot.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl Segment {
             if word.state() == Some(State::Sent) && !queued[idx as usize] {
                 audit.unqueued += 1;
             }
-            // Nobody owns a request whose client does not wait for its reply.
+            // A request whose client does not wait for its reply has no owner.
             if word.owner() != 0 && shared.is_gone(word.owner(), "reqrep audit")? {
                 audit.orphaned += 1;
             }
@@ -227,8 +227,8 @@ impl Segment {
         Ok(audit)
     }
 
-    /// For how long to spin: where payloads are long, for as long as the other side copies one out
-    /// and another in, too.
+    /// How long to spin. With long payloads this includes the time in which the other side copies
+    /// one out and another in.
     pub(super) fn spin(&self) -> Duration {
         let geometry = self.geometry();
         let copied = u64::from(geometry.request_bytes) + u64::from(geometry.reply_bytes);
@@ -237,19 +237,19 @@ impl Segment {
 }
 
 impl AsFd for Segment {
-    /// The file, for instance to pass a memfd on. It holds no lock.
+    /// The file, for instance to pass on a memfd. It holds no lock.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared().file()
     }
 }
 
-/// What was done in a segment. A process that is killed may leave its last step uncounted.
+/// The totals of a segment. A process that is killed may leave its last step uncounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Calls begun.
     pub requests: u64,
-    /// Requests that servers have answered or given up, whether the client still waited or not.
+    /// Requests that servers have answered or failed, whether or not the client still waited.
     pub replies: u64,
     /// Times that a client found no free slot.
     pub full: u64,
@@ -292,7 +292,7 @@ pub struct Member {
     pub number: u16,
     /// Client or server.
     pub role: Role,
-    /// Its process id, as numbered in its own pid namespace. For people.
+    /// Its process id in its own pid namespace. For people.
     pub pid: u32,
     /// When it attached.
     pub since: SystemTime,
@@ -304,17 +304,17 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
-    /// Which call it is. Two looks that find the same ticket have found the same call.
+    /// The call. Two looks that find the same ticket have found the same call.
     pub ticket: Ticket,
-    /// How far it is.
+    /// Its stage.
     pub stage: Stage,
     /// The member that waits for the reply, if any does.
     pub client: Option<u16>,
-    /// The member that has the request, if any has.
+    /// The member that has the request, if any.
     pub server: Option<u16>,
 }
 
-/// How far a call is. Each is a field of [`Audit`], too.
+/// The stage of a call. Each stage is also a field of [`Audit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
@@ -326,12 +326,12 @@ pub enum Stage {
     Taken,
     /// A server has its request, and the call was cancelled.
     Dropped,
-    /// A server has its request, and it is the client's turn, to take a part of the reply or to
-    /// write one of the request.
+    /// A server has its request, and the client must take a part of the reply or write a part of
+    /// the request.
     InParts,
     /// Its reply waits for the client.
     Done,
-    /// Its word is none that a member of ours writes.
+    /// Its word is one that no member writes.
     Damaged,
 }
 
@@ -356,7 +356,7 @@ impl Call {
     fn in_slot(idx: u32, slot: &Slot) -> Option<Call> {
         let word = slot.load();
         let stage = Stage::of(word.state())?;
-        // They may be another call's by now; that is a number for people.
+        // They may belong to another call by now; the numbers are for people.
         let fields = slot.fields();
         let (client, server) = match stage {
             Stage::Filling | Stage::Waiting | Stage::Done => (word.owner(), 0),
@@ -386,16 +386,16 @@ pub struct Audit {
     pub taken: usize,
     /// A server has its request, and the call was cancelled.
     pub dropped: usize,
-    /// A server has its request, and it is the client's turn, to take a part of the reply or to
-    /// write one of the request.
+    /// A server has its request, and the client must take a part of the reply or write a part of
+    /// the request.
     pub in_parts: usize,
     /// Its reply waits for the client.
     pub done: usize,
-    /// Its word is none that a member of ours writes.
+    /// Its word is one that no member writes.
     pub damaged: usize,
     /// Of all these: held by a member that is gone. Recovery frees them.
     pub orphaned: usize,
-    /// Of those waiting: not in the ring. Zero, unless a member was between two steps.
+    /// Of the waiting ones: not in the ring. Zero, unless a member was between two steps.
     pub unqueued: usize,
     /// Entries of the ring, including those of cancelled calls.
     pub entries: usize,
@@ -429,7 +429,7 @@ mod tests {
     use crate::reqrep::Options;
 
     #[test]
-    fn a_client_that_joins_many_members_tries_few_locks_that_are_held() {
+    fn client_that_joins_many_members_tries_few_held_locks() {
         let segment = Options::new().slots(1).members(600).anonymous().expect("a segment");
         let mut clients: Vec<_> = (0..500).map(|_| segment.client().expect("a place")).collect();
         drop(clients.remove(399));
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_finds_no_place_says_so() {
+    fn client_is_refused_when_all_places_are_taken() {
         let segment = Options::new().slots(1).members(70).anonymous().expect("a segment");
         let mut clients: Vec<_> = (0..70).map(|_| segment.client().expect("a place")).collect();
         let refused = segment.client().expect_err("all places are taken");

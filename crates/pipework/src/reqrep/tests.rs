@@ -1,4 +1,4 @@
-//! The room as a whole, in one process.
+//! The module as a whole, in one process.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub(super) fn block_on<T>(task: impl Future<Output = T>) -> T {
 // ---------------------------------------------------------------- one call
 
 #[test]
-fn that_a_reply_is_damaged_comes_with_its_ticket() {
+fn recv_any_returns_the_ticket_of_a_damaged_reply() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.send("a", SOON).unwrap();
@@ -64,11 +64,12 @@ fn that_a_reply_is_damaged_comes_with_its_ticket() {
     client.slot(ticket, "test").unwrap().describe(Direction::Reply, u32::MAX, 0);
     let done = client.recv_any(SOON).unwrap().expect("a call");
     assert_eq!((done.ticket, kind(done.result)), (ticket, Some(ErrorKind::Corrupt)));
-    assert!(client.recv_any(SOON).unwrap().is_none(), "it is over");
+    assert!(client.recv_any(SOON).unwrap().is_none(), "no call is left");
     all_free(&segment);
 }
 
-/// A part that no client of ours writes is its client's fault, and no reason to end a server's loop.
+/// No client that keeps the rules writes such a part. It is its client's fault, and must not end a
+/// server's loop.
 #[test]
 fn recv_skips_a_request_whose_second_part_is_malformed() {
     for (len, follows) in [(u32::MAX, false), (101, false), (0, true)] {
@@ -96,7 +97,7 @@ fn recv_skips_a_request_whose_second_part_is_malformed() {
             slot.set_caller(Caller { follows, ..slot.caller() });
             assert!(slot.pass_to_server(asked, &super::shm::naming::none_leave));
             client.shared().ring_server(number);
-            // Nobody receives a call that is still being sent.
+            // A call that is still being sent cannot be received.
             while follows && slot.load().state() != Some(State::Failed) {
                 thread::yield_now();
             }
@@ -110,7 +111,7 @@ fn recv_skips_a_request_whose_second_part_is_malformed() {
 }
 
 #[test]
-fn who_reads_later_gets_what_is_whole_and_long_from_its_slot() {
+fn reads_later_leaves_long_whole_requests_in_their_slots() {
     let segment = small();
     let (client, server) =
         (segment.client().unwrap(), segment.server_with(&ServerOptions::new().reads_later(true)).unwrap());
@@ -128,7 +129,7 @@ fn who_reads_later_gets_what_is_whole_and_long_from_its_slot() {
             assert_eq!((request.reply("done"), client.recv(ticket, SOON).is_ok()), (Ok(true), true));
         }
     }
-    // What comes in parts is put together.
+    // A request in parts is put together.
     thread::scope(|scope| {
         let calling = scope.spawn(|| client.call(&bytes, SOON).map(|reply| reply.to_vec()));
         let request = server.recv(SOON).unwrap();
@@ -140,7 +141,7 @@ fn who_reads_later_gets_what_is_whole_and_long_from_its_slot() {
 }
 
 #[test]
-fn a_call_is_answered_and_its_slot_is_free_again() {
+fn answered_call_frees_its_slot() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     for turn in 0..100u32 {
@@ -161,7 +162,7 @@ fn a_call_is_answered_and_its_slot_is_free_again() {
 }
 
 #[test]
-fn numbers_are_told_by_their_names() {
+fn by_name_lists_every_field_of_stats_and_audit() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let [first, _] = ["a", "b"].map(|text| client.send(text, SOON).unwrap());
@@ -176,7 +177,7 @@ fn numbers_are_told_by_their_names() {
 }
 
 #[test]
-fn calls_are_seen_with_their_stage_and_their_members() {
+fn calls_shows_stages_and_members() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let seen = || segment.calls().map(|call| (call.stage, call.client, call.server)).collect::<Vec<_>>();
@@ -209,13 +210,13 @@ fn calls_are_seen_with_their_stage_and_their_members() {
 }
 
 #[test]
-fn sizes_are_told_of_what_is_there_only() {
+fn waiting_bytes_and_reply_len_count_only_present_payloads() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     assert_eq!((server.waiting_bytes(1), server.waiting_bytes(9)), (0, 0));
     let [gone, first] = [3, 50].map(|len| client.send(&vec![0; len], SOON).unwrap());
     assert_eq!((server.waiting_bytes(0), server.waiting_bytes(1), server.waiting_bytes(9)), (0, 3, 53));
-    // A call that is over still has its entry.
+    // A call that has ended still has its entry.
     assert!(client.cancel(gone).unwrap().is_none());
     assert_eq!((server.waiting_bytes(1), client.reply_len(gone)), (50, 0));
     let request = server.recv(SOON).unwrap();
@@ -248,7 +249,7 @@ fn payloads_of_every_size_arrive_and_larger_ones_are_refused() {
 }
 
 #[test]
-fn a_request_that_is_given_up_fails_at_its_client_at_once() {
+fn dropped_request_fails_at_its_client_at_once() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let [first, second] = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
@@ -260,25 +261,25 @@ fn a_request_that_is_given_up_fails_at_its_client_at_once() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_is_over_however_it_stood() {
+fn cancel_ends_a_call_in_any_state() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let send = |text| client.try_send(text).unwrap().expect("there is a slot");
-    // In the ring, where no server finds it any more.
+    // In the ring, from which no server takes it any more.
     assert!(client.cancel(send("a")).unwrap().is_none() && server.try_recv().unwrap().is_none());
     // Taken by a server.
     let taken = send("b");
     let request = server.recv(SOON).unwrap();
     assert!(client.cancel(taken).unwrap().is_none());
     assert!(!request.is_wanted() && !request.reply("too late").unwrap());
-    // Answered, and given up.
+    // Answered, and failed.
     let answered = send("c");
     server.recv(SOON).unwrap().reply("d").unwrap();
     assert_eq!(&*client.cancel(answered).unwrap().expect("it has come"), b"d");
     let failed = send("e");
     server.recv(SOON).unwrap().fail("");
     assert_eq!(kind(client.cancel(failed)), Some(ErrorKind::Failed));
-    // Over, or another client's.
+    // Ended, or another client's.
     let others = segment.client().unwrap();
     for ticket in [taken, answered, failed, others.try_send("f").unwrap().expect("there is a slot")] {
         assert!(client.cancel(ticket).unwrap().is_none());
@@ -289,7 +290,7 @@ fn a_call_that_is_cancelled_is_over_however_it_stood() {
 }
 
 #[test]
-fn a_request_travels_alone_when_it_is_owned() {
+fn owned_request_keeps_its_server_attached() {
     let segment = small();
     let client = segment.client().unwrap();
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
@@ -305,7 +306,7 @@ fn a_request_travels_alone_when_it_is_owned() {
 // ---------------------------------------------------------------- ends that come early
 
 #[test]
-fn a_cancelled_call_is_over_wherever_it_was() {
+fn cancelled_call_is_stale_in_any_state() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     // In the ring.
@@ -313,14 +314,14 @@ fn a_cancelled_call_is_over_wherever_it_was() {
     assert!(client.cancel(ticket).unwrap().is_none());
     assert_eq!((kind(client.try_recv(ticket)), client.pending()), (Some(ErrorKind::Stale), 0));
     assert!(server.try_recv().unwrap().is_none());
-    // Taken by a server: the slot stays there.
+    // Taken by a server, which keeps the slot.
     let ticket = client.try_send("b").unwrap().expect("there is a slot");
     let request = server.recv(SOON).unwrap();
     assert!(request.is_wanted() && client.cancel(ticket).unwrap().is_none() && !request.is_wanted());
     assert_eq!((segment.audit().unwrap().dropped, client.pending()), (1, 0));
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Stale));
     assert!(!request.reply("too late").unwrap());
-    // Answered, for a binding that leaves that to `recv`.
+    // Answered, for a binding that leaves the reply to `recv`.
     let ticket = client.try_send("c").unwrap().expect("there is a slot");
     server.recv(SOON).unwrap().reply("d").unwrap();
     assert_eq!(client.cancel_unless_done(ticket), Ok(false));
@@ -330,7 +331,7 @@ fn a_cancelled_call_is_over_wherever_it_was() {
 }
 
 #[test]
-fn a_call_that_runs_out_of_time_leaves_nothing_behind() {
+fn call_that_times_out_frees_its_slot() {
     let segment = small();
     let client = segment.client().unwrap();
     for _ in 0..10 {
@@ -345,7 +346,7 @@ fn a_call_that_runs_out_of_time_leaves_nothing_behind() {
 }
 
 #[test]
-fn without_a_slot_a_client_waits_for_one() {
+fn send_waits_for_a_free_slot() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
@@ -375,7 +376,7 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
         assert!(client.cancel(ticket).unwrap().is_none());
         sent += 1;
     }
-    // Four cells; three of them are behind the first call.
+    // The ring has four cells; three of them are behind the first call.
     assert_eq!((sent, segment.waiting(), segment.audit().unwrap().free), (3, 4, 1));
     thread::scope(|scope| {
         let waiting = scope.spawn(|| client.call("last", SOON).unwrap().into_vec());
@@ -396,7 +397,7 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
 }
 
 #[test]
-fn a_request_that_was_sent_again_waits_in_the_ring_once() {
+fn request_that_was_sent_again_is_in_the_ring_once() {
     let segment = small();
     let (client, server) =
         (segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap(), segment.server().unwrap());
@@ -419,7 +420,7 @@ fn a_request_that_was_sent_again_waits_in_the_ring_once() {
 }
 
 #[test]
-fn who_leaves_gives_everything_back() {
+fn dropped_client_and_server_free_their_slots() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let _queued = client.try_send("a").unwrap();
@@ -427,7 +428,7 @@ fn who_leaves_gives_everything_back() {
     let request = server.recv(SOON).unwrap();
     drop(client);
     assert_eq!(segment.audit().unwrap().dropped, 1);
-    assert!(!request.reply("nobody hears it").unwrap());
+    assert!(!request.reply("too late").unwrap());
     drop(server);
     all_free(&segment);
     assert_eq!(segment.members().unwrap(), []);
@@ -449,7 +450,7 @@ fn one_death_is_counted_once() {
             }
         });
         for turn in 0..DEATHS {
-            // What a dead client leaves: its role, in a word that none has had before.
+            // As a dead client would leave it: its role, in a word that was not used before.
             word().store((turn + 1) << 32 | Role::Client as u64, Ordering::Relaxed);
             begin.wait();
             let _takes_its_number = segment.client().unwrap();
@@ -460,7 +461,7 @@ fn one_death_is_counted_once() {
 }
 
 #[test]
-fn a_segment_that_is_being_recovered_stops_no_other_segment_and_no_fork() {
+fn recovery_of_a_segment_blocks_no_other_segment_and_no_fork() {
     static STANDS_STILL: Flag = Flag::new();
     static GOES_ON: Flag = Flag::new();
     fn until(flag: &Flag) {
@@ -474,7 +475,7 @@ fn a_segment_that_is_being_recovered_stops_no_other_segment_and_no_fork() {
         until(&GOES_ON);
     }
     let segment = small();
-    // What a dead client leaves: its role, and so its number has to be recovered first.
+    // As a dead client would leave it: its role. So its number has to be recovered first.
     segment.shared().member(1).expect("there are eight").word.store(Role::Client as u64, Ordering::Relaxed);
     thread::scope(|scope| {
         let joining = scope.spawn(|| {
@@ -498,7 +499,7 @@ fn a_segment_that_is_being_recovered_stops_no_other_segment_and_no_fork() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once_where_that_was_asked_for() {
+fn needs_server_fails_with_no_server_at_once() {
     let segment = small();
     let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     assert_eq!(kind(client.call("a", SOON)), Some(ErrorKind::NoServer));
@@ -539,10 +540,10 @@ fn many_requests_come_at_once() {
 }
 
 #[test]
-fn no_spin_is_too_long_to_ask_for() {
+fn spin_of_any_length_is_accepted() {
     let segment = Options::new().slots(2).spin(Duration::MAX).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-    // It ends long before, and parks.
+    // It ends long before that, and parks.
     assert_eq!(kind(server.recv(Duration::from_millis(20))), Some(ErrorKind::TimedOut));
     let ticket = client.send("a", SOON).unwrap();
     assert!(server.recv(SOON).unwrap().reply("b").unwrap());
@@ -579,7 +580,7 @@ fn calls_between_threads_all_get_their_own_answer() {
                     }
                 }
             };
-            // More than there are slots.
+            // More clients than slots.
             let clients: Vec<_> = (1..6).map(|seed| scope.spawn(calls(seed))).collect();
             clients.into_iter().for_each(|client| client.join().unwrap());
             let last = segment.client().unwrap();
@@ -637,10 +638,10 @@ fn one_ticket_received_by_two_threads_gives_one_reply() {
     all_free(&segment);
 }
 
-/// In the middle of a copy, the slot is out of reach of every other thread: one with the same
-/// ticket, and one that makes up a ticket.
+/// In the middle of a copy, no other thread can reach the slot: neither one with the same ticket,
+/// nor one that makes up a ticket.
 #[test]
-fn what_cannot_be_cancelled_is_received_without_a_wait() {
+fn recv_with_a_past_deadline_gets_a_reply_that_could_not_be_cancelled() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.send("", SOON).unwrap();
@@ -648,7 +649,7 @@ fn what_cannot_be_cancelled_is_received_without_a_wait() {
     assert_eq!(request.part("one, ", SOON), Ok(true));
     assert_eq!(kind(client.recv(ticket, Duration::ZERO)), Some(ErrorKind::TimedOut));
     assert_eq!(request.reply("two"), Ok(true));
-    // A thread of this client has taken the first part, and has not let go yet.
+    // A thread of this client has taken the first part and still holds the lock.
     let arrival = client.arrival(ticket);
     let at_it = arrival.lock().unwrap();
     assert_eq!(client.cancel_unless_done(ticket), Ok(false));
@@ -662,8 +663,8 @@ fn what_cannot_be_cancelled_is_received_without_a_wait() {
 }
 
 #[test]
-fn a_wait_sleeps_while_another_thread_takes_the_part_that_is_there() {
-    /// How often this thread has gone to sleep.
+fn recv_sleeps_while_another_thread_takes_a_part() {
+    /// How many times this thread has gone to sleep.
     fn sleeps() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").expect("/proc is there");
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -675,7 +676,7 @@ fn a_wait_sleeps_while_another_thread_takes_the_part_that_is_there() {
     let mut request = server.recv(SOON).unwrap();
     assert_eq!(request.part("one, ", SOON), Ok(true));
     // A thread of this client is about to take the part. If it has the lower priority and there is
-    // one CPU, it cannot go on before the other sleeps.
+    // one CPU, it cannot continue before the other sleeps.
     let arrival = client.arrival(ticket);
     let at_it = arrival.lock().unwrap();
     thread::scope(|scope| {
@@ -694,7 +695,7 @@ fn a_wait_sleeps_while_another_thread_takes_the_part_that_is_there() {
 }
 
 #[test]
-fn a_file_that_is_cut_while_a_thread_parks_is_corrupt() {
+fn recv_reports_corrupt_when_the_file_is_cut_while_it_parks() {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     let path = PATH.get_or_init(|| std::env::temp_dir().join(format!("pipework-cut-{}", std::process::id())));
     let segment = Options::new().slots(2).create(path).unwrap();
@@ -712,7 +713,7 @@ fn a_file_that_is_cut_while_a_thread_parks_is_corrupt() {
 }
 
 #[test]
-fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
+fn slot_that_another_thread_copies_from_or_to_cannot_be_received_or_cancelled() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
@@ -736,7 +737,7 @@ fn nobody_touches_a_slot_that_a_sibling_is_copying_from_or_to() {
 }
 
 #[test]
-fn long_requests_that_are_not_taken_have_a_limit_together() {
+fn long_requests_that_are_not_taken_share_a_limit() {
     const LONGEST: usize = 100_000;
     let segment = Options::new().slots(8).request_bytes(4096).anonymous().unwrap();
     let client = segment.client().unwrap();
@@ -777,7 +778,7 @@ fn long_requests_that_are_not_taken_have_a_limit_together() {
             |outcome| matches!(outcome, Err(error) if error.to_string().contains("the server has too many long")),
         );
         assert_eq!(failed.count(), 6 - came);
-        // What was taken or has failed does not count any more.
+        // Requests that were taken or have failed no longer count.
         let again = scope.spawn(caller(7));
         assert_eq!(server.recv(SOON).unwrap().reply("b"), Ok(true));
         assert_eq!(*again.join().unwrap().unwrap(), *b"b");
@@ -788,7 +789,7 @@ fn long_requests_that_are_not_taken_have_a_limit_together() {
 // ---------------------------------------------------------------- numbers
 
 #[test]
-fn places_for_members_run_out_and_come_back() {
+fn places_for_members_run_out_and_are_freed() {
     let segment = Options::new().members(2).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     assert_eq!(kind(segment.client()), Some(ErrorKind::WouldBlock));
@@ -818,7 +819,7 @@ fn tickets_survive_as_numbers_and_foreign_ones_are_stale() {
 
 // ---------------------------------------------------------------- servers that answer in a loop
 
-// Threads without a scope: one that serves on must not keep a test that has failed.
+// Threads without a scope: one that still serves must not keep a failed test from ending.
 #[test]
 fn serve_answers_with_what_its_handler_returns_until_it_is_stopped() {
     let segment = small();
@@ -897,10 +898,10 @@ fn requests_ends_after_stop_and_after_the_first_error() {
     all_free(&segment);
 }
 
-// ---------------------------------------------------------------- servers that hand requests on
+// ---------------------------------------------------------------- servers that give requests back
 
 #[test]
-fn what_is_given_back_goes_to_another_server() {
+fn give_back_sends_the_request_to_another_server() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.send(Message::new("x").flags(7), SOON).unwrap();
@@ -909,7 +910,7 @@ fn what_is_given_back_goes_to_another_server() {
         assert_eq!((request.redeliveries(), request.give_back(), request.is_over()), (times, true, true));
         assert!(!request.give_back());
     }
-    // Three times are all that a slot's word can count.
+    // A slot's word cannot count more than three.
     let mut request = server.recv(SOON).unwrap();
     assert!(!request.give_back());
     assert_eq!((&*request, request.flags()), (&b"x"[..], 7));
@@ -919,7 +920,7 @@ fn what_is_given_back_goes_to_another_server() {
 }
 
 #[test]
-fn what_is_given_back_and_not_taken_knows_no_server() {
+fn given_back_request_fails_with_no_server_when_none_is_left() {
     let segment = small();
     let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     thread::scope(|scope| {
@@ -933,7 +934,7 @@ fn what_is_given_back_and_not_taken_knows_no_server() {
 }
 
 #[test]
-fn what_is_given_back_may_be_cancelled_forgotten_or_in_parts() {
+fn give_back_handles_cancelled_forgotten_and_begun_calls() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.send("cancelled", SOON).unwrap();
@@ -959,7 +960,7 @@ fn what_is_given_back_may_be_cancelled_forgotten_or_in_parts() {
 }
 
 #[test]
-fn what_was_handed_to_a_peer_that_died_ends_as_if_its_server_had_died() {
+fn report_death_ends_a_call_as_if_its_server_had_died() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.send("once", SOON).unwrap();
@@ -988,12 +989,12 @@ fn what_was_handed_to_a_peer_that_died_ends_as_if_its_server_had_died() {
 }
 
 #[test]
-fn a_full_ring_takes_nothing_back() {
+fn give_back_fails_when_the_ring_is_full() {
     let segment = Options::new().slots(3).members(8).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let first = client.send("first", SOON).unwrap();
     let mut request = server.recv(SOON).unwrap();
-    // One that waits at the front, and behind it those of cancelled calls.
+    // One request waits at the front, and behind it are entries of cancelled calls.
     let second = client.send("second", SOON).unwrap();
     for _ in 1..segment.geometry().queue {
         assert!(client.cancel(client.send("", SOON).unwrap()).unwrap().is_none());

@@ -3,16 +3,16 @@
 //!
 //! A newcomer goes to the end of the queue. The first entry that waits is the *leader*. A thread
 //! that leads parks on the segment's event `space`, beside the leaders of other clients, and takes
-//! the next slot that comes free; the other threads park here until they lead. For a task that
-//! leads, the client's watch thread parks at `space`. A slot that comes free is given to a task by
-//! *selecting* it: the task is woken and looks for the slot when its runtime polls it. A selected
-//! task that is not polled in time is *missing*: it keeps its place in the queue and delays nobody.
+//! the next slot that becomes free; the other threads park here until they lead. For a task that
+//! leads, the client's watch thread parks at `space`. A free slot is given to a task by *selecting*
+//! it: the task is woken and looks for the slot when its runtime polls it. A selected task that is
+//! not polled in time is *missing*: it keeps its place in the queue and delays no other entry.
 //!
 //! Invariant: as long as an entry waits, its leader announces itself at `space` and then looks, or
-//! is about to; where the leader cannot use a slot, it does so at [`Waiters::ends`].
+//! is about to; if the leader cannot use a slot, it does so at [`Waiters::ends`].
 //!
-//! Each rule below says what it was measured to buy, on an AMD EPYC (family 25, model 17) with two
-//! CPUs: callers in closed loops against one server that answers at once, medians of several runs.
+//! Each rule below has its measured effect, on an AMD EPYC (family 25, model 17) with two CPUs:
+//! callers in closed loops against one server that answers at once, medians of several runs.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,16 +30,16 @@ use crate::event::{Event, Wait};
 use crate::spin::{Looks, Spin};
 use crate::sync::{self, AtomicU64, Hint, Ordering, Reach};
 
-/// One of this many slots that a client frees goes to `space`, although a task of its own waits.
+/// One of this many slots that a client frees goes to `space` although one of its own tasks waits.
 /// Without that, a thread of another client beside three such tasks gets 4 calls a second on one
 /// slot, with a p99 of 625 ms instead of 5 ms.
 const OWN: u64 = 8;
 
-/// For how long the last free slot is left to other clients after this one has woken one of them
-/// for it: a newcomer of this client would be quicker than the thread that was woken. Without it,
-/// four tasks of a client beside six clients of one thread each, on 4 slots, have a p99 of 29 ms
-/// instead of 3.3 ms, and a task beside a thread of another client waits up to 226 ms for one slot,
-/// instead of 10 ms. A millisecond is no better for these, and makes the p99 of two clients of one
+/// For how long the last free slot is reserved for other clients after this client has woken one of
+/// them for it: a newcomer of this client would be faster than the woken thread. Without it, four
+/// tasks of a client beside six clients of one thread each, on 4 slots, have a p99 of 29 ms instead
+/// of 3.3 ms, and a task beside a thread of another client waits up to 226 ms for one slot instead
+/// of 10 ms. A millisecond is no better for these cases, and makes the p99 of two clients of one
 /// thread each 1.0 ms instead of 0.2 ms, on one slot.
 pub(super) const GRACE: Duration = Duration::from_micros(100);
 
@@ -47,60 +47,61 @@ pub(super) const GRACE: Duration = Duration::from_micros(100);
 const COUNT: Duration = Duration::from_millis(20);
 
 /// For how long a slot is kept for a selected task. After that the task is missing until it is
-/// polled: a future that is kept and not polled would keep the slot for ever.
+/// polled: otherwise a future that is kept and not polled would keep the slot for ever.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The wait queue of one client, and the limit on its calls.
 #[derive(Debug)]
 pub(super) struct Waiters {
     shared: Arc<Shared>,
-    /// How many entries there are, so that a call that need not wait pays for one load.
+    /// The number of entries, so that a call that need not wait costs one load.
     len: Hint,
     /// The number of the thread that leads; 0 if no thread does. Each thread polls this.
     leader: Hint,
     /// How many tasks are selected.
     selected: Hint,
     queue: Mutex<Queue>,
-    /// How many slots came free while a client of the segment waited.
+    /// How many slots became free while a client of the segment waited.
     freed: Hint,
-    /// When this client has last woken another for a slot, in nanoseconds of the clock; 0 if
-    /// [`GRACE`] is over.
+    /// When this client last woke another for a slot, in nanoseconds of the clock; 0 if [`GRACE`]
+    /// is over.
     offered_ns: Hint,
     /// Calls that may be in progress; 0 for any number.
     limit: u32,
-    /// Whether the client needs a server: its tasks are woken when there is none.
+    /// Whether the client needs a server: its tasks are woken when none is left.
     pub(super) needs_server: bool,
     /// `{ fork generation: 32, calls: 32 }`: the calls in progress, if there is a limit.
     in_progress: AtomicU64,
     /// When they were last recounted, in nanoseconds of the clock.
     counted_ns: Hint,
-    /// `{ as they were recounted: 32, calls: 32 }`, if the two numbers differed; else 0.
+    /// `{ as they were recounted: 32, calls: 32 }` if the two numbers differed; otherwise 0.
     doubt: Hint,
-    /// Where a leader parks that cannot use a slot now: its client is at its limit, or it is the
-    /// watch thread and a thread leads. Notified when a call ends and when the queue changes.
+    /// Where a leader parks that cannot use a slot now: because its client is at its limit, or
+    /// because it is the watch thread and a thread leads. Notified when a call ends and when the
+    /// queue changes.
     ends: Event,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The fork generation: a parent's entries are not its child's.
+    /// The fork generation: a child ignores its parent's entries.
     generation: u32,
     last: u64,
     /// How to wake each entry.
     entries: BTreeMap<u64, Wake>,
-    /// Those that wait to lead or to be selected.
+    /// The entries that wait to lead or to be selected.
     waiting: BTreeSet<u64>,
     /// The selected tasks, and until when a slot is kept for each. An entry that neither waits nor
-    /// is selected is a task that is missing, or that looks for its slot at this moment.
+    /// is selected is a missing task, or a task that is looking for its slot.
     selected: BTreeMap<u64, Deadline>,
 }
 
-/// The queue as it was at one moment.
+/// The queue at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
-    /// Entries that wait.
+    /// The number of entries that wait.
     pub(super) waiting: usize,
-    /// Tasks that are selected.
+    /// The number of selected tasks.
     pub(super) selected: usize,
     /// Whether one of the entries that wait is a task.
     pub(super) has_task: bool,
@@ -114,7 +115,7 @@ pub(super) struct View {
 #[derive(Debug)]
 enum Wake {
     Thread(Arc<Event>),
-    /// Until it is used: a waker is foreign code, and is neither cloned nor dropped under a lock.
+    /// Empty once used: a waker is foreign code, and is neither cloned nor dropped under a lock.
     Task(Option<Waker>),
 }
 
@@ -125,9 +126,9 @@ pub(super) struct Entry {
     waiters: Arc<Waiters>,
     number: u64,
     generation: u32,
-    /// Where it parks, if it is a thread's.
+    /// Where the thread parks, if the entry is a thread's.
     event: Option<Arc<Event>>,
-    /// A slot was meant for it, and it has not used it so far.
+    /// Whether a slot was meant for it that it has not used yet.
     is_owed: Cell<bool>,
 }
 
@@ -135,7 +136,7 @@ fn counted(calls: u32) -> u64 {
     u64::from(sync::generation()) << 32 | u64::from(calls)
 }
 
-/// A parent's calls are not its child's.
+/// The number of calls in the word; 0 in a child that has its parent's word.
 fn calls(word: u64) -> u32 {
     if word >> 32 == u64::from(sync::generation()) { word as u32 } else { 0 }
 }
@@ -166,7 +167,7 @@ impl Waiters {
         self.limit != 0
     }
 
-    /// Counts one more call, if the limit admits it.
+    /// Counts one more call, if the limit allows it.
     #[inline]
     pub(super) fn enter(&self) -> bool {
         !self.is_limited() || self.enter_limited()
@@ -177,35 +178,35 @@ impl Waiters {
         self.change(|calls| (calls < self.limit).then_some(calls + 1))
     }
 
-    /// One call is over. True if [`notify_ends`](Waiters::notify_ends) is to be called.
+    /// Counts one call less. Returns true if [`notify_ends`](Waiters::notify_ends) must be called.
     #[inline]
     pub(super) fn exit(&self) -> bool {
         let subtracts = || self.change(|calls| Some(calls.saturating_sub(1)));
         self.is_limited() && subtracts() && self.ends.is_awaited()
     }
 
-    /// Wakes the leader if it cannot use a slot, for it to find out whether that is still so.
+    /// Wakes a leader that could not use a slot, so that it checks again.
     pub(super) fn notify_ends(&self) {
         self.ends.notify_all(Reach::Machine);
     }
 
-    /// Where a leader parks that cannot use a slot: at `space` it would take wake-ups that other
+    /// Where a leader parks that cannot use a slot. At `space` it would consume wake-ups that other
     /// clients need, and they would sleep beside a free slot until their slices end. It parks in
-    /// slices, as at `space`: calls may end unseen.
+    /// slices, as at `space`, because calls may end without notice.
     pub(super) fn ends(&self) -> &Event {
         &self.ends
     }
 
-    /// Whether the limit would admit `more` calls and one.
+    /// Whether the limit would allow `more` calls and one.
     pub(super) fn lets_in(&self, more: usize) -> bool {
         let calls = calls(self.in_progress.load(Ordering::Relaxed));
         !self.is_limited() || u64::from(calls) + (more as u64) < u64::from(self.limit)
     }
 
-    /// For a call that the limit does not admit: calls may have ended unseen, because others took
-    /// this client for dead. Recounts them, if it is time. True if that has changed the number: it
-    /// changes when two counts agree, because one count may be disturbed by a call that begins or
-    /// ends.
+    /// For a call that the limit does not allow: calls may have ended without notice, because
+    /// another member took this client for dead. Recounts the calls if a recount is due. Returns
+    /// true if that has changed the number. The number changes when two counts agree, because a
+    /// call that begins or ends may disturb one count.
     pub(super) fn recount(&self, in_progress: impl FnOnce() -> usize) -> bool {
         let now_ns = clock::monotonic_ns() as u64;
         if self.lets_in(0) || now_ns.saturating_sub(self.counted_ns.get()) < COUNT.as_nanos() as u64 {
@@ -247,16 +248,16 @@ impl Waiters {
         self.len.get()
     }
 
-    /// How many entries wait or are selected: so many free slots are not for newcomers.
+    /// How many entries wait or are selected: this many free slots are not for newcomers.
     pub(super) fn present(&self) -> usize {
         if self.is_empty() { 0 } else { self.with(|queue| queue.waiting.len() + queue.selected.len()) }
     }
 
-    /// How many tasks are selected: so many free slots are not for the leader.
+    /// How many tasks are selected: this many free slots are not for the leader.
     ///
-    /// To decide that there is none for it, the leader counts the free slots before it calls this.
-    /// A task stops being selected before it looks for its slot, so a slot that was counted as kept
-    /// for a task is one that this task has not looked for yet.
+    /// The leader counts the free slots before it calls this. A task stops being selected before it
+    /// looks for its slot, so a slot that was counted as kept for a task is one that this task has
+    /// not looked for yet.
     pub(super) fn selected(&self) -> usize {
         self.selected.get() as usize
     }
@@ -265,8 +266,8 @@ impl Waiters {
         if self.is_empty() { View::default() } else { self.with(|queue| queue.view()) }
     }
 
-    /// Keeps no slot any longer for selected tasks that were not polled in time, and hands on what
-    /// was kept.
+    /// Stops keeping slots for selected tasks that were not polled in time, and passes these slots
+    /// on.
     pub(super) fn give_up_on_missing(&self) {
         if self.is_empty() {
             return;
@@ -281,7 +282,7 @@ impl Waiters {
         }
     }
 
-    /// Slots that were meant for entries here are for others: of this queue, or of other clients.
+    /// Passes slots that were meant for entries here to other entries, or to other clients.
     fn hand_on(&self, slots: usize) {
         let selected = (0..slots).take_while(|_| self.select()).count();
         if selected < slots {
@@ -290,22 +291,22 @@ impl Waiters {
         self.notify_ends();
     }
 
-    /// A slot has come free here; true if a task was selected for it.
+    /// A slot was freed here. Returns true if a task was selected for it.
     ///
-    /// So the watch thread need not be woken. For three tasks beside a thread of another client, on
-    /// one slot, p99 is 0.2 ms and a call takes 17 us of CPU time; without it, 4.9 ms and 33 us.
+    /// Then the watch thread need not be woken. With three tasks beside a thread of another client,
+    /// on one slot, p99 is 0.2 ms and a call takes 17 us of CPU time; without it, 4.9 ms and 33 us.
     pub(super) fn hand_over(&self) -> bool {
         let freed = self.freed.get() + 1;
         self.freed.set(freed);
         !freed.is_multiple_of(OWN) && !self.is_empty() && self.select()
     }
 
-    /// A waiter at `space` was woken for a slot that this client has freed.
+    /// Records that a waiter at `space` was woken for a slot that this client has freed.
     pub(super) fn has_offered(&self) {
         self.offered_ns.set(clock::monotonic_ns() as u64);
     }
 
-    /// Whether the last free slot is to be left to other clients.
+    /// Whether the last free slot is reserved for other clients.
     #[inline]
     pub(super) fn leaves_last_slot(&self) -> bool {
         self.offered_ns.get() != 0 && self.is_grace()
@@ -321,7 +322,7 @@ impl Waiters {
         is_grace
     }
 
-    /// Selects the task that leads and wakes it; false if no task does.
+    /// Selects the task that leads and wakes it; returns false if no task leads.
     pub(super) fn select(&self) -> bool {
         let waker = self.with(|queue| {
             let first = *queue.waiting.first()?;
@@ -336,8 +337,8 @@ impl Waiters {
         is_selected
     }
 
-    /// The wakers of all tasks that wait, each once: they are to look, whether there is a slot or
-    /// not.
+    /// The wakers of all tasks that wait, each once: the tasks must look, whether there is a slot
+    /// or not.
     pub(super) fn take_wakers(&self) -> Vec<Waker> {
         let taken = |wake: &mut Wake| if let Wake::Task(waker) = wake { waker.take() } else { None };
         match self.is_empty() {
@@ -351,7 +352,7 @@ impl Waiters {
         self.add(Wake::Thread(Arc::new(Event::new())))
     }
 
-    /// Puts a task at the end of the queue. `waker` is to be given again whenever the task has
+    /// Puts a task at the end of the queue. `waker` must be given again whenever the task has
     /// looked.
     pub(super) fn join_task(self: &Arc<Self>, waker: &Waker) -> Entry {
         self.add(Wake::Task(Some(waker.clone())))
@@ -378,8 +379,8 @@ impl Waiters {
             let _forks_wait = sync::no_forks();
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             if queue.generation != sync::generation() {
-                // A parent's entries. Their wakers are not dropped: foreign code may run when they
-                // are.
+                // These are a parent's entries. Their wakers are leaked instead of dropped:
+                // dropping them may run foreign code.
                 let generation = sync::generation();
                 mem::forget(mem::replace(&mut *queue, Queue { generation, ..Queue::default() }));
             }
@@ -406,7 +407,7 @@ impl Queue {
         }
     }
 
-    /// Whether this entry waits, and others before it are to look first.
+    /// Whether this entry waits and must let others before it look first.
     fn is_behind_others(&self, number: u64) -> bool {
         let is_first = || {
             let selected = self.selected.first_key_value().map(|(first, _)| first);
@@ -433,10 +434,10 @@ impl Entry {
     }
 
     /// Waits until this thread leads. The wait is inside one process, where no thread dies alone.
-    /// Only the leader checks what the wait for a slot depends on: when that makes it fail, the
-    /// next thread leads and finds the same.
+    /// Only the leader checks the conditions of the wait for a slot: when it fails, the next thread
+    /// leads and finds the same failure.
     ///
-    /// If all threads waited at `space`, the worst wait of 64 threads on 2 slots would be 111 ms
+    /// If all threads waited at `space`, the longest wait of 64 threads on 2 slots would be 111 ms
     /// instead of 10 ms.
     pub(super) fn wait_to_lead(&self, deadline: Deadline, op: &'static str) -> Result<()> {
         let Some(event) = &self.event else { return Ok(()) };
@@ -456,7 +457,7 @@ impl Entry {
         })
     }
 
-    /// This task has found no slot, or no cell for it: it waits again, in the same place. It must
+    /// This task has found no slot, or no cell for it, and waits again in the same place. It must
     /// look once more after this, if it [may](Entry::may_look). Returns whether it was selected.
     pub(super) fn wait_again(&self, waker: &Waker) -> bool {
         let wake = Wake::Task(Some(waker.clone()));
@@ -472,7 +473,7 @@ impl Entry {
         self.is_owed.replace(false) || was_selected
     }
 
-    /// It got what it waited for.
+    /// Records that it got its slot.
     pub(super) fn is_served(&self) {
         self.is_owed.set(false);
     }
@@ -502,11 +503,11 @@ impl Drop for Entry {
     }
 }
 
-/// A panic in foreign code must not end the thread that others rely on. The panic was reported by
-/// its hook.
+/// Wakes a task. A panic in foreign code must not end the thread that others rely on; the panic
+/// hook has reported it.
 pub(super) fn wake(waker: Waker) {
     let woken = panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
-    // Dropping what it panicked with could panic again.
+    // Dropping the panic's payload could panic again.
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| drop(woken))) {
         mem::forget(panic);
     }

@@ -1,6 +1,6 @@
-//! For each event of the segment, and each combination of waiters that can park there together:
-//! every one of them is woken by an event. No slice ends here, so a waiter that misses its wake-up
-//! never returns, and the test reports it after [`GUARD`].
+//! Every event of the segment, with each combination of waiters that can park there together: each
+//! waiter must be woken by an event. No slice ends here, so a waiter that misses its wake-up never
+//! returns, and the test reports it after [`GUARD`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,12 +15,12 @@ use crate::deadline::Deadline;
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys;
 
-/// After this time a waiter counts as forgotten. However busy the machine is, a thread that was
-/// woken runs before that.
+/// After this time a waiter counts as forgotten. On a busy machine too, a woken thread runs before
+/// that.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// For how long waiters get ready. One that parks later misses nothing; the test then only shows
-/// less.
+/// How long waiters have to park. A waiter that parks later misses nothing; the test then only
+/// shows less.
 const SETTLE: Duration = Duration::from_millis(4);
 
 fn client(segment: &Segment) -> Client {
@@ -39,8 +39,8 @@ fn server(segment: &Segment) -> Server {
     server
 }
 
-/// Waiters, each in a thread of its own, which report when they have what they wait for. The
-/// threads are not joined: one that is never woken is to fail the test and not to hang it.
+/// Waiters, each in its own thread, which report when they have been served. The threads are not
+/// joined: a thread that is never woken must fail the test instead of hanging it.
 struct Crowd<T> {
     report: Sender<T>,
     reports: Receiver<T>,
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Crowd<T> {
     fn add(&self, wait: impl FnOnce() -> T + Send + 'static) {
         let report = self.report.clone();
         thread::spawn(move || {
-            // Fails once the test is over.
+            // Fails once the test has ended.
             let _ = report.send(wait());
         });
     }
@@ -69,7 +69,7 @@ impl<T: Send + 'static> Crowd<T> {
     }
 }
 
-/// All ways to pick some of these, each forwards and backwards.
+/// All subsets of `kinds`, each in both orders.
 fn picks<K: Copy>(kinds: &[K]) -> Vec<Vec<K>> {
     let pick =
         |mask: u32| kinds.iter().enumerate().filter(move |(n, _)| mask >> n & 1 == 1).map(|(_, kind)| *kind);
@@ -109,14 +109,14 @@ enum Receiving {
 }
 
 #[test]
-fn each_waiter_for_a_reply_is_woken_whatever_waits_beside_it() {
+fn each_waiter_for_a_reply_is_woken_beside_any_others() {
     use Receiving::{Any, Call, Loop, Task};
-    // An event loop and a thread in `recv_any` want the same replies: whichever looks first gets
+    // An event loop and a thread in `recv_any` want the same replies: the one that looks first gets
     // one.
     for kinds in picks(&[Any, Any, Task, Task, Call]).into_iter().chain(picks(&[Task, Call, Loop])) {
         let segment = Options::new().slots(8).members(8).anonymous().unwrap();
         let (client, server, crowd) = (client(&segment), server(&segment), Crowd::new());
-        // It reports the calls that are in progress when it is made, whatever they are.
+        // A doorbell reports all calls that are in progress when it is made.
         let mut made = kinds.contains(&Loop).then(|| client.doorbell().unwrap());
         for kind in &kinds {
             let (kind, caller) = (*kind, client.clone());
@@ -147,9 +147,9 @@ fn each_waiter_for_a_reply_is_woken_whatever_waits_beside_it() {
     }
 }
 
-/// Many calls, one after the other, beside a thread that waits for another.
+/// Many calls, one after the other, beside a thread that waits for another call.
 #[test]
-fn no_task_is_late_beside_a_thread_in_recv_any() {
+fn task_is_woken_in_time_beside_a_thread_in_recv_any() {
     let segment = Options::new().slots(8).members(8).anonymous().unwrap();
     let (client, server, crowd) = (client(&segment), server(&segment), Crowd::new());
     client.send("another", GUARD).unwrap();
@@ -174,7 +174,7 @@ fn no_task_is_late_beside_a_thread_in_recv_any() {
     crowd.next("a thread in recv_any beside a task");
 }
 
-/// Other threads end the only call: threads in `recv_any` have nothing more to wait for.
+/// Other threads end the only call, so threads in `recv_any` have no call left to wait for.
 #[test]
 fn threads_in_recv_any_return_when_another_thread_ends_the_last_call() {
     type End = fn(&Client, &Server, Ticket);
@@ -266,7 +266,7 @@ fn senders() -> Vec<Vec<(usize, WaitingSender)>> {
 
 /// One slot, which each waiter frees for the next.
 #[test]
-fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
+fn each_waiter_for_a_slot_is_woken_beside_any_others() {
     for (kinds, is_limited) in senders().into_iter().flat_map(|kinds| [(kinds.clone(), false), (kinds, true)])
     {
         let segment = Options::new().slots(1).members(8).anonymous().unwrap();
@@ -274,8 +274,8 @@ fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
         let clients = [(); 2].map(|()| client_with(&segment, &options));
         let held = clients[0].try_send("held").unwrap().expect("there is a slot");
         let crowd = Crowd::new();
-        for (whose, kind) in &kinds {
-            send(&crowd, &clients[*whose], *kind);
+        for (which, kind) in &kinds {
+            send(&crowd, &clients[*which], *kind);
         }
         thread::sleep(SETTLE);
         let (mut holder, mut held) = (clients[0].clone(), held);
@@ -284,14 +284,14 @@ fn each_waiter_for_a_slot_is_woken_whatever_waits_beside_it() {
             (holder, held) = crowd.next(&format!("{kinds:?}, limited {is_limited}"));
         }
         assert!(holder.cancel(held).unwrap().is_none());
-        // The ring is full of calls that are over: that is not what these wait for.
+        // The ring must not fill with ended calls, because these waiters do not wait for cells.
         assert!(segment.waiting() <= 2);
     }
 }
 
-/// A task is selected for the only slot, and is not polled.
+/// A task is selected for the only slot and is not polled.
 #[test]
-fn the_slot_of_a_missing_task_goes_to_whatever_waits_behind_it() {
+fn slot_of_a_missing_task_goes_to_the_next_waiter_of_any_kind() {
     use WaitingSender::{Loop, Task, Thread};
     for kinds in picks(&[(0, Thread), (0, Task), (0, Loop)]) {
         let segment = Options::new().slots(1).members(8).anonymous().unwrap();
@@ -313,7 +313,7 @@ fn the_slot_of_a_missing_task_goes_to_whatever_waits_behind_it() {
         }
         assert_eq!(polls.0.load(Ordering::Relaxed), 1, "it was selected once");
         assert!(held.0.cancel(held.1).unwrap().is_none());
-        // It is polled after all. The slot may be on offer to other clients for a moment.
+        // It is polled after all. The slot may be reserved for other clients for a moment.
         let began = Instant::now();
         while missing.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             assert!(began.elapsed() < GUARD);
@@ -324,7 +324,7 @@ fn the_slot_of_a_missing_task_goes_to_whatever_waits_behind_it() {
 
 /// A task is missing, and another one behind it is dropped: an event loop gets the slot.
 #[test]
-fn an_event_loop_is_rung_when_the_tasks_before_it_are_dropped() {
+fn event_loop_is_rung_when_the_tasks_before_it_are_dropped() {
     for is_selected in [true, false] {
         let segment = Options::new().slots(1).members(8).anonymous().unwrap();
         let (client, holder) = (client(&segment), client(&segment));
@@ -354,7 +354,7 @@ fn an_event_loop_is_rung_when_the_tasks_before_it_are_dropped() {
 
 // ---------------------------------------------------------------- cells of the ring
 
-/// A segment whose ring is full behind a live call, with free slots.
+/// A segment with free slots which ring is full behind a live call.
 fn full_ring() -> (Segment, Client) {
     let segment = Options::new().slots(8).members(8).anonymous().unwrap();
     let client = client(&segment);
@@ -367,14 +367,14 @@ fn full_ring() -> (Segment, Client) {
 }
 
 #[test]
-fn each_waiter_for_the_ring_is_woken_whatever_waits_beside_it() {
+fn each_waiter_for_the_ring_is_woken_beside_any_others() {
     for (kinds, by_server) in senders().into_iter().flat_map(|kinds| [(kinds.clone(), true), (kinds, false)])
     {
         let (segment, first) = full_ring();
         let clients = [(); 2].map(|()| client(&segment));
         let crowd = Crowd::new();
-        for (whose, kind) in &kinds {
-            send(&crowd, &clients[*whose], *kind);
+        for (which, kind) in &kinds {
+            send(&crowd, &clients[*which], *kind);
         }
         thread::sleep(SETTLE);
         assert!(crowd.is_quiet(), "the ring is full");
@@ -385,7 +385,7 @@ fn each_waiter_for_the_ring_is_woken_whatever_waits_beside_it() {
             let live = segment.shared().calls_of(first.sender().number("test").unwrap()).next().unwrap();
             assert!(first.cancel(live).unwrap().is_none());
         }
-        // An entry counts as live again when its slot has another call: a server takes them all.
+        // An entry counts as live again when its slot has another call, so a server takes them all.
         let (serving, thread) = (Crowd::new(), server.clone());
         serving.add(move || while thread.recv(Deadline::NEVER).is_ok() {});
         for _ in &kinds {
@@ -396,7 +396,7 @@ fn each_waiter_for_the_ring_is_woken_whatever_waits_beside_it() {
     }
 }
 
-/// What wakes it: counts the polls of a task.
+/// A waker that counts the polls of a task.
 struct Polls(AtomicU64, Mutex<Option<thread::Thread>>);
 
 impl Wake for Polls {
@@ -408,16 +408,16 @@ impl Wake for Polls {
     }
 }
 
-/// The task has a free slot and no cell.
+/// The task has a free slot but no cell.
 #[test]
-fn a_task_that_finds_the_ring_full_is_not_polled_before_there_is_a_cell() {
+fn task_that_found_the_ring_full_is_not_polled_before_a_cell_is_free() {
     let (segment, _first) = full_ring();
     let client = client(&segment);
     let polls = Arc::new(Polls(AtomicU64::new(0), Mutex::default()));
     let [mut one, mut other] = ["a", "b"].map(|text| Box::pin(client.send_async(text)));
     let waker = Waker::from(Arc::clone(&polls));
-    // As a runtime that polls a task whenever it is woken, until a thread beside it has given up
-    // three times.
+    // Polls whenever it is woken, as a runtime does, until a thread beside it has given up three
+    // times.
     let mut polled = 0;
     let mut poll = |_: u32| {
         for _ in 0..10_000 {
@@ -437,7 +437,7 @@ fn a_task_that_finds_the_ring_full_is_not_polled_before_there_is_a_cell() {
         assert!(patient.send("late", Duration::from_millis(30)).is_err());
     }
     poll(3);
-    assert!(polled <= 40, "{polled} polls, and there was no cell");
+    assert!(polled <= 40, "{polled} polls without a free cell");
     let server = server(&segment);
     assert_eq!(*server.recv(GUARD).unwrap(), *b"first");
     let mut context = Context::from_waker(&waker);
@@ -451,14 +451,14 @@ fn a_task_that_finds_the_ring_full_is_not_polled_before_there_is_a_cell() {
 // ---------------------------------------------------------------- requests
 
 #[test]
-fn each_waiter_for_a_request_is_woken_whatever_waits_beside_it() {
+fn each_waiter_for_a_request_is_woken_beside_any_others() {
     use WaitingSender::{Loop, Task, Thread};
     for kinds in picks(&[(0, Thread), (0, Thread), (0, Task), (0, Loop), (1, Thread), (1, Task), (1, Loop)]) {
         let segment = Options::new().slots(8).members(8).anonymous().unwrap();
         let (client, servers) = (client(&segment), [(); 2].map(|()| server(&segment)));
         let crowd = Crowd::new();
-        for (whose, kind) in &kinds {
-            let (server, kind) = (servers[*whose].clone(), *kind);
+        for (which, kind) in &kinds {
+            let (server, kind) = (servers[*which].clone(), *kind);
             crowd.add(move || match kind {
                 Thread => drop(server.recv(Deadline::NEVER).unwrap()),
                 Task => drop(block_on(server.recv_async()).unwrap()),
@@ -485,7 +485,7 @@ fn each_waiter_for_a_request_is_woken_whatever_waits_beside_it() {
 
 /// Replies in parts, of one server: the client takes each part when the server waits for that.
 #[test]
-fn each_waiter_for_the_clients_turn_is_woken_whatever_waits_beside_it() {
+fn each_waiter_for_the_clients_turn_is_woken_beside_any_others() {
     for kinds in picks(&[true, true, false, false]) {
         let segment = Options::new().slots(8).reply_bytes(8).members(8).anonymous().unwrap();
         let (client, server, crowd) = (client(&segment), server(&segment), Crowd::new());

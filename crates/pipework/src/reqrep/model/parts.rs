@@ -1,12 +1,12 @@
-//! Calls that go in parts, and requests that are forgotten.
+//! Calls that go in parts, and forgotten requests.
 
 use super::*;
 
-/// A server waits in these.
+/// The states in which a server waits.
 const TURNS: [State; 2] = [State::Part, State::More];
 
 impl ModelSegment {
-    /// Gives a part of the reply; false if it is not the server's turn.
+    /// Gives a part of the reply; returns false if it is not the server's turn.
     fn give(&self, taken: &ModelRequest, part: u32) -> bool {
         let slot = self.slot(taken.idx);
         if slot.holding(taken.word) != Holding::Taken {
@@ -34,7 +34,7 @@ impl ModelSegment {
         held.expect("no deadline")
     }
 
-    /// Gives a request up, with the reason 9 if it is the server's turn.
+    /// Fails a request, with the reason 9 if it is the server's turn.
     fn fail(&self, taken: &ModelRequest) {
         let slot = self.slot(taken.idx);
         if slot.holding(taken.word) == Holding::Taken {
@@ -59,7 +59,7 @@ impl ModelSegment {
         seen.expect("no deadline")
     }
 
-    /// Copies the part out that was there; `None` if the call was ended meanwhile.
+    /// Copies a part out; `None` if the call was ended meanwhile.
     fn take_part(&self, part: SlotWord) -> Option<u32> {
         let bytes = self.payloads[0].reply.load(Ordering::Relaxed);
         self.slot(0).pass_to_server(part).then_some(bytes)
@@ -75,7 +75,7 @@ fn taken(redeliveries: u8) -> (Arc<ModelSegment>, Arc<ModelRequest>, SlotWord) {
 }
 
 #[test]
-fn a_part_and_the_reply_come_in_turn_however_both_sides_sleep() {
+fn part_and_reply_come_in_turn_wherever_either_side_sleeps() {
     search(|| {
         let (segment, taken, sent) = taken(0);
         let server = Arc::clone(&segment);
@@ -93,7 +93,7 @@ fn a_part_and_the_reply_come_in_turn_however_both_sides_sleep() {
 }
 
 #[test]
-fn a_second_part_of_a_request_comes_as_it_is_asked_for() {
+fn second_part_of_a_request_comes_when_it_is_asked_for() {
     search(|| {
         let (segment, taken, sent) = taken(0);
         let server = Arc::clone(&segment);
@@ -114,14 +114,14 @@ fn a_second_part_of_a_request_comes_as_it_is_asked_for() {
 }
 
 #[test]
-fn a_call_is_cancelled_once_while_another_thread_takes_its_part() {
+fn call_is_cancelled_once_while_another_thread_takes_its_part() {
     search(|| {
         let (segment, taken, sent) = taken(0);
         assert!(segment.give(&taken, 1));
         let (server, taker) = (Arc::clone(&segment), Arc::clone(&segment));
         let server = thread::spawn(move || {
             while server.wait_for_turn(&taken) == Holding::Taken && server.give(&taken, 2) {}
-            assert!(!server.echo(&taken), "nobody waits for it");
+            assert!(!server.echo(&taken), "the call was cancelled");
         });
         let taker = thread::spawn(move || {
             let part = taker.slot(0).load();
@@ -139,7 +139,7 @@ fn a_call_is_cancelled_once_while_another_thread_takes_its_part() {
 }
 
 #[test]
-fn a_server_that_gives_up_leaves_a_part_or_none_and_its_reason_whole() {
+fn server_that_fails_leaves_a_whole_part_or_none_and_a_whole_reason() {
     search(|| {
         let (segment, taken, sent) = taken(0);
         assert!(segment.give(&taken, 1));
@@ -160,7 +160,7 @@ fn a_server_that_gives_up_leaves_a_part_or_none_and_its_reason_whole() {
 }
 
 #[test]
-fn a_call_that_has_begun_ends_with_its_server_wherever_it_was() {
+fn begun_call_ends_with_its_server_in_any_state() {
     search(|| {
         let (segment, taken, sent) = taken(1);
         assert!(segment.give(&taken, 1));
@@ -177,7 +177,7 @@ fn a_call_that_has_begun_ends_with_its_server_wherever_it_was() {
 }
 
 #[test]
-fn a_server_hears_of_a_dead_client_however_it_sleeps() {
+fn server_learns_of_a_dead_client_wherever_it_sleeps() {
     search(|| {
         let (segment, taken, _) = taken(0);
         assert!(segment.give(&taken, 1));
@@ -193,7 +193,7 @@ fn a_server_hears_of_a_dead_client_however_it_sleeps() {
 }
 
 #[test]
-fn a_forgotten_request_is_taken_once_whenever_it_is_forgotten() {
+fn forgotten_request_is_taken_once_whenever_it_is_forgotten() {
     search(|| {
         let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 0).expect("it is free");
@@ -212,11 +212,11 @@ fn a_forgotten_request_is_taken_once_whenever_it_is_forgotten() {
 }
 
 #[test]
-fn a_forgotten_request_is_taken_again_although_its_recoverer_died_before_the_push() {
+fn forgotten_request_is_redelivered_when_its_recovery_died_before_the_push() {
     search(|| {
         let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
-        segment.slot(0).forget(sent.generation(), CLIENT).expect("nobody has it");
+        segment.slot(0).forget(sent.generation(), CLIENT).expect("no server has it");
         assert_eq!(segment.take_and_die(), Some(0));
         // It finds the entry of the dead server, which may be stale when it looks.
         let server = Arc::clone(&segment);
@@ -225,7 +225,7 @@ fn a_forgotten_request_is_taken_again_although_its_recoverer_died_before_the_pus
         let word = slot.load();
         let again = word.without(SERVER, slot.fields()).expect("it is the dead server's");
         assert!(slot.step(word, again));
-        // The next recoverer.
+        // The next recovering process.
         let waits = slot.load().state() == Some(State::Sent);
         if waits && !segment.queue().entries_behind_first().any(|idx| idx == 0) {
             segment.push(0);

@@ -15,13 +15,13 @@ use crate::sync::{AtomicU64, Hint, Ordering};
 use crate::sys;
 
 const SOON: Duration = Duration::from_secs(20);
-/// After this time a wait is at the beginning of one of its longest slices.
+/// After this time a wait is at the start of one of its longest slices.
 const IN_A_LONG_SLICE: Duration = Duration::from_millis(370);
-/// Less than what is left of that slice: a thread that is late by no more was woken.
+/// Less than the rest of that slice: a thread that is late by at most this was woken.
 const AT_ONCE: Duration = Duration::from_millis(120);
 
-/// The client of a segment of two slots and four cells, all of which are taken: by a call of this
-/// client, and by three that are over.
+/// The client of a segment with two slots and four cells. All cells are taken: by a call of this
+/// client, and by three ended calls.
 fn full_ring() -> Client {
     let segment = Options::new().slots(2).members(8).anonymous().expect("a segment");
     let client = segment.client().expect("a place");
@@ -33,8 +33,8 @@ fn full_ring() -> Client {
     client
 }
 
-/// The time from an end to the wake-up of the waiter. The shortest of a few if the first are too
-/// long, because other programs use the machine as well.
+/// The time from an end to the wake-up of the waiter. It is the shortest of a few attempts if the
+/// first ones are too long, because other programs use the machine as well.
 fn shortest(end: impl Fn(&Segment) -> Instant) -> Duration {
     let mut shortest = Duration::MAX;
     for _ in 0..5 {
@@ -67,7 +67,7 @@ fn taken() -> (Segment, Client, Ticket) {
     (segment, client, ticket)
 }
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 struct Counter(Hint);
 
 impl Wake for Counter {
@@ -97,8 +97,8 @@ fn until_waiting(client: &Client, len: u64) {
     }
 }
 
-/// The thread that leads the queue and the one behind it. A thread of another client goes on
-/// waiting.
+/// The leader of the queue and the thread behind it fail; a thread of another client continues to
+/// wait.
 #[test]
 fn send_ends_with_no_server_for_all_waiting_threads_of_a_client_that_needs_one() {
     let (segment, client, _first) = taken();
@@ -139,7 +139,7 @@ fn send_that_waits_for_a_cell_ends_when_the_last_server_leaves() {
     assert_eq!((needy.pending(), first.segment().audit().unwrap().free), (0, 1));
 }
 
-/// Threads and tasks alternate: each gets the only slot when those that came before have had it.
+/// Threads and tasks alternate: each gets the only slot after the earlier ones have had it.
 #[test]
 fn waiting_threads_and_tasks_get_slots_in_the_order_in_which_they_came() {
     const WAITING: u64 = 8;
@@ -157,7 +157,7 @@ fn waiting_threads_and_tasks_get_slots_in_the_order_in_which_they_came() {
             });
             until_waiting(&client, n + 1);
         }
-        // A newcomer goes behind them, although there is a slot for a moment.
+        // A newcomer queues behind them, although a slot is free for a moment.
         server.recv(SOON).unwrap().reply("").unwrap();
         client.recv(first, SOON).unwrap();
         assert!(client.try_send("late").unwrap().is_none());
@@ -172,7 +172,7 @@ fn waiting_threads_and_tasks_get_slots_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_slot_that_comes_free_wakes_one_task() {
+fn freed_slot_wakes_one_task() {
     const TASKS: usize = 200;
     let segment = Options::new().slots(4).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
@@ -202,14 +202,14 @@ fn a_slot_that_comes_free_wakes_one_task() {
             }
         });
     });
-    // Each call finds no slot when it arrives; few find none again.
+    // Each call finds no slot when it starts; few find none again.
     let (calls, full) = (10 * TASKS as u64, segment.stats().full);
     assert!(full < 3 * calls, "{full} looks without a slot for {calls} calls");
     assert_eq!(segment.audit().unwrap().free, 4);
 }
 
 #[test]
-fn a_selected_task_that_is_dropped_passes_its_slot_on() {
+fn selected_task_passes_its_slot_on_when_it_is_dropped() {
     let (_segment, client, first) = taken();
     let [mut one, mut other] = ["a", "b"].map(|text| Box::pin(client.send_async(text)));
     let woken = [(); 2].map(|()| Arc::new(Counter(Hint::new(0))));
@@ -226,7 +226,7 @@ fn a_selected_task_that_is_dropped_passes_its_slot_on() {
         drop(other);
         assert!(client.cancel(third.join().unwrap()).unwrap().is_none());
     });
-    // A wait that times out leaves nothing behind. The slot may be left to other clients for a
+    // A wait that times out leaves nothing behind. The slot may be reserved for other clients for a
     // moment.
     let ticket = client.send("d", SOON).unwrap();
     assert!(client.send("e", Duration::from_millis(2)).is_err());
@@ -235,7 +235,7 @@ fn a_selected_task_that_is_dropped_passes_its_slot_on() {
 
 /// A future was polled once and is kept, as `select!` in a loop does.
 #[test]
-fn a_future_that_is_not_polled_again_keeps_one_slot_and_only_for_a_while() {
+fn future_that_is_not_polled_again_keeps_one_slot_for_a_limited_time() {
     let segment = Options::new().slots(4).members(8).anonymous().unwrap();
     let client = segment.client().unwrap();
     let other = client.clone();
@@ -246,8 +246,8 @@ fn a_future_that_is_not_polled_again_keeps_one_slot_and_only_for_a_while() {
     tickets.into_iter().for_each(|ticket| assert!(client.cancel(ticket).unwrap().is_none()));
     awaited(&woken);
     (0..3).for_each(|_| assert!(other.try_send("beside it").unwrap().is_some(), "three are left"));
-    // The last one is kept for it. A loop that waits for the descriptor is not woken meanwhile, and
-    // gets the slot when the future is missing.
+    // The last slot is kept for the future. An event loop is not woken meanwhile, and gets the slot
+    // when the future counts as missing.
     let (began, mut looks) = (Instant::now(), 0);
     let last = loop {
         assert!(sys::wait(&[space.as_fd()], sys::For::Reading, SOON.into()).expect("poll"));
@@ -257,7 +257,7 @@ fn a_future_that_is_not_polled_again_keeps_one_slot_and_only_for_a_while() {
             None => assert!(began.elapsed() < SOON && looks < 100),
         }
     };
-    // The future is polled after all. The ring is full of entries, which a server takes out.
+    // The future is polled after all. The ring is full of entries, which a server removes.
     assert!(other.cancel(last).unwrap().is_none());
     drop(segment.server().unwrap().drain(9).unwrap());
     assert!(poll(kept.as_mut(), &woken).is_ready());
@@ -305,7 +305,7 @@ fn only_tasks_of_a_client_that_needs_a_server_are_woken_when_the_last_one_leaves
     assert_eq!(end.map_err(|error| error.kind()), Err(ErrorKind::NoServer));
     assert!(is_readable(SOON.into()));
     assert_eq!(needy.try_send("b").map_err(|error| error.kind()), Err(ErrorKind::NoServer));
-    // Two slices of the longest.
+    // Two of the longest slices.
     thread::sleep(Duration::from_millis(500));
     assert_eq!(woken[0].0.get(), 0, "it waits for a slot, and for a server");
 }
@@ -321,12 +321,12 @@ fn max_in_flight_limits_the_slots_of_a_client() {
     assert!(client.try_send("a third").unwrap().is_none());
     let late = other.send("a third", Duration::from_millis(2)).map_err(|error| error.kind());
     assert_eq!(late, Err(ErrorKind::TimedOut));
-    assert_eq!(segment.audit().unwrap().free, 2, "others may have them");
+    assert_eq!(segment.audit().unwrap().free, 2, "other clients may use them");
     server.recv(SOON).unwrap().reply("").unwrap();
     let taken = server.recv(SOON).unwrap();
     thread::scope(|scope| {
-        // A reply is received, a call that a server has taken is cancelled, and one in the
-        // ring.
+        // A reply is received; a call that a server has taken is cancelled; a call in the ring is
+        // cancelled.
         let ends: [&(dyn Fn(Ticket) + Sync); 3] = [
             &|_| drop(client.recv(before, SOON).unwrap()),
             &|_| assert!(client.cancel(second).unwrap().is_none()),
@@ -345,11 +345,11 @@ fn max_in_flight_limits_the_slots_of_a_client() {
             assert_eq!(client.pending(), 2);
         }
     });
-    assert!(!taken.reply("to nobody").unwrap());
+    assert!(!taken.reply("too late").unwrap());
     assert!(segment.client().unwrap().try_send("without a limit").unwrap().is_some());
 }
 
-/// As if other processes had taken the client for dead.
+/// As if another member had taken the client for dead.
 #[test]
 fn calls_that_others_have_ended_do_not_count_for_max_in_flight() {
     let segment = Options::new().slots(4).anonymous().unwrap();
@@ -362,7 +362,7 @@ fn calls_that_others_have_ended_do_not_count_for_max_in_flight() {
         );
     };
     let first = client.try_send("first").unwrap().expect("there is a slot");
-    // A call that is in progress counts, however often it is counted.
+    // A call in progress counts, however many times it is counted.
     let late = client.send("second", 3 * AT_ONCE).map_err(|error| error.kind());
     assert_eq!(late, Err(ErrorKind::TimedOut));
     free(first);
@@ -381,7 +381,7 @@ fn calls_that_others_have_ended_do_not_count_for_max_in_flight() {
 
 /// Two clients, one of which calls without a pause.
 #[test]
-fn a_busy_client_leaves_slots_to_another_that_waits() {
+fn busy_client_leaves_slots_to_a_waiting_client() {
     let segment = Options::new().slots(1).anonymous().unwrap();
     let (busy, modest) = (segment.client().unwrap(), segment.client().unwrap());
     let (stop, calls) = (Hint::new(0), AtomicU64::new(0));
@@ -405,8 +405,8 @@ fn a_busy_client_leaves_slots_to_another_that_waits() {
         while calls.load(Ordering::Relaxed) < 100 {
             thread::yield_now();
         }
-        // However slow the machine is: a thread that is woken only after a slice has seen
-        // thousands of others pass.
+        // This holds on a machine of any speed: a thread that is woken only after a slice has let
+        // thousands of other calls pass.
         let mut passed: Vec<_> = (0..20)
             .map(|_| {
                 let before = calls.load(Ordering::Relaxed);
@@ -420,7 +420,7 @@ fn a_busy_client_leaves_slots_to_another_that_waits() {
     });
 }
 
-/// To look at all of so many slots takes longer than the deadline allows.
+/// Looking at all of these slots takes longer than the deadline allows.
 #[test]
 fn send_keeps_its_deadline_in_a_segment_of_many_taken_slots() {
     let segment = Options::new().slots(1 << 16).request_bytes(8).reply_bytes(8).anonymous().unwrap();
@@ -428,11 +428,11 @@ fn send_keeps_its_deadline_in_a_segment_of_many_taken_slots() {
     let tickets: Vec<_> = std::iter::from_fn(|| client.try_send("a").unwrap()).collect();
     assert_eq!(tickets.len(), 1 << 16);
     let looks = || client.sender().likely.get();
-    // It has looked at some of the slots only.
+    // It has looked at only some of the slots.
     let before = looks();
     assert!(client.send("b", Deadline::now()).is_err());
     assert!(looks().wrapping_sub(before) % (1 << 16) <= 8 * u64::from(super::LOOKED_AT_ONCE));
-    // A waiting thread finds the one that comes free.
+    // A waiting thread finds the slot that becomes free.
     thread::scope(|scope| {
         let waiting = scope.spawn(|| client.send("c", SOON).unwrap());
         until_waiting(&client, 1);
@@ -473,7 +473,7 @@ fn a_cancelled_call_wakes_a_thread_that_waits_for_a_cell() {
         let front = shared.queue().entries().next().expect("the ring is full");
         let slot = shared.slot(front).expect("it is one of the slots");
         let (first, client) = (slot.load(), segment.client().unwrap());
-        // As its client would.
+        // As its client would do it.
         assert!(
             slot.cancel(first.generation(), first.owner(), &crate::reqrep::shm::naming::none_leave).is_some()
         );
@@ -511,7 +511,7 @@ fn late(late: &Client, free: impl FnOnce()) -> Duration {
     })
 }
 
-/// Three slots: two of them are held by one client, and one by another, which may have no more.
+/// Three slots: one client holds two of them, and another, which is limited to one call, holds one.
 fn limited() -> (Segment, (Client, [Ticket; 2]), (Client, Ticket)) {
     let segment = Options::new().slots(3).members(8).anonymous().unwrap();
     let (holder, limited) =
@@ -522,14 +522,14 @@ fn limited() -> (Segment, (Client, [Ticket; 2]), (Client, Ticket)) {
 }
 
 #[test]
-fn a_client_at_its_limit_takes_no_wake_up_from_others() {
+fn client_at_its_limit_takes_no_wake_up_from_others() {
     let (segment, (holder, held), (limited, own)) = limited();
     let other = segment.client().unwrap();
     thread::scope(|scope| {
         let at_limit = scope.spawn(|| limited.send("waits", SOON).unwrap());
         until_waiting(&limited, 1);
         let took = late(&other, || assert!(holder.cancel(held[0]).unwrap().is_none()));
-        // In the last slice of that wait, too.
+        // Also in the last slice of that wait.
         let freed = Instant::now();
         assert!(limited.cancel(own).unwrap().is_none());
         let own = at_limit.join().unwrap();
@@ -545,7 +545,7 @@ fn the_watch_thread_of_a_client_at_its_limit_takes_no_wake_up_from_others() {
     let (other, woken) = (segment.client().unwrap(), counter());
     let mut at_limit = Box::pin(limited.send_async("waits"));
     assert!(poll(at_limit.as_mut(), &woken).is_pending());
-    // Its thread parks first.
+    // The limited client's thread parks first.
     thread::sleep(Duration::from_millis(20));
     let took = late(&other, || assert!(holder.cancel(held[0]).unwrap().is_none()));
     assert!(took < AT_ONCE, "{took:?}");
@@ -557,13 +557,13 @@ fn the_watch_thread_of_a_client_at_its_limit_takes_no_wake_up_from_others() {
     assert!(poll(at_limit.as_mut(), &woken).is_ready());
 }
 
-/// The limit is reached while a thread waits for a slot, and it has parked before all others.
+/// The limit is reached while a thread waits for a slot, and the thread has parked before all
+/// others.
 #[test]
-fn a_thread_whose_client_reaches_its_limit_passes_the_wake_up_on() {
+fn thread_passes_the_wake_up_on_when_its_client_reaches_its_limit() {
     let (segment, (holder, held), (limited, own)) = limited();
     let (other, waiters) = (segment.client().unwrap(), &limited.sender().waiters);
-    // A third client takes its slot, so that there is no slot, and the limit is not reached at
-    // first.
+    // A third client takes its slot, so that no slot is free while the limit is not reached yet.
     assert!(limited.cancel(own).unwrap().is_none());
     let third = segment.client().unwrap();
     third.try_send("last").unwrap().unwrap();
@@ -574,7 +574,7 @@ fn a_thread_whose_client_reaches_its_limit_passes_the_wake_up_on() {
             assert!(waiters.enter(), "as if another thread had sent a call");
             assert!(holder.cancel(held[0]).unwrap().is_none());
         });
-        // It is woken when the other call is over.
+        // It is woken when the other call ends.
         let over = Instant::now();
         if waiters.exit() {
             waiters.notify_ends();
@@ -586,8 +586,8 @@ fn a_thread_whose_client_reaches_its_limit_passes_the_wake_up_on() {
     });
 }
 
-/// A task is selected for a slot and dropped. Nothing else is in its queue, or a thread that cannot
-/// be selected.
+/// A task is selected for a slot and dropped. The rest of its queue is empty, or a thread, which
+/// cannot be selected.
 #[test]
 fn the_slot_of_a_selected_task_that_is_dropped_goes_to_the_next_thread_at_space() {
     for by_itself in [true, false] {

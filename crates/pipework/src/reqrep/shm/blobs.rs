@@ -1,4 +1,4 @@
-//! The blobs that slots name: how names get into a slot, and out of it.
+//! The blobs that slots name: adding names to a slot, and removing them.
 
 use super::layout::{Direction, HANDLE};
 use super::mapping::Shared;
@@ -10,11 +10,12 @@ use crate::error::{Error, ErrorKind, Explanation, Result};
 const _: () = assert!(Handle::BYTES == HANDLE);
 
 impl Shared {
-    /// What slot `idx` stops to name with a step of its word. To be asked after the word was read:
-    /// if the step can be made then, the handles belong to it.
+    /// The blobs that slot `idx` stops naming with a step of its word. Call it after the word was
+    /// read: if the step then succeeds, the handles belong to it.
     ///
-    /// The word of a part comes back with the next part. So a client's threads read it, ask, and make
-    /// the step under [`parts`](Shared::parts), and recovery reads it once more after the proof.
+    /// The word of a part returns with the next part. So a client's threads read it, call this, and
+    /// make the step under [`parts`](Shared::parts), and recovery reads the word again after the
+    /// proof.
     #[inline(always)]
     pub(crate) fn leaving(&self, idx: u32) -> impl Fn(SlotWord, SlotWord) -> Leaving {
         move |from, to| {
@@ -51,8 +52,8 @@ impl Shared {
         (0..named.count).map_while(handle).collect()
     }
 
-    /// Names blobs in a slot that only this process writes to, for as long as the result lives or
-    /// from the moment on when it is [published](Naming::publish).
+    /// Names blobs in a slot that only this process writes to. The names last as long as the result
+    /// lives, or permanently once it is [published](Naming::publish).
     #[inline(always)]
     pub(crate) fn name(
         &self,
@@ -76,14 +77,14 @@ impl Shared {
             let place = place.ok_or(Error::new(ErrorKind::Corrupt, op))?;
             let named = match Named::new(self.blobs(), blob) {
                 Some(named) => named,
-                // It is one of another channel, or a copy.
+                // It is a blob of another channel, or a copy.
                 None => {
                     let copied = self.copied_blob(blob, op)?;
                     Named::new(self.blobs(), &copied).ok_or(Error::new(ErrorKind::Corrupt, op))?
                 }
             };
             let is_written = place.copy_in(&named.handle().encode());
-            debug_assert!(is_written, "there is place for it");
+            debug_assert!(is_written, "there is space for it");
             naming.0.get_or_insert_default().push(named);
         }
         Ok(naming)
@@ -95,10 +96,9 @@ impl Shared {
         draft.freeze()
     }
 
-    /// The blobs of a message that this process has received, and whose slot goes on naming them
-    /// meanwhile.
-    // Always, and without a word where there are none: a message is moved right after this, and the
-    // processor waits where a move meets a store of another size.
+    /// Adds the blobs of a message that this process has received, while its slot still names them.
+    // Always inlined, and without a word if there are none: a message is moved right after this,
+    // and a move stalls the processor when it meets a recent store of another size.
     #[inline(always)]
     pub(crate) fn add_named_blobs(
         &self,
@@ -134,7 +134,7 @@ impl Slots for Shared {
         let mut count = 0;
         for (idx, slot) in self.slots() {
             let free = SlotWord::from_bits(0);
-            // What the slot would stop to name if it became free now.
+            // The blobs that the slot would stop naming if it became free now.
             let [request, reply] = slot.load().stops_naming(free);
             for (names, direction) in [(request, Direction::Request), (reply, Direction::Reply)] {
                 let named = slot.named(direction);

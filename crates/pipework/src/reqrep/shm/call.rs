@@ -9,20 +9,20 @@ use super::ticket::Ticket;
 pub(crate) enum Standing {
     /// It waits for a server.
     Sent,
-    /// A server has it, and makes the next step.
+    /// A server has it and makes the next step.
     Taken,
     /// The client makes the next step, and this is the call's word: there is a part of the reply to
-    /// take, or one of the request to write.
+    /// take, or a part of the request to write.
     Turn(SlotWord),
-    /// It is done, and this is its word: the reply is there, or the reason why there is none.
+    /// It is done, and this is its word: the reply has come, or the reason for a failure.
     Done(SlotWord),
-    /// It is over, or was never this client's.
+    /// It has ended, or was never this client's.
     Over,
 }
 
 impl Shared {
-    /// The state of the call that the client `me` has sent.
-    // Always: waits poll it, and the compiler counts the callers.
+    /// The state of a call that the client `me` has sent.
+    // Always inlined: waits poll it, and otherwise the compiler decides by the number of callers.
     #[inline(always)]
     pub(crate) fn standing(&self, ticket: Ticket, me: u16) -> Standing {
         let Some(slot) = self.slot(ticket.idx()) else { return Standing::Over };
@@ -47,12 +47,12 @@ impl Shared {
         })
     }
 
-    /// Calls of a client of this process that are in progress: sent, and their replies not received.
+    /// The calls in progress of a client of this process: sent, and their replies not received.
     pub(crate) fn calls_of(&self, me: u16) -> impl Iterator<Item = Ticket> {
         self.calls_of_from(me, 0)
     }
 
-    /// The same, those in the slots before `first` last.
+    /// The same, starting at the slot `first`.
     pub(crate) fn calls_of_from(&self, me: u16, first: u32) -> impl Iterator<Item = Ticket> {
         let before = self.acquired.from(0).take_while(move |idx| *idx < first);
         self.acquired.from(first).chain(before).filter_map(move |idx| {
@@ -60,7 +60,7 @@ impl Shared {
             let word = slot.load();
             let is_mine = match word.state() {
                 Some(State::Taken) => slot.caller().client == me,
-                // These are their server's.
+                // These belong to their server.
                 Some(State::Dropped | State::Forgotten) => false,
                 _ => word.owner() == me,
             };

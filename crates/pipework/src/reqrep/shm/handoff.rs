@@ -1,5 +1,5 @@
-//! From one side to the other: a request into the ring and a server woken, a client or a server
-//! notified, a slot freed for all.
+//! Steps from one side to the other: puts a request into the ring and wakes a server, notifies a
+//! client or a server, frees a slot for all clients.
 
 use super::mapping::Shared;
 use super::slot::{Slot, State};
@@ -7,14 +7,14 @@ use crate::error::Result;
 use crate::sync::{Ordering, Reach};
 
 impl Shared {
-    /// Pushes a slot that its client has sent; false if the ring is full.
+    /// Pushes a slot that its client has sent; returns false if the ring is full.
     #[inline]
     pub(crate) fn push(&self, idx: u32, op: &'static str) -> Result<bool> {
-        // An entry of the same slot is of an earlier call, or this call's of a push before.
+        // An entry of the same slot is from an earlier call, or from an earlier push of this call.
         self.queue().push(idx, |other| other != idx && self.is_sent(other), op)
     }
 
-    /// The same, and wakes a server.
+    /// Pushes the slot and wakes a server.
     #[inline]
     pub(crate) fn enqueue(&self, idx: u32, op: &'static str) -> Result<bool> {
         let pushed = self.push(idx, op)?;
@@ -32,7 +32,7 @@ impl Shared {
         }
         if let Some(member) = self.member(client) {
             member.bell.notify_swapped(Reach::Machine);
-            // After the same fence. Any of the threads there can use what has come.
+            // After the same fence. Any thread that waits there can use the news.
             member.any.wake_one(Reach::Machine);
         }
     }
@@ -44,9 +44,9 @@ impl Shared {
         }
     }
 
-    /// Puts the requests into the ring that no client pushes and that have no entry that stays:
-    /// those that were sent again, and those that were forgotten, whose client may have died before
-    /// its push. False if the ring is full.
+    /// Pushes the requests that no client pushes and that have no entry that stays: requests that
+    /// were sent again, and forgotten requests whose clients may have died before the push. Returns
+    /// false if the ring is full.
     pub(crate) fn enqueue_again(&self, op: &'static str) -> Result<bool> {
         let may_lack_entry = |(_, slot): &(u32, &Slot)| {
             let word = slot.load();
@@ -69,9 +69,10 @@ impl Shared {
         Ok(true)
     }
 
-    /// Pushes a slot that was sent again, and wakes a server; false if the ring is full.
+    /// Pushes a slot that was sent again, and wakes a server; returns false if the ring is full.
     pub(crate) fn push_again(&self, idx: u32, op: &'static str) -> Result<bool> {
-        // It removes no entry of the same slot: with that one, another recoverer may be done.
+        // This push removes no entry of the same slot: another recovering process may rely on that
+        // entry.
         let pushed = self.queue().push(idx, |other| self.is_sent(other), op)?;
         if pushed {
             self.requests().notify_swapped(Reach::Machine);
@@ -79,15 +80,15 @@ impl Shared {
         Ok(pushed)
     }
 
-    /// The last step may have made space in a full ring: it has removed an entry, or made one stale.
-    /// Wakes all waiters: the step may have been the claim of the request of any of them, by an
-    /// older entry of its slot.
+    /// The last step may have made space in a full ring: it has removed an entry, or made one
+    /// stale. Wakes all waiters, because the step may also have claimed the request of any of them
+    /// through an older entry of its slot.
     #[inline]
     pub(crate) fn ring_may_have_space(&self) {
         self.cells().notify_all_swapped(Reach::Machine);
     }
 
-    /// A slot has come free in the last step, whichever member held it.
+    /// The last step has freed a slot, whichever member held it.
     pub(crate) fn slot_is_free(&self, idx: u32) {
         if self.space().is_awaited() {
             self.freed().store(u64::from(idx), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Where everything in a segment is. The only place that knows an offset; the byte tables are in
+//! The offset of everything in a segment. No other file knows an offset; the byte tables are in
 //! SEGMENT.md. Pure.
 
 use crate::error::{Error, ErrorKind, Result};
@@ -36,16 +36,16 @@ const MAX_LEN: u64 = 1 << 46;
 
 const MAGIC: [u8; 8] = *b"pipework";
 const FORMAT: u32 = 4;
-/// The only flag: pages that hold nothing but payloads are allocated when they are first written.
+/// The only flag: pages that hold only payloads are allocated when they are first written.
 const SPARSE: u32 = 1;
 
-/// Bytes of the header, and where the members begin.
+/// Bytes of the header, and the offset of the first member.
 pub(crate) const HEADER: usize = 4096;
-/// Bytes of the header that never change: they end with their checksum.
+/// Bytes of the header that never change. Their checksum is the last of them.
 pub(crate) const FIXED: usize = 128;
-/// Where the checksum is. The file ends with the same number.
+/// The offset of the checksum. The file ends with the same number.
 pub(crate) const CHECKSUM_AT: usize = FIXED - 8;
-/// Where the counters of the header are.
+/// The offset of the counters of the header.
 pub(crate) const COUNTERS_AT: usize = 128;
 pub(crate) const HEAD_AT: usize = 192;
 pub(crate) const TAIL_AT: usize = 256;
@@ -63,9 +63,9 @@ const CELL: usize = 8;
 pub(crate) const SLOT_HEAD: usize = 32;
 /// Bytes of a handle: how a slot names a blob.
 pub(crate) const HANDLE: usize = 32;
-/// Bytes that are copied out together, however few are asked for.
+/// Bytes that are copied out together, even if fewer are asked for.
 pub(crate) const SMALL: usize = 64;
-/// Bytes that processors keep apart: a cache line.
+/// Bytes that the processor's caches transfer together: a cache line.
 const LINE: usize = 64;
 /// Bytes of a page, or of a part of a larger page.
 const PAGE: usize = 4096;
@@ -102,7 +102,7 @@ impl Geometry {
 pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
     pub(crate) ring: usize,
-    /// Where the first slot begins, with its handles.
+    /// The offset of the first slot, with its handles.
     slots: usize,
     stride: usize,
     /// Bytes of the handles in front of the head of a slot.
@@ -124,12 +124,13 @@ impl Layout {
         Layout { geometry, ring, slots, stride, handles, reply, len }
     }
 
-    /// Where the last number of the file is: a process that cuts the file short removes it.
+    /// The offset of the last number of the file. A process that cuts the file short removes that
+    /// number.
     pub(crate) fn end(&self) -> usize {
         self.len - 8
     }
 
-    /// Whether there are pages that hold nothing but payloads.
+    /// Whether there are pages that hold only payloads.
     pub(crate) fn can_be_sparse(&self) -> bool {
         self.stride > PAGE
     }
@@ -142,7 +143,7 @@ impl Layout {
         std::iter::once(area(0, self.slots)).chain(heads).chain(std::iter::once(area(self.len - LINE, LINE)))
     }
 
-    /// Where member `number`, counted from 1, is; also the byte that it locks.
+    /// The offset of member `number`, counted from 1; also the byte that it locks.
     pub(crate) fn member(&self, number: u16) -> Option<usize> {
         let idx = usize::from(number).checked_sub(1)?;
         (idx < self.geometry.members as usize).then_some(HEADER + idx * MEMBER)
@@ -152,7 +153,7 @@ impl Layout {
         (idx < self.geometry.slots).then_some(self.slots + idx as usize * self.stride + self.handles)
     }
 
-    /// Where the handles of a slot's request or reply are. The first of them is for a message that
+    /// The area of the handles of a slot's request or reply. The first handle is for a message that
     /// is in a blob itself.
     pub(crate) fn handles(&self, idx: u32, direction: Direction) -> Option<Area> {
         let len = handles_of(&self.geometry) * HANDLE;
@@ -171,13 +172,13 @@ impl Layout {
     }
 }
 
-/// How many handles a slot has place for, in each direction.
+/// How many handles a slot has space for, in each direction.
 fn handles_of(geometry: &Geometry) -> usize {
     geometry.blobs as usize + 1
 }
 
-/// Where a reply begins behind `at`: there if it ends in the same line, else on the next. Each line
-/// that a payload lies in has to come from the other side's cache.
+/// The offset of a reply after `at`: `at` itself if the reply ends in the same line, otherwise the
+/// next line. Each line of a payload has to come from the other side's cache.
 fn in_few_lines(at: usize, bytes: usize) -> usize {
     let at = at.next_multiple_of(4);
     if at % LINE + bytes <= LINE { at } else { at.next_multiple_of(LINE) }
@@ -190,13 +191,13 @@ pub(crate) enum Direction {
     Reply,
 }
 
-/// Where a payload is.
+/// The area of a payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
     pub(crate) at: usize,
     /// Bytes of the largest payload.
     pub(crate) len: usize,
-    /// From there to the end of the slot: what may be read along.
+    /// Bytes from `at` to the end of the slot, which may be read as well.
     pub(crate) space: usize,
 }
 
@@ -207,13 +208,12 @@ impl Area {
     }
 }
 
-/// What the header says of a segment.
+/// The contents of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) geometry: Geometry,
     pub(crate) sparse: bool,
-    /// Device and inode of the file, as its creator saw them; zeros in a segment that may be in any
-    /// file.
+    /// Device and inode of the file when it was made; zeros in a segment that may be in any file.
     pub(crate) identity: (u64, u64),
     pub(crate) random: u64,
 }
@@ -246,13 +246,14 @@ pub(crate) fn mark(header: &[u8; FIXED]) -> u64 {
     u64::from_le_bytes(header[CHECKSUM_AT..].try_into().expect("eight bytes"))
 }
 
-/// Reads them, and refuses what this build did not write. `len` is that of the file.
+/// Decodes the header, and refuses any that this build did not write. `len` is the length of the
+/// file.
 pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<SegmentHeader> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let refused = |kind, op| Err(Error::new(kind, op));
-    // Text may begin with the magic, as the messages of the command do. The checksum has the same
-    // place in every format.
+    // Text may start with the magic, as the messages of the command do. The checksum has the same
+    // offset in every format.
     let is_sound = mark(bytes) == fnv1a(&bytes[..CHECKSUM_AT]);
     match (bytes[..8] == MAGIC, u32_at(8) == FORMAT) {
         (true, true) if is_sound => {}
@@ -282,7 +283,7 @@ pub(crate) fn decode(bytes: &[u8; FIXED], len: u64) -> Result<SegmentHeader> {
     Ok(SegmentHeader { geometry, sparse, identity: (u64_at(56), u64_at(64)), random: u64_at(48) })
 }
 
-/// The error for a file whose length is not the one that it was made with, or was not at some time.
+/// The error for a file whose length is, or was for a moment, not the one that it was made with.
 pub(crate) const CUT: &str = "reqrep open: cut short or grown";
 
 /// FNV-1a with 64 bits (Fowler, Noll, Vo): against damage, not against malice.
@@ -300,7 +301,7 @@ mod tests {
         Geometry { slots: 3, queue: 8, request_bytes: 100, reply_bytes: 50, members: 2, blobs: 0 };
 
     #[test]
-    fn parts_follow_each_other_without_overlap() {
+    fn areas_of_a_layout_do_not_overlap() {
         let layout = Layout::new(GEOMETRY);
         assert_eq!((layout.member(1), layout.member(2)), (Some(4096), Some(4224)));
         assert_eq!((layout.member(0), layout.member(3)), (None, None));
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_sparse_segment_are_all_of_its_words() {
+    fn words_of_a_sparse_segment_cover_all_words() {
         let large = Geometry { request_bytes: 5000, ..GEOMETRY };
         let (layout, small) = (Layout::new(large), Layout::new(GEOMETRY));
         assert!(layout.can_be_sparse() && !small.can_be_sparse());
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_what_was_put_in_and_every_changed_byte_is_noticed() {
+    fn decode_returns_the_encoded_header_and_refuses_every_changed_byte() {
         let said = SegmentHeader { geometry: GEOMETRY, sparse: true, identity: (8, 9), random: 7 };
         let (header, len) = (encode(&said), Layout::new(GEOMETRY).len as u64);
         assert_eq!(decode(&header, len), Ok(said));
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_cannot_be_are_refused_even_with_a_checksum() {
+    fn impossible_sizes_are_refused_even_with_a_checksum() {
         let bad = [
             Geometry { slots: 0, ..GEOMETRY },
             Geometry { queue: 4, ..GEOMETRY },

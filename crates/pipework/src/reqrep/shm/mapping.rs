@@ -1,8 +1,8 @@
-//! The wall to the mapping: a checked file in memory, given out as shared structs.
+//! The boundary to the mapping: a checked file in memory, accessed as shared structs.
 //!
-//! Invariant: the layout was checked against the file once, lies in private memory, and is the only
-//! source of offsets. It hands out atomics and [`Region`]s, so whatever a peer writes has some
-//! value, and never a place outside.
+//! Invariant: the layout was checked against the file once, is kept in private memory, and is the
+//! only source of offsets. This file gives out atomics and [`Region`]s, so any value that a peer
+//! writes is a valid value and never leads outside of the mapping.
 
 #![allow(unsafe_code)]
 
@@ -32,42 +32,42 @@ use crate::sys::{self, Errno, memory};
 pub(crate) struct Shared {
     mapping: Mapping,
     layout: Layout,
-    /// Opened anew for each lock. It holds no lock itself, so a forked child may keep it.
+    /// Opened again for each lock. It holds no lock itself, so a forked child may keep it.
     file: KeptFd,
     path: Option<PathBuf>,
-    /// The slots that clients of this process have acquired, and so all that may hold their calls:
-    /// to look at every slot of a large segment takes long, and touches its pages.
+    /// The slots that clients of this process have acquired, which include all that may hold their
+    /// calls. Looking at every slot of a large segment takes long and touches its pages.
     pub(crate) acquired: Numbers,
     /// The member that was last checked for being dead.
     pub(crate) looked_at: Hint,
-    /// The slot at which a recovery in this process has stopped last.
+    /// The slot at which a recovery in this process last stopped.
     pub(crate) recovered_to: Hint,
-    /// The number at the end of the file, for as long as the file is not cut short.
+    /// The number at the end of the file, which is there unless the file was cut short.
     mark: u64,
-    /// How many bytes of each slot's request and reply are known to have allocated pages; empty
-    /// where all have.
+    /// How many bytes of each slot's request and reply are known to have allocated pages; empty if
+    /// all have.
     reserved: Vec<[Hint; 2]>,
     blobs: OnceLock<Arc<Store>>,
     pub(crate) sweep: Mutex<Option<Sweep>>,
-    /// For a client's threads: from reading the word of a part to the step that leaves it.
+    /// For a client's threads: held from reading the word of a part to the step that leaves it.
     pub(crate) parts: ShortLock,
     /// The segment's random number, and its user and permissions.
     random: u64,
     facts: Facts,
 }
 
-/// A sweep of the folder of blobs that has not come to its end yet.
+/// A sweep of the folder of blobs that has not ended yet.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    /// Which process has begun it.
+    /// The process that has begun it.
     pub(crate) process: u32,
     /// Members that were dead before it began.
     pub(crate) begun_for: BTreeMap<u16, u64>,
-    /// The file that it has come to.
+    /// The last file that it has looked at.
     pub(crate) last: Option<Name>,
 }
 
-/// What a member is.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Role {
@@ -89,8 +89,8 @@ pub(crate) fn role(word: u64) -> Option<Role> {
     }
 }
 
-/// An attached client or server, as it lies in the segment. Written by its holder; `word` also by
-/// the member that recovers it.
+/// The entry of an attached client or server in the segment. Its holder writes it; the member that
+/// recovers the holder also writes `word`.
 #[repr(C, align(64))]
 pub(crate) struct MemberEntry {
     /// `{ epoch: 56, role: 8 }`
@@ -102,12 +102,12 @@ pub(crate) struct MemberEntry {
     pub(crate) since: AtomicU64,
     /// Where its watch thread parks, which waits for steps of the other side in any of its slots.
     pub(crate) bell: Event,
-    /// Where threads of a client park that wait for whichever of its calls ends.
+    /// Where threads of a client park that wait for any of its calls to end.
     pub(crate) any: Event,
     pub(crate) counters: CacheLine<Counters>,
 }
 
-/// What a member has done. Each may lag behind what other threads are just doing.
+/// The counters of members' actions. Each may lag behind actions of other threads.
 #[repr(C)]
 pub(crate) struct Counters {
     pub(crate) full: AtomicU64,
@@ -116,7 +116,7 @@ pub(crate) struct Counters {
     pub(crate) replies: AtomicU64,
 }
 
-/// What recovery has done.
+/// The counters of recovery.
 #[repr(C)]
 pub(crate) struct Recoveries {
     pub(crate) dead_members: AtomicU64,
@@ -124,12 +124,12 @@ pub(crate) struct Recoveries {
     pub(crate) redelivered: AtomicU64,
 }
 
-/// The error where the program has closed a descriptor that the segment needs, with the kernel's
-/// number for it: nothing is wrong with the segment, nor with a ticket, and trying again does not
-/// help.
+/// The operation of the error when the program has closed a descriptor that the segment needs; the
+/// error has the kernel's number for it. The segment and the ticket are intact, and trying again
+/// does not help.
 const LOST: &str = "reqrep: a descriptor of the segment was closed";
 
-/// The operation that fails where a file is shorter than a header; an empty one, too.
+/// The operation of the error for a file that is shorter than a header, or empty.
 pub(crate) const TOO_SHORT: &str = "reqrep open: too short for a segment";
 
 const _: () = assert!(LOST.len() < 48, "C has no more space for an operation");
@@ -139,7 +139,7 @@ pub(crate) fn refused(errno: Errno, op: &'static str) -> Error {
     if errno == Errno::BADF { Error::with_errno(ErrorKind::Os, LOST, errno.number()) } else { errno.at(op) }
 }
 
-/// Begins a cache line of its own.
+/// Starts a cache line of its own.
 #[repr(C, align(64))]
 pub(crate) struct CacheLine<T>(pub(crate) T);
 
@@ -148,21 +148,21 @@ const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
 
 // ---------------------------------------------------------------- birth
 
-/// How a segment is made.
+/// How to make a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Making {
     pub(crate) geometry: Geometry,
     pub(crate) mode: u32,
-    /// Pages that hold nothing but payloads are allocated when they are first written, instead of
+    /// Whether pages that hold only payloads are allocated when they are first written, instead of
     /// all at once.
     pub(crate) sparse: bool,
 }
 
-/// What a segment that is opened must satisfy.
+/// The conditions on a segment that is opened.
 pub(crate) struct Checks<'a> {
     pub(crate) any_owner: bool,
     pub(crate) max_bytes: u64,
-    /// Returns the name of the operation that fails if a size is not the one that was asked for.
+    /// Returns the operation of the error if a size is not the one that was asked for.
     pub(crate) differs: Box<Differs<'a>>,
 }
 
@@ -180,7 +180,7 @@ impl Shared {
                 let shared = Shared::fill(file, making, op)?;
                 match memory::link(shared.file.as_fd(), path) {
                     Ok(()) => Ok(shared.named(path)),
-                    // Without /proc, a file without a name cannot be given one.
+                    // Without /proc, an unnamed file cannot be given a name.
                     Err(Errno::NOENT) => Shared::create_beside(folder, path, making, op),
                     Err(errno) => Err(errno.at(op)),
                 }
@@ -190,7 +190,7 @@ impl Shared {
         }
     }
 
-    /// As `create`, for a file system that has no files without a name.
+    /// As `create`, for a file system without unnamed files.
     fn create_beside(folder: &Path, path: &Path, making: &Making, op: &'static str) -> Result<Shared> {
         let random = sys::random().map_err(|errno| errno.at(op))?;
         let beside = folder.join(format!(".pipework-{}-{random:08x}", sys::process_id()));
@@ -216,16 +216,16 @@ impl Shared {
     }
 
     /// Removes the file at `path` if it is empty and this user's, so that a segment can take its
-    /// name. False if it is too short for a segment and not such a file.
+    /// name. Returns false if it is too short for a segment but not such a file.
     pub(crate) fn remove_empty(path: &Path, op: &'static str) -> Result<bool> {
         let file = match memory::open(path) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(true),
             Err(errno) => return Err(errno.at(op)),
         };
-        // Of several processes that found it empty, one removes it. The lock is held for three
-        // calls, and the kernel releases it if the holder dies. Another program may lock the file
-        // for its own purposes, and for ever.
+        // Of several processes that found the file empty, one removes it. The lock is held for
+        // three calls, and the kernel releases it if the holder dies. Another program may lock the
+        // file for its own purposes, without a time limit.
         const PAUSE: Duration = Duration::from_millis(1);
         const TIMES: u32 = 1000;
         let mut tried = 0;
@@ -249,7 +249,7 @@ impl Shared {
             }
         };
         let removed = removed().map_err(|errno: Errno| errno.at(op));
-        // Explicitly: a child that another thread forked meanwhile may have the descriptor.
+        // Unlocks explicitly: a child that another thread forked meanwhile may have the descriptor.
         memory::unlock(file.as_fd(), 0).map_err(|errno| errno.at(op))?;
         removed
     }
@@ -291,7 +291,7 @@ impl Shared {
             path: None,
             acquired: Numbers::below(header.geometry.slots),
             looked_at: Hint::new(0),
-            // Each process begins elsewhere (2^32 divided by the golden ratio).
+            // Each process starts at another slot (2^32 divided by the golden ratio).
             recovered_to: Hint::new(sys::process_id() as u64 * 0x9E37_79B9),
             mark,
             reserved: (0..reserved).map(|_| unknown()).collect(),
@@ -320,7 +320,7 @@ impl Shared {
             return Err(Error::new(ErrorKind::Invalid, "reqrep open: another user's file"));
         }
         let (header, mark) = Shared::read_header(file.as_fd(), facts.len)?;
-        // Elsewhere, its locks may be other locks: live members would look dead there.
+        // In another file its locks would be other locks, and live members would look dead.
         if header.identity != (0, 0) && header.identity != facts.identity {
             return Err(Error::with_explanation(ErrorKind::Incompatible, OP, Explanation::OtherMount));
         }
@@ -346,7 +346,7 @@ impl Shared {
         Ok((layout::decode(&bytes, len)?, layout::mark(&bytes)))
     }
 
-    /// The sizes of the segment at `path`, which is not opened for anything else.
+    /// The sizes of the segment at `path`, which is opened for nothing else.
     pub(crate) fn geometry_at(path: &Path) -> Result<Geometry> {
         let file = memory::open_to_read(path).map_err(|errno| errno.at("reqrep open"))?;
         let facts = regular(file.as_fd())?;
@@ -358,7 +358,8 @@ impl Shared {
         self
     }
 
-    /// Says how much memory this process uses for blobs. Once, before anything is received or sent.
+    /// Sets how much memory this process uses for blobs. Called once, before any message is
+    /// received or sent.
     pub(crate) fn set_blob_limits(self: &Arc<Self>, limits: Limits) {
         let store = Arc::new(Store::new(self.blob_folder(), limits));
         let slots: Weak<Shared> = Arc::downgrade(self);
@@ -367,12 +368,12 @@ impl Shared {
         debug_assert!(is_first);
     }
 
-    /// What this process has of the segment's blobs.
+    /// The segment's blobs in this process.
     pub(crate) fn blobs(&self) -> &Arc<Store> {
         self.blobs.get().expect("the limits are set before anything else")
     }
 
-    /// Where the segment's blobs are: beside it, under any name by which it was opened.
+    /// The folder of the segment's blobs: beside the segment, whichever name it was opened by.
     fn blob_folder(&self) -> Folder {
         let Facts { owner, mode, .. } = self.facts;
         let path = match &self.path {
@@ -393,8 +394,8 @@ impl Shared {
             if found == here { Ok(KnownFile::new(file, found)) } else { Err(Errno::NOENT) }
         };
         match (memory::open_again(self.file.as_fd()).and_then(known), &self.path) {
-            // Without /proc, or without the descriptor, whose number may be of anything now: by its
-            // path, if that still leads here.
+            // Without /proc, or without the descriptor, whose number may belong to another file
+            // now: open its path, if that still leads to this file.
             (Err(errno), Some(path)) if errno == Errno::NOENT || self.is_lost() => {
                 memory::open(path).and_then(known)
             }
@@ -403,7 +404,7 @@ impl Shared {
         .map_err(|errno| if self.is_lost() { Errno::BADF } else { errno })
     }
 
-    /// Whether the program has closed the descriptor, and maybe opened something else under its
+    /// Whether the program has closed the descriptor, and possibly opened another file under its
     /// number.
     pub(crate) fn is_lost(&self) -> bool {
         !self.file.is_intact()
@@ -421,7 +422,7 @@ impl Shared {
         self.mapping.write_back().map_err(|errno| errno.at("reqrep sync"))
     }
 
-    /// Removes the name, if it still leads here; false if it does not.
+    /// Removes the name if it still leads to this file; returns false if it does not.
     pub(crate) fn unlink(&self) -> Result<bool> {
         const OP: &str = "reqrep unlink";
         let Some(path) = &self.path else { return Err(Error::new(ErrorKind::Invalid, OP)) };
@@ -456,7 +457,7 @@ fn regular(file: BorrowedFd<'_>) -> Result<Facts> {
     }
 }
 
-// ---------------------------------------------------------------- what is inside
+// ---------------------------------------------------------------- contents
 
 impl Shared {
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -473,13 +474,13 @@ impl Shared {
         (0..self.layout.geometry.slots).map_while(|idx| Some((idx, self.slot(idx)?)))
     }
 
-    /// Where the request or the reply of a slot is.
+    /// The bytes of the request or the reply of a slot.
     #[inline]
     pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Region> {
         self.layout.payload(idx, direction).map(|area| self.region(area))
     }
 
-    /// Where the handles of a request's or a reply's blobs are.
+    /// The bytes of the handles of a request's or a reply's blobs.
     pub(crate) fn handles_region(&self, idx: u32, direction: Direction) -> Option<Region> {
         self.layout.handles(idx, direction).map(|area| self.region(area))
     }
@@ -495,7 +496,7 @@ impl Shared {
         (1..=self.layout.geometry.members as u16).map_while(|number| Some((number, self.member(number)?)))
     }
 
-    /// The byte whose lock proves that a member lives.
+    /// The byte whose lock proves that a member is alive.
     pub(crate) fn lock_byte(&self, number: u16) -> Option<u64> {
         self.layout.member(number).map(|at| at as u64)
     }
@@ -520,7 +521,7 @@ impl Shared {
         unsafe { self.at(REQUESTS_AT) }
     }
 
-    /// A slot that came free recently, while a client waited for one. A hint.
+    /// A slot that was freed recently, while a client waited for one. A hint.
     pub(crate) fn freed(&self) -> &AtomicU64 {
         // SAFETY: behind the event `space`, in its line.
         unsafe { self.at(FREED_AT) }
@@ -549,14 +550,14 @@ impl Shared {
         unsafe { self.at(COUNTERS_AT) }
     }
 
-    /// The number that the file ends with.
+    /// The number at the end of the file.
     fn end(&self) -> &AtomicU64 {
         // SAFETY: the layout keeps the last eight bytes apart from all else, aligned to eight.
         unsafe { self.at(self.layout.end()) }
     }
 
-    /// False once the file was cut short, even for a moment, or a page of it was missing when this
-    /// process touched it. From then on this process reads other bytes than its peers wrote.
+    /// False once the file was cut short, even for a moment, or a page was missing when this
+    /// process touched it. From then on this process may read other bytes than its peers wrote.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
         self.end().load(Ordering::Relaxed) == self.mark && self.mapping.is_whole()
@@ -614,13 +615,13 @@ impl Shared {
 
     fn region(&self, Area { at, len, space }: Area) -> Region {
         debug_assert!(at + space <= self.mapping.len());
-        // SAFETY: the layout keeps it inside the mapping, apart from what is given out as
+        // SAFETY: the layout keeps it inside the mapping, apart from all that is given out as
         // references. A region is used at once, while `self` is borrowed.
         unsafe { Region::new(self.mapping.start().add(at), len, space) }
     }
 }
 
-/// Counts one more.
+/// Adds one to a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Membership: a number, and the lock that proves that its holder lives.
+//! Membership: a number, and the lock that proves that its holder is alive.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,30 +10,30 @@ use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::sync::{self, Flag, Hint, Ordering, Unshared};
 use crate::sys::{self, Errno, memory};
 
-/// A place among the members of a segment, which is left when this is dropped, whoever else refers
-/// to the [`Membership`]. In a forked child it joins with a place of its own when it is first used,
-/// and so it does where others had to take it for dead.
+/// A place among the members of a segment. It is left when this is dropped, even if others still
+/// refer to the [`Membership`]. In a forked child it joins again on first use, with another place;
+/// the same happens after others had to take this member for dead.
 #[derive(Debug)]
 pub(crate) struct Attached(Arc<Membership>);
 
-/// What a handle and its threads know of its place.
+/// The place as its handle and its threads know it.
 #[derive(Debug)]
 pub(crate) struct Membership {
     shared: Arc<Shared>,
     role: Role,
     /// `{ fork generation: 32, number: 16 }` of `joined`.
     known: Hint,
-    /// Its member word, which only a member that takes it for dead changes.
+    /// Its member word. Only a member that takes this one for dead changes it.
     word: Hint,
     /// The number alone, for the watch threads.
     latest: Hint,
-    /// Whether it has found the ring full when it recovered its number: requests that were sent again
+    /// Whether it found the ring full when it recovered its number: requests that were sent again
     /// may have no entry.
     owes_pushes: Flag,
-    /// Whether its handle is gone: a thread that checks it at the same time must not join again. Set
-    /// under the lock.
+    /// Whether its handle is gone. A thread that checks the membership at the same time must not
+    /// join again. Set under the lock.
     left: Flag,
-    /// Locked where no process forks, or a child could inherit a lock that no thread of it can
+    /// Locked only while no process forks, or a child could inherit a lock that no thread of it can
     /// release.
     joined: Mutex<Option<Joined>>,
 }
@@ -51,13 +51,13 @@ impl Attached {
         let (owes_pushes, left) = (Flag::new(), Flag::new());
         let joined = Mutex::new(None);
         let membership = Membership { shared, role, known, word, latest, owes_pushes, left, joined };
-        // Made first: where it cannot join, there is nothing to leave.
+        // Made first: if it cannot join, there is nothing to leave.
         let attached = Attached(Arc::new(membership));
         attached.number(op)?;
         Ok(attached)
     }
 
-    /// For what may outlive the handle: a watch thread in a forked child never gives it back.
+    /// For owners that may outlive the handle: a watch thread in a forked child is never dropped.
     pub(crate) fn membership(&self) -> &Arc<Membership> {
         &self.0
     }
@@ -86,47 +86,47 @@ impl Membership {
         self.role
     }
 
-    /// The number under which it has joined last.
+    /// The number under which it last joined.
     pub(crate) fn latest(&self) -> u16 {
         self.latest.get() as u16
     }
 
-    /// This member's number. The first call in a forked child joins there.
+    /// This member's number. The first call in a forked child joins.
     #[inline]
     pub(crate) fn number(&self, op: &'static str) -> Result<u16> {
         self.number_here().map_or_else(|| self.joined(op), Ok)
     }
 
-    /// The same, if it has joined in this process.
+    /// This member's number, if it has joined in this process.
     #[inline]
     fn number_here(&self) -> Option<u16> {
         let known = self.known.get();
         (known >> 32 == u64::from(sync::generation()) && known as u16 != 0).then_some(known as u16)
     }
 
-    /// The same before anything is acquired in its name, or calls are found by it: joins anew where
-    /// others have taken the number away.
+    /// The number, for use before a slot is acquired in its name or calls are found by it: joins
+    /// again if another member has taken the number.
     #[inline]
     pub(crate) fn present(&self, op: &'static str) -> Result<u16> {
         let number = self.number(op)?;
         if self.has_word(number, self.word.get()) { Ok(number) } else { self.joined(op) }
     }
 
-    /// The same, if it has joined in this process and no other member has taken the number: before
-    /// calls are found by it.
+    /// The number, if it has joined in this process and no other member has taken the number: for
+    /// use before calls are found by it.
     pub(crate) fn present_here(&self) -> Option<u16> {
         self.number_here().filter(|number| self.has_word(*number, self.word.get()))
     }
 
     #[inline]
     fn has_word(&self, number: u16, word: u64) -> bool {
-        // Relaxed: a thread that reads an old value goes on as one that read before the change.
+        // Relaxed: a thread that reads an old value acts as one that read before the change.
         self.shared.member(number).is_some_and(|member| member.word.load(Ordering::Relaxed) == word)
     }
 
-    /// For the end of a slice: makes sure that this member has its lock. Where the program has
-    /// closed its descriptor, the lock is acquired again, if no other member has noticed yet;
-    /// otherwise this joins anew.
+    /// At the end of a slice: makes sure that this member has its lock. If the program has closed
+    /// the lock's descriptor, the lock is acquired again, unless another member has noticed; then
+    /// this member joins again.
     pub(crate) fn hold(&self, op: &'static str) -> Result<()> {
         self.shared.check_whole(op)?;
         let number = self.present(op)?;
@@ -142,7 +142,7 @@ impl Membership {
             .map_err(|errno| refused(errno, op))?;
         let granted = again.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
         let unneeded = match &mut *joined {
-            // Not granted: the lock is there after all, or another member has the number, which the
+            // Not granted: the lock is still there, or another member has the number, which the
             // word shows.
             Some(mine) if mine.number == number && granted == Ok(true) => {
                 std::mem::replace(&mut mine.lock, again)
@@ -157,8 +157,8 @@ impl Membership {
         self.present(op).map(drop)
     }
 
-    /// For every tick: pushes what recovery had no space for.
-    pub(crate) fn push_what_is_owed(&self, op: &'static str) -> Result<()> {
+    /// At every tick: pushes the requests for which recovery had no space.
+    pub(crate) fn push_owed_requests(&self, op: &'static str) -> Result<()> {
         if self.owes_pushes.is_set() && self.shared.enqueue_again(op)? {
             self.owes_pushes.set(false);
         }
@@ -169,13 +169,13 @@ impl Membership {
         self.shared.member(number).expect("one's own number is in the geometry")
     }
 
-    /// Tells this membership from any other: `{ fork generation: 32, number: 16 }`.
+    /// Identifies this membership: `{ fork generation: 32, number: 16 }`.
     pub(crate) fn packed(&self, number: u16) -> u64 {
         u64::from(sync::generation()) << 32 | u64::from(number)
     }
 
-    /// Whether it is still the membership that [`packed`](Membership::packed) returned: not in a
-    /// forked child.
+    /// Whether it still is the membership that [`packed`](Membership::packed) returned, which it is
+    /// not in a forked child.
     pub(crate) fn still_is(&self, packed: u64) -> bool {
         packed >> 32 == u64::from(sync::generation()) && self.known.get() == packed
     }
@@ -201,13 +201,13 @@ impl Membership {
                 }
                 JoinStep::Recover { number, word, lock } => (number, word, lock),
             };
-            // Without the locks of the process, for it may take long: other segments and forks do
-            // not wait for it.
+            // Without the locks of the process, because it may take long: other segments and forks
+            // must not wait for it.
             let mut gone = Gone::from([(number, before)]);
             let is_done = self.shared.recover(&mut gone, Proof::Lock(&lock), Deadline::NEVER, op)?;
             self.shared.blobs().sweep(&mut None, || false);
-            // The ring is full. A server goes on with its ticks: it may be the only one that makes
-            // space. A client may never wait again, so it leaves the role to others.
+            // The ring is full. A server continues with its ticks, because it may be the only one
+            // that makes space. A client may never wait again, so it leaves the role to others.
             if !is_done && self.role == Role::Client {
                 first = number + 1;
             } else if let Some(number) = self.take_number(number, lock, is_done, op)? {
@@ -218,7 +218,7 @@ impl Membership {
         }
     }
 
-    /// Acquires the lock of a number, from `first` on. Joins under it at once where there is
+    /// Acquires the lock of a number, trying `first` first. Joins under it at once if there is
     /// nothing to recover.
     fn acquire_number(&self, first: u16, op: &'static str) -> Result<JoinStep> {
         // Declared first, so that it is closed last: closing waits for forks as well.
@@ -252,19 +252,18 @@ impl Membership {
         Err(Error::with_explanation(ErrorKind::WouldBlock, op, Explanation::NoPlace))
     }
 
-    /// The members whose locks a joiner tries, in this order. The kernel looks through all locks of
-    /// the file for each that is tried, so among many members only those that look free are tried
-    /// before all others.
+    /// The members whose locks a joining process tries, in this order. For each try, the kernel
+    /// searches all locks of the file, so among many members those that look free are tried first.
     pub(crate) fn candidates(&self, first: u16) -> impl Iterator<Item = (u16, &MemberEntry)> {
         let last_tried = first.saturating_add(TRIED_IN_ORDER);
         let members = move || self.shared.members().filter(move |(number, _)| *number >= first);
-        // Relaxed: it is looked at again under the lock.
+        // Relaxed: it is read again under the lock.
         let looks_free = |member: &MemberEntry| role(member.word.load(Ordering::Relaxed)).is_none();
         let likely = members().filter(move |(number, member)| *number < last_tried || looks_free(member));
         likely.chain(members().filter(move |(number, _)| *number >= last_tried))
     }
 
-    /// Joins under a number whose lock is held, and whose last holder was recovered. `None` in a
+    /// Joins under a number whose lock is held and whose last holder was recovered. `None` in a
     /// child that was forked meanwhile.
     fn take_number(
         &self,
@@ -286,7 +285,7 @@ impl Membership {
         Ok(Some(number))
     }
 
-    /// The number that it has; `None` if it is to join. `Stale` once its handle is gone.
+    /// The number that it has; `None` if it must join. `Stale` once its handle is gone.
     fn number_in(&self, joined: &Option<Joined>, op: &'static str) -> Result<Option<u16>> {
         if self.has_left() {
             return Err(Error::new(ErrorKind::Stale, op));
@@ -302,9 +301,9 @@ impl Membership {
         member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
         member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
         let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
-        // Release: pairs with the Acquire of a recoverer. While the lock is held, only a recoverer
-        // that clears the role of the dead holder before may change it, and its swap fails from now
-        // on. Whoever clears the role counts the death.
+        // Release: pairs with the Acquire of a recovering process. While the lock is held, only a
+        // process that is clearing the role of the dead holder may change the word, and its swap
+        // fails from now on. The process that clears the role counts the death.
         if role(member.word.swap(word, Ordering::Release)).is_some() {
             count(&self.shared.recoveries().dead_members);
         }
@@ -315,11 +314,11 @@ impl Membership {
     }
 }
 
-/// So many locks a joiner tries whatever the members look like: among few members it takes the
-/// number of one that has died, and so recovers it.
+/// A joining process always tries this many locks first, whatever the members look like. So among
+/// few members it takes the number of a dead one, and recovers that member.
 const TRIED_IN_ORDER: u16 = 64;
 
-/// What a member that joins has found.
+/// The result of a step of joining.
 enum JoinStep {
     /// It has joined.
     Joined(u16),
@@ -328,8 +327,8 @@ enum JoinStep {
 }
 
 impl Membership {
-    /// Frees every slot, then the number. A forked child that never used it has nothing to leave,
-    /// and neither has a member whose number may be another's.
+    /// Frees every slot, then the number. A forked child that never used the handle has nothing to
+    /// leave, and neither has a member whose number may belong to another.
     fn leave(&self) {
         let joined = {
             let _forks_wait = sync::no_forks();
@@ -339,7 +338,7 @@ impl Membership {
         };
         let Some(joined) = joined.filter(|joined| self.is_held(joined)) else { return };
         let Joined { number, word, lock } = joined;
-        // What cannot be freed here is left to the member that takes the number next.
+        // Slots that cannot be freed here are left to the next member that takes the number.
         let mut left = Gone::from([(number, 0)]);
         let recovered =
             self.shared.recover(&mut left, Proof::Leaving(&lock), Deadline::NEVER, "reqrep close");
@@ -352,16 +351,16 @@ impl Membership {
             let _ = member.word.compare_exchange(word, word & !ROLE, Ordering::Release, Ordering::Relaxed);
         }
         if let Some(byte) = self.shared.lock_byte(number) {
-            // A child that is just being forked has a descriptor for a moment yet. If this is
-            // refused, closing unlocks it, then.
+            // A child that is just being forked still has the descriptor for a moment, so unlock
+            // explicitly. If that fails, closing unlocks it later.
             let _ = lock.with(|fd| memory::unlock(fd, byte));
         }
     }
 
-    /// Whether the number and its lock still are this member's.
+    /// Whether the number and its lock still belong to this member.
     fn is_held(&self, Joined { number, word, lock }: &Joined) -> bool {
         let Some(byte) = self.shared.lock_byte(*number) else { return false };
-        // It is visible from another open file and not through its own; a refusal of the kernel
+        // A lock is visible from another open file, not through its own. An error of the kernel
         // proves nothing.
         let seen = memory::is_locked(self.shared.file(), byte) != Ok(false);
         let others = lock.with(|fd| memory::is_locked(fd, byte)) == Some(Ok(true));

@@ -1,5 +1,5 @@
-//! The lower layer of `reqrep`: what lies in a segment, and every step that changes it. It knows
-//! clients and servers by their numbers only.
+//! The lower layer of `reqrep`: the contents of a segment, and every step that changes them. It
+//! knows clients and servers only by their numbers.
 
 pub(super) mod layout;
 pub(super) mod word;

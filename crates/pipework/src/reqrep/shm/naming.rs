@@ -1,7 +1,7 @@
-//! Which blobs a message names, and which of them a slot stops to name with a step.
+//! The blobs that a message names, and those that a slot stops naming with a step.
 //!
-//! Invariant: a file's count is raised before a slot names it, and lowered after the slot does not
-//! name it any more, by a process that holds the file all the while.
+//! Invariant: a file's count is raised before a slot names the file, and lowered after the slot has
+//! stopped naming it, by a process that holds the file all the while.
 
 use std::mem;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use super::word::{SlotWord, State};
 use crate::blob::{Blob, Named};
 
-/// How many blobs a message names.
+/// The number and use of the blobs that a message names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NamedBlobs {
-    /// At most 15, as it is read.
+    /// At most 15 as it is read.
     pub(crate) count: u8,
     /// The first of them is the payload.
     pub(crate) is_long: bool,
@@ -30,15 +30,16 @@ impl NamedBlobs {
 }
 
 impl SlotWord {
-    /// The messages whose blobs the slot stops to name with a step to `to`: the request's and the
+    /// The messages whose blobs the slot stops naming with a step to `to`: the request's and the
     /// reply's.
     ///
-    /// A request names its blobs until the slot is free, for another server may get it. A part of a
-    /// reply that its server takes back when it fails goes on naming its blobs: the marks stay.
+    /// A request names its blobs until the slot is free, because another server may get it. A part
+    /// of a reply that its server withdraws when it fails the call still names its blobs: the marks
+    /// stay.
     #[inline]
     pub(super) fn stops_naming(self, to: SlotWord) -> [bool; 2] {
         let (Some(from), Some(to)) = (self.state(), to.state()) else { return [false; 2] };
-        // While the reply is copied out. A request that is being written is not to be read.
+        // The reply is being copied out. A request that is being written must not be read.
         let is_held = from == State::Fill && self.has_waiter();
         let has_request = is_held || !matches!(from, State::Free | State::Fill);
         let has_reply = is_held || matches!(from, State::Answered | State::Failed | State::Part);
@@ -47,7 +48,7 @@ impl SlotWord {
     }
 }
 
-/// The blobs that came with a message. One word, which is all that a message without blobs costs.
+/// The blobs that came with a message. Takes one word if there are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blobs(Option<Arc<Vec<Blob>>>);
 
@@ -69,15 +70,15 @@ impl FromIterator<Blob> for Blobs {
     }
 }
 
-/// Finds what a slot would stop to name with a step from one word to the other.
+/// Finds the blobs that a slot would stop naming with a step from one word to the other.
 pub(crate) type Leaver<'a> = dyn Fn(SlotWord, SlotWord) -> Leaving + 'a;
 
-/// Of a slot that names no blobs.
+/// For a slot that names no blobs.
 pub(crate) fn none_leave(_: SlotWord, _: SlotWord) -> Leaving {
     Leaving::default()
 }
 
-/// What a slot stops to name with its next step.
+/// The blobs that a slot stops naming with its next step.
 #[derive(Default)]
 pub(crate) struct Leaving(pub(super) Vec<Named>);
 
@@ -91,9 +92,9 @@ impl Leaving {
     }
 }
 
-/// Blobs that a slot is about to name. Dropped before that, it takes their names back.
+/// Blobs that a slot is about to name. If it is dropped before that, it lowers their counts again.
 ///
-/// One word where there are none: a call of one part moves it several times.
+/// Takes one word if there are none: a call of one part moves it several times.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "one word, moved with every call")]
 pub(crate) struct Naming(pub(super) Option<Box<Vec<Named>>>);
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_its_blobs_until_the_slot_is_free_and_a_reply_until_it_is_received() {
+    fn request_names_its_blobs_until_the_slot_is_free_and_reply_until_it_is_received() {
         let word = |state: State| SlotWord::from_bits(state as u64);
         let held = SlotWord::from_bits(State::Fill as u64 | 1 << 4);
         let free = word(State::Free);

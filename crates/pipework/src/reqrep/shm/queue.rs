@@ -3,8 +3,8 @@
 //!
 //! A push or an unlink is one compare-and-swap of one cell, as in Tsigas and Zhang, "A simple, fast
 //! and scalable non-blocking concurrent FIFO queue" (SPAA 2001), with laps instead of their two
-//! kinds of null. A cell knows its own position, so a hint that lags is corrected by the first
-//! look, and is written without a swap.
+//! kinds of null. A cell knows its own position, so the first look corrects a hint that lags, and
+//! the hint is written without a swap.
 
 use super::layout::MAX_SLOTS;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,7 +35,7 @@ impl Cell {
 
     /// How many laps the cell is ahead of `lap`; negative if it is behind.
     fn ahead_of(self, lap: u64) -> i64 {
-        // Laps wrap: the difference has 40 bits, and its highest is the sign.
+        // Laps wrap: the difference has 40 bits, and its highest bit is the sign.
         let difference = (self.0 >> LAP_SHIFT).wrapping_sub(lap) << LAP_SHIFT;
         difference as i64 >> LAP_SHIFT
     }
@@ -50,9 +50,9 @@ impl Cell {
 pub(crate) struct Queue<'a> {
     /// Their number is a power of two.
     pub(crate) cells: &'a [AtomicU64],
-    /// Position; may lag behind the first entry, never leads.
+    /// A position; may lag behind the first entry, never leads.
     pub(crate) head: &'a AtomicU64,
-    /// Position; may lag behind the first empty cell, never leads.
+    /// A position; may lag behind the first empty cell, never leads.
     pub(crate) tail: &'a AtomicU64,
 }
 
@@ -61,22 +61,22 @@ pub(crate) struct Queue<'a> {
 pub(crate) struct Popped<T> {
     /// The claimed slot; `None` if the ring is empty.
     pub(crate) claimed: Option<T>,
-    /// Entries of calls that are over.
+    /// How many entries of ended calls were removed.
     pub(crate) stale: u32,
 }
 
 impl Queue<'_> {
-    /// Appends a slot; false if the ring is full, which only stale entries can cause. `is_needed`
-    /// says whether the entry of a slot must stay.
+    /// Appends a slot; returns false if the ring is full, which only stale entries can cause.
+    /// `is_needed` says whether the entry of a slot must stay.
     #[inline]
     pub(crate) fn push(&self, slot: u32, is_needed: impl Fn(u32) -> bool, op: &'static str) -> Result<bool> {
-        // Relaxed, for all hints: what is read there is only believed if the cell agrees.
+        // Relaxed, for all hints: a hint counts only if the cell agrees.
         let mut tail = self.tail.load(Ordering::Relaxed);
         for _ in 0..self.max_attempts() {
             let (at, lap) = self.place(tail);
-            // Without a look before: mostly the hint is right, and so the line is fetched once and
-            // not twice. Release: pairs with the Acquire of the pop, which must see the slot sent.
-            // Acquire: pairs with the Release of the unlink, and of the push.
+            // Swaps without loading the cell first: the hint is mostly right, so the line is
+            // fetched once instead of twice. Release: pairs with the Acquire of the pop, which must
+            // see the slot sent. Acquire: pairs with the Release of the unlink, and of the push.
             let (empty, full) = (Cell::empty(lap), Cell::full(lap, slot));
             let swapped = at.compare_exchange(empty.0, full.0, Ordering::AcqRel, Ordering::Acquire);
             let Err(bits) = swapped else {
@@ -95,7 +95,7 @@ impl Queue<'_> {
         Err(Error::new(ErrorKind::Corrupt, op))
     }
 
-    /// Whether a push would find it full.
+    /// Whether a push would find the ring full.
     pub(crate) fn is_full(&self, is_needed: impl Fn(u32) -> bool) -> bool {
         let mut tail = self.tail.load(Ordering::Relaxed);
         for _ in 0..self.max_attempts() {
@@ -106,14 +106,14 @@ impl Queue<'_> {
                 (true, ahead) if ahead >= 0 => tail = self.after(tail, ahead as u64),
                 (false, ahead) if ahead > 0 => tail = self.after(tail, ahead as u64 - 1),
                 (true, -1) => return is_needed(cell.slot()),
-                // An empty cell; or a damaged one, of which the push says so.
+                // An empty cell, or a damaged one, which the push reports.
                 _ => return false,
             }
         }
         false
     }
 
-    /// Takes the first entry whose slot `claim` claims.
+    /// Removes the first entry whose slot `claim` claims.
     #[inline]
     pub(crate) fn pop<T>(
         &self,
@@ -150,12 +150,12 @@ impl Queue<'_> {
         Err(Error::new(ErrorKind::Corrupt, op))
     }
 
-    /// Number of entries, including stale ones. Others may change it meanwhile.
+    /// The number of entries, including stale ones. Others may change it meanwhile.
     pub(crate) fn len(&self) -> usize {
         self.entries().count()
     }
 
-    /// Every slot in the ring, in order, as far as one look shows.
+    /// Every slot in the ring, in order, as one pass finds them.
     pub(crate) fn entries(&self) -> impl Iterator<Item = u32> {
         let mut pos = self.head.load(Ordering::Relaxed);
         let mut turns = self.max_attempts();
@@ -179,8 +179,9 @@ impl Queue<'_> {
         entries.take(self.cells.len())
     }
 
-    /// The same without the first. That one a process may be about to remove, which found it stale
-    /// before its slot was sent again; and no process is at the others before the first is gone.
+    /// The same without the first entry. A process may be about to remove the first one because it
+    /// found it stale before its slot was sent again; no process is at the others before the first
+    /// is gone.
     pub(crate) fn entries_behind_first(&self) -> impl Iterator<Item = u32> {
         self.entries().skip(1)
     }
@@ -190,14 +191,14 @@ impl Queue<'_> {
         (&self.cells[idx as usize], pos >> self.cells.len().trailing_zeros())
     }
 
-    /// The position behind that of the same cell `laps` later.
+    /// The position behind that of the same cell, `laps` laps later.
     fn after(&self, pos: u64, laps: u64) -> u64 {
         pos.wrapping_add(laps.wrapping_mul(self.cells.len() as u64)).wrapping_add(1)
     }
 
     /// Far more attempts than processes that keep the rules ever need.
     fn max_attempts(&self) -> usize {
-        // A fuzzer breaks rings all the time, and has no other process to wait for.
+        // A fuzzer damages rings all the time and has no other process to wait for.
         let turns = if cfg!(fuzzing) { 1 << 10 } else { 1 << 20 };
         turns + 8 * self.cells.len()
     }
@@ -220,9 +221,10 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with a plain queue, from any starting position, hints lagging by any amount.
+        /// Compared with a plain queue, from any starting position, with hints that lag by any
+        /// amount.
         #[test]
-        fn entries_come_out_in_order_whatever_the_hints(
+        fn entries_come_out_in_order_with_hints_that_lag(
             steps in proptest::collection::vec((0u8..8, 0u32..4), 1..500),
             start in prop_oneof![0u64..100, (1u64 << 42) - 50..(1 << 42) + 50],
         ) {
@@ -235,7 +237,7 @@ mod tests {
                     0..=2 => {
                         let was_full = queue.is_full(|other| other != slot && sent[other as usize]);
                         let pushed = queue.push(slot, |other| other != slot && sent[other as usize], "test").expect("well formed");
-                        // A full ring first loses a stale entry at its front.
+                        // A full ring first removes a stale entry at its front.
                         let is_stale = |front: &u32| *front == slot || !sent[*front as usize];
                         if model.len() == 8 && model.front().is_some_and(is_stale) {
                             model.pop_front();
@@ -255,7 +257,7 @@ mod tests {
                     }
                     5 => sent[slot as usize] ^= true,
                     6 => {
-                        // A slow process writes a position from long ago.
+                        // A slow process writes an old position.
                         let hint = if slot % 2 == 0 { &head } else { &tail };
                         let back = [1, 7, 8, 100][slot as usize % 4].min(hint.load(Ordering::Relaxed) - start);
                         hint.fetch_sub(back, Ordering::Relaxed);
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_peer_writes_is_an_error_and_no_endless_loop() {
+    fn malformed_cells_are_an_error_and_no_endless_loop() {
         let (cells, head, tail) = ring(4, 0);
         let queue = Queue { cells: &cells, head: &head, tail: &tail };
         for (at, garbage) in [(0, u64::MAX >> 1), (0, Cell::full(9, 1).0), (0, Cell::empty(7).0)] {

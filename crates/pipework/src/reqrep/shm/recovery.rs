@@ -1,9 +1,9 @@
-//! Finds the members that are dead, and recovers what they held.
+//! Finds dead members and recovers what they held.
 //!
 //! Invariant: a word is read first, then the death of the member that it names is proved, then that
-//! very word is swapped. So a proof that is out of date changes nothing. One proof does for all
-//! words that were read before it: to ask the kernel takes far longer than to swap a word, and a
-//! member may have held very many.
+//! very word is swapped. So an outdated proof changes nothing. One proof serves for all words that
+//! were read before it: asking the kernel takes far longer than swapping a word, and a member may
+//! have held very many slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -19,17 +19,17 @@ use crate::sync::{self, Ordering, Unshared};
 use crate::sys;
 use crate::sys::{Errno, memory};
 
-/// For how long a thread that waits for something else looks for dead members at a time, and
-/// recovers what they held: peers that break the rules can make as many as there are numbers.
+/// How long a waiting thread looks for dead members and recovers them at a time. Peers that break
+/// the rules can make every number look dead.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How many words are read before the kernel is asked about the members that they name.
+/// How many words are read before the kernel is asked about their members.
 const AT_ONCE: usize = 256;
 
 /// Members that are gone, and the words that named them.
 pub(crate) type Gone = BTreeMap<u16, u64>;
 
-/// What a search for dead members has found.
+/// The result of a search for dead members.
 struct Survey {
     gone: Gone,
     /// The member that was checked last.
@@ -37,7 +37,7 @@ struct Survey {
     has_server: bool,
 }
 
-/// How it is known that a member is gone.
+/// How a process knows that a member is gone.
 #[derive(Clone, Copy)]
 pub(crate) enum Proof<'a> {
     /// The member itself leaves, and has this lock.
@@ -48,7 +48,7 @@ pub(crate) enum Proof<'a> {
     Kernel,
 }
 
-/// A slot whose word names a member that is to be taken out of it.
+/// A slot whose word names a member that must be removed from it.
 struct Named {
     idx: u32,
     number: u16,
@@ -57,23 +57,24 @@ struct Named {
     next: SlotWord,
 }
 
-/// What a thread that waits for something else has found out about the other members.
+/// What a waiting thread has found out about the other members.
 pub(crate) struct Looked {
-    /// A server lives, or may.
+    /// Whether a server is alive, or may be.
     pub(crate) has_server: bool,
-    /// False where time was up before all that dead members held was recovered.
+    /// False if the time was up before all slots of dead members were recovered.
     pub(crate) is_done: bool,
 }
 
 impl Shared {
-    /// Whether a member is dead or has left. The kernel knows; this process's own members have
-    /// their locks on other open files than the one that asks.
+    /// Whether a member is dead or has left. The kernel reports the locks; this process's own
+    /// members have theirs on other open files than the one that asks.
     pub(crate) fn is_gone(&self, number: u16, op: &'static str) -> Result<bool> {
         let Some(byte) = self.lock_byte(number) else { return Ok(true) };
         if memory::is_locked(self.file(), byte).map_err(|errno| refused(errno, op))? {
             return Ok(false);
         }
-        // "Not locked" is believed of this file only: of another one it would rob a live member.
+        // "Not locked" counts only for this file. The answer for another file would make a live
+        // member lose its slots.
         if self.is_lost() { Err(refused(Errno::BADF, op)) } else { Ok(true) }
     }
 
@@ -91,10 +92,10 @@ impl Shared {
         Ok(Looked { has_server, is_done: dead == 0 || cleared.is_some() })
     }
 
-    /// Takes the members that are dead out of these slots, but not the member `me`. For a thread
-    /// that waits for calls: it learns of a death first where it concerns them, however much else
-    /// the dead held, and however many members there are. The rest of their recovery is left to
-    /// others; false if time was up before all slots were looked at.
+    /// Removes dead members from these slots, except the member `me`. For a thread that waits for
+    /// calls: it learns first of deaths that concern these calls, however much else the dead
+    /// members held, and however many members there are. The rest of their recovery is left to
+    /// others. Returns false if the time was up before all slots were looked at.
     pub(crate) fn recover_calls(
         &self,
         slots: impl IntoIterator<Item = u32>,
@@ -121,7 +122,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Recovers all, however long it takes; returns how many had died.
+    /// Recovers all dead members without a time limit; returns how many had died.
     pub(crate) fn recover_all(&self, op: &'static str) -> Result<usize> {
         self.check_whole(op)?;
         let all = self.members().map(|(number, _)| number);
@@ -135,8 +136,8 @@ impl Shared {
         Ok(self.survey(all, |role| role == Role::Server, |found| found.has_server, op)?.has_server)
     }
 
-    /// The members of `numbers` that died without leaving, and whether a server lives, until
-    /// `is_enough`.
+    /// Returns the members of `numbers` that died without leaving, and whether a server is alive.
+    /// Stops when `is_enough`.
     fn survey(
         &self,
         numbers: impl IntoIterator<Item = u16>,
@@ -148,8 +149,8 @@ impl Shared {
         for number in numbers {
             survey.last = number;
             let Some(member) = self.member(number) else { continue };
-            // Acquire: pairs with the Release in `take_number`. Read before the proof, and the
-            // proof is there before the first slot is looked at.
+            // Acquire: pairs with the Release in `take_number`. The word is read before the proof,
+            // and the proof is made before the first slot is looked at.
             let word = member.word.load(Ordering::Acquire);
             let Some(role) = role(word).filter(|role| matters(*role)) else { continue };
             if self.is_gone(number, op)? {
@@ -164,11 +165,10 @@ impl Shared {
         Ok(survey)
     }
 
-    /// Recovers all that they held, and then clears their roles; returns how many of them it was
-    /// the first to clear, and `None` if that is not all done.
+    /// Recovers all that these members held, and then clears their roles. Returns how many roles it
+    /// was the first to clear, or `None` if not everything is done.
     fn recover_gone(&self, mut gone: Gone, limit: Deadline, op: &'static str) -> Result<Option<usize>> {
-        // A member that has taken a number over meanwhile believes the role, and has the rest to
-        // do.
+        // A member that has taken over a number meanwhile sees the role, and must do the rest.
         if !self.recover(&mut gone, Proof::Kernel, limit, op)? || !self.sweep_blobs(&mut gone, limit) {
             return Ok(None);
         }
@@ -186,9 +186,9 @@ impl Shared {
         Ok(Some(found))
     }
 
-    /// Frees the blobs that dead members have left, before their roles are cleared: as long as one is
-    /// there, another process does it if this one dies meanwhile. False if time was up before.
-    /// Otherwise `gone` is left with those that were dead when it began.
+    /// Frees the blobs of dead members before their roles are cleared: as long as a role is there,
+    /// another process does it if this one dies meanwhile. Returns false if the time was up before
+    /// that. Otherwise `gone` keeps only the members that were dead when the sweep began.
     fn sweep_blobs(&self, gone: &mut Gone, limit: Deadline) -> bool {
         if gone.is_empty() {
             return true;
@@ -204,26 +204,27 @@ impl Shared {
         true
     }
 
-    /// Frees what was left by processes whose deaths nobody learns of: they were no members, or had
-    /// left before. For a short time only: the rest is found the next time.
+    /// Frees files left by processes whose deaths are not noticed, because they were not members or
+    /// had left before. For a short time only: the next sweep finds the rest.
     pub(crate) fn sweep_after_joining(&self) {
         let limit = Deadline::after(LOOK);
         self.blobs().sweep(&mut None, || limit.has_passed());
     }
 
-    /// Another thread that looks meanwhile begins from the start.
+    /// Exchanges the sweep in progress. Another thread that takes it meanwhile starts from the
+    /// beginning.
     fn swap_sweep(&self, sweep: Option<Sweep>) -> Option<Sweep> {
         // No fork in here, or a child could inherit a lock that no thread of it can release.
         let _forks_wait = sync::no_forks();
         std::mem::replace(&mut self.sweep.lock().unwrap_or_else(PoisonError::into_inner), sweep)
     }
 
-    /// Recovers all slots that name the members `gone`, in one pass; false if that is not all done:
-    /// time was up before, or the ring is full. Members that turned out to live are removed from
-    /// `gone`.
+    /// Recovers all slots that name the members `gone`, in one pass. Returns false if not
+    /// everything is done: the time was up, or the ring is full. Members that turn out to be alive
+    /// are removed from `gone`.
     ///
-    /// It begins where this process has stopped last, and each process elsewhere: so those that
-    /// recover the same member at the same time share the work.
+    /// Each process starts where it last stopped, at a slot of its own. So processes that recover
+    /// the same member at the same time share the work.
     pub(crate) fn recover(
         &self,
         gone: &mut Gone,
@@ -250,14 +251,14 @@ impl Shared {
             }
         }
         self.take_away(&mut named, gone, proof, op)?;
-        // As long as the role is there, another recoverer does it if this one dies before.
+        // As long as the role is there, another process does this if this one dies before it.
         self.enqueue_again(op)
     }
 
-    /// What is to become of a slot that names a member, one of those that `are_gone` picks.
+    /// How to change a slot that names a member which `are_gone` picks.
     fn named_in(&self, idx: u32, are_gone: impl Fn(u16) -> bool) -> Option<Named> {
         let slot = self.slot(idx)?;
-        // The fields after the word: if they are not those that belong to it, the swap fails.
+        // The fields are read after the word: if they do not belong to it, the swap fails.
         let word = slot.load();
         let fields = slot.fields();
         word.names(fields).into_iter().filter(|number| are_gone(*number)).find_map(|number| {
@@ -266,8 +267,9 @@ impl Shared {
         })
     }
 
-    /// Takes members that are gone out of the slots that name them, and looks at these again until
-    /// none does. Members that live are removed from `gone`. `named` is empty afterwards.
+    /// Removes members that are gone from the slots that name them, and looks at these slots again
+    /// until none names one. Members that are alive are removed from `gone`. `named` is empty
+    /// afterwards.
     fn take_away(
         &self,
         named: &mut Vec<Named>,
@@ -275,10 +277,10 @@ impl Shared {
         proof: Proof<'_>,
         op: &'static str,
     ) -> Result<()> {
-        /// More often than a slot can change hands while its member is gone.
+        /// More times than a slot can change hands while its member is gone.
         const TURNS: usize = 64;
         for _ in 0..TURNS {
-            // The words were read: now the proof.
+            // The words were read, so the proof may follow.
             let numbers: BTreeSet<u16> = named.iter().map(|named| named.number).collect();
             for number in numbers {
                 if gone.contains_key(&number) && !self.is_proved(number, proof, op)? {
@@ -287,7 +289,7 @@ impl Shared {
             }
             for &Named { idx, number, word, next } in &*named {
                 let leaving = self.leaving(idx);
-                // The word of a part may have come back before the death: see `leaving`.
+                // A part may have got the same word again before the death: see `leaving`.
                 let is_still = |slot: &Slot| word.state() != Some(State::Part) || slot.load() == word;
                 let swaps = |slot: &Slot| {
                     gone.contains_key(&number) && is_still(slot) && slot.take_out(word, next, &leaving)
@@ -314,12 +316,12 @@ impl Shared {
     fn is_proved(&self, number: u16, proof: Proof<'_>, op: &'static str) -> Result<bool> {
         match proof {
             Proof::Kernel => self.is_gone(number, op),
-            // In a child that was forked meanwhile, it is the parent's.
+            // In a child that was forked meanwhile, the lock is the parent's.
             Proof::Lock(lock) | Proof::Leaving(lock) => Ok(lock.is_here()),
         }
     }
 
-    /// What follows from a slot's step from `word` to `next`, which takes a member out of it.
+    /// The effects of a slot's step from `word` to `next`, which removes a member from it.
     pub(crate) fn tell_of_death(&self, idx: u32, word: SlotWord, next: SlotWord) {
         let Some(slot) = self.slot(idx) else { return };
         match next.state() {
@@ -329,7 +331,7 @@ impl Shared {
             }
             Some(State::Free) => {
                 self.slot_is_free(idx);
-                // It may have been the first in a full ring.
+                // It may have been the first entry in a full ring.
                 self.ring_may_have_space();
             }
             Some(State::Dropped) => {

@@ -1,4 +1,4 @@
-//! The number that stands for a call.
+//! The number that identifies a call.
 
 use super::layout::MAX_SLOTS;
 use super::slot::SlotWord;
@@ -21,13 +21,13 @@ impl Ticket {
         self.0
     }
 
-    /// From that number. One that was never a ticket is `Stale` wherever it is used.
+    /// From that number. A number that was never a ticket is `Stale` wherever it is used.
     pub fn from_bits(bits: u64) -> Ticket {
         Ticket(bits)
     }
 
-    /// The index of its slot: below [`Geometry::slots`](crate::reqrep::Geometry::slots) where it is
-    /// a ticket of that segment.
+    /// The index of its slot, which is below [`Geometry::slots`](crate::reqrep::Geometry::slots) if
+    /// it is a ticket of that segment.
     pub fn idx(self) -> u32 {
         (self.0 & ((1 << Ticket::SLOT_BITS) - 1)) as u32
     }

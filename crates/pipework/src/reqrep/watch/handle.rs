@@ -1,5 +1,5 @@
-//! A handle's watch thread: started by the first request for a descriptor or a waker, ended with
-//! the handle.
+//! A handle's watch thread: started by the first request for a descriptor or a waker, and ended
+//! with the handle.
 
 use std::mem;
 use std::sync::{Arc, OnceLock};
@@ -12,16 +12,16 @@ use crate::reqrep::shm::mapping::Shared;
 use crate::sync::{self, Flag};
 use crate::sys;
 
-/// A handle's watch thread. It starts when it is first asked for; in a forked child, once more.
+/// A handle's watch thread. It starts on first use, and again in a forked child.
 #[derive(Debug)]
 pub(in crate::reqrep) struct Watcher {
-    /// Whether it was asked for, so that a handle that never asks pays for one load.
+    /// Whether it was asked for, so that a handle that never asks costs one load.
     asked: Flag,
     first: ThreadCell,
 }
 
-/// Where the thread of a process has its place. What is there stays for as long as the handle, so
-/// it is read without a lock.
+/// The cell for the thread of one process. Its content stays as long as the handle, so it is read
+/// without a lock.
 type ThreadCell = OnceLock<Box<Running>>;
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Watcher {
         self.place().get().map(|running| &*running.state)
     }
 
-    /// The place of this process's thread, which may be empty.
+    /// The cell of this process's thread, which may be empty.
     fn place(&self) -> &ThreadCell {
         let mut place = &self.first;
         while let Some(running) = place.get().filter(|running| !running.state.is_here()) {
@@ -57,7 +57,7 @@ impl Watcher {
         place
     }
 
-    /// A look has found nothing: the descriptor is to be rung when something comes.
+    /// Records that a look has found nothing: the descriptor must be rung when something comes.
     #[inline]
     pub(in crate::reqrep) fn found_none(&self) {
         if let Some(state) = self.asked_for() {
@@ -65,7 +65,7 @@ impl Watcher {
         }
     }
 
-    /// The thread's state; starts the thread if there is none.
+    /// The thread's state; starts the thread on first use.
     pub(in crate::reqrep) fn watch(
         &self,
         shared: &Arc<Shared>,
@@ -73,7 +73,7 @@ impl Watcher {
         topic: Topic,
         op: &'static str,
     ) -> Result<Arc<WatcherState>> {
-        // One thread at a time starts it, and no fork meanwhile.
+        // One thread at a time starts it, and no process forks meanwhile.
         let _forks_wait = sync::no_forks();
         let place = self.place();
         if let Some(running) = place.get() {
@@ -91,8 +91,8 @@ impl Watcher {
 }
 
 impl Drop for Watcher {
-    /// Ends the thread and joins it, unless it is waking a task. What it wakes may need something
-    /// that the dropping thread holds, or may be what drops this handle.
+    /// Ends the thread and joins it, unless the thread is waking a task. The woken code may need
+    /// something that the dropping thread holds, or may itself be dropping this handle.
     fn drop(&mut self) {
         let mut next = self.first.take();
         while let Some(running) = next {
@@ -100,10 +100,10 @@ impl Drop for Watcher {
             next = child.into_inner();
             if !state.is_here() {
                 // A parent's state is neither used nor dropped: its thread does not exist here, and
-                // may have been in the middle of anything.
+                // may have been in the middle of an operation.
                 mem::forget((state, thread));
             } else if state.stop() {
-                // It does not panic: panics of wakers are caught.
+                // The thread does not panic: panics of wakers are caught.
                 let _ = thread.join();
             }
         }

@@ -1,4 +1,4 @@
-//! What is to be reported to whom, and the descriptor that event loops watch.
+//! The registered interests of tasks and event loops, and the descriptor that event loops watch.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -31,13 +31,12 @@ impl WatcherState {
         }
     }
 
-    /// False in a forked child, where nothing of it may be touched.
+    /// False in a forked child, which must not use any of it.
     pub(super) fn is_here(&self) -> bool {
         self.generation == sync::generation()
     }
 
-    /// A descriptor that is readable while there is something to find, as far as the last look
-    /// knows.
+    /// A descriptor that is readable while there is something to receive, as of the last look.
     pub(in crate::reqrep) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
         {
             let mut forks_wait = sync::no_forks();
@@ -57,8 +56,8 @@ impl WatcherState {
         copy.map_err(|errno| refused(errno, op))
     }
 
-    /// The result of `call` for the eventfd; `None` if there is none, or the program has closed it.
-    /// What has its number then is not ours, and is neither read nor written.
+    /// The result of `call` for the eventfd; `None` if there is none, or if the program has closed
+    /// it. Another file may then have its number, and that file is neither read nor written.
     fn with_eventfd<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
         self.eventfd.get().filter(|eventfd| eventfd.is_intact())?.with(call)
     }
@@ -72,8 +71,7 @@ impl WatcherState {
     pub(in crate::reqrep) fn expect(&self, call: AwaitedCall) {
         if self.eventfd.get().is_some() {
             let mut interests = self.interests();
-            // Another thread may have sent the next call in that slot, and it is not to be
-            // forgotten.
+            // Another thread may have sent the next call in that slot. That call must stay.
             let stays = |known: &AwaitedCall| known.ticket == call.ticket || !self.is_over(known);
             if interests.calls.get(&call.ticket.idx()).is_some_and(stays) {
                 return;
@@ -85,7 +83,7 @@ impl WatcherState {
         }
     }
 
-    /// A call that is done and that `wanted` picks, of those that the descriptor reports. `Err` if
+    /// Of the calls that the descriptor reports, one that is done and that `wanted` picks. `Err` if
     /// none of them is done.
     pub(in crate::reqrep) fn next_done(
         &self,
@@ -98,8 +96,8 @@ impl WatcherState {
         if self.find(&mut interests, false) == DescriptorNews::Nothing {
             return Err(NoneDone);
         }
-        // It stays until it was received, behind the others: threads that look at the same time get
-        // each another one.
+        // It stays until it was received, but behind the others, so that threads which look at the
+        // same time get different ones.
         let next = interests.done.iter().position(|ticket| wanted(*ticket));
         let next = next.and_then(|place| interests.done.remove(place));
         interests.done.extend(next);
@@ -115,15 +113,15 @@ impl WatcherState {
         }
     }
 
-    /// A call was polled. From now on, the descriptor reports it if it is in progress, and what
-    /// else there is.
+    /// Records that a call was polled. From now on, the descriptor reports the call if it is in
+    /// progress, and everything else that has come.
     pub(in crate::reqrep) fn looked(&self, call: AwaitedCall, is_open: bool) {
         if !self.has_descriptor() {
             return;
         }
         if is_open {
             self.expect(call);
-            // What has come since the look is news.
+            // A step since the look must be reported.
             self.ring_if_done(&call, |_| true);
         } else {
             let mut interests = self.interests();
@@ -135,9 +133,9 @@ impl WatcherState {
         self.arm();
     }
 
-    /// Makes the descriptor unreadable until something comes, if nothing is there. Rings once more
-    /// for what has come since the last ring: the loop may be notified of each ring only once
-    /// (edge-triggered), and may have taken that ring for something that is gone by now.
+    /// Makes the descriptor unreadable until something comes, if nothing is there. Rings again if
+    /// something has come since the last ring: an edge-triggered loop is notified of each ring only
+    /// once, and may have taken that ring for an event that is gone by now.
     pub(super) fn arm(&self) {
         if !self.has_descriptor() || self.interests().armed {
             return;
@@ -161,9 +159,9 @@ impl WatcherState {
         self.ring_if_due(&mut self.interests(), is_there);
     }
 
-    /// Makes the thread notice an interest that was registered. Where the thread watches already,
-    /// the fence in here is enough: a look after it sees what came before the thread read the
-    /// interest, and a thread that brings something after that look sees that the watcher is
+    /// Makes the thread notice an interest that was registered. If the thread is watching already,
+    /// the fence in here is enough: a look after it sees everything from before the thread read the
+    /// interest, and a thread that changes something after that look sees that the watcher is
     /// parked.
     pub(in crate::reqrep) fn wake_thread(&self) {
         self.rest.notify(Reach::Process);
@@ -181,8 +179,8 @@ impl WatcherState {
     /// Rings it once when the last server has gone, if the client needs one to send.
     pub(super) fn ring_without_server(&self, interests: &mut Interests) -> bool {
         let is_due = self.lacks_server();
-        let is_news = is_due && !interests.is_told_of_no_server && interests.armed;
-        interests.is_told_of_no_server = is_due && (is_news || interests.is_told_of_no_server);
+        let is_news = is_due && !interests.has_rung_for_no_server && interests.armed;
+        interests.has_rung_for_no_server = is_due && (is_news || interests.has_rung_for_no_server);
         if is_news {
             self.ring(interests);
         }
@@ -199,7 +197,7 @@ impl WatcherState {
     }
 }
 
-/// Keeps a task's waker registered. What is registered is removed when this is dropped.
+/// Keeps a task's waker registered until this is dropped.
 #[derive(Debug)]
 pub(in crate::reqrep) struct Registration {
     watcher: Arc<WatcherState>,

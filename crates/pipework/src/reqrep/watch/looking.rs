@@ -1,4 +1,4 @@
-//! What there is to report.
+//! How a watcher finds out whether there is something to report.
 
 use super::{AwaitedCall, Interests, Topic, WatcherState};
 use crate::event::Event;
@@ -6,21 +6,21 @@ use crate::reqrep::shm::call::Standing;
 use crate::reqrep::shm::ticket::Ticket;
 use crate::reqrep::waiters::View;
 
-/// What a look for the descriptor has found.
+/// The result of a look for the descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DescriptorNews {
     Nothing,
-    /// What it was rung for, and nobody has received yet.
+    /// There is something that the descriptor was rung for and that was not received yet.
     Known,
-    /// Something that it was not rung for.
+    /// There is something that it was not rung for.
     News,
 }
 
 impl WatcherState {
-    /// Where the thread of the member `me` parks. Not at `space` while it cannot use a slot: it would
-    /// take wake-ups that others need. That is so while its client is at its limit, while a thread
-    /// leads the wait queue, and while the ring is full: neither a task nor a loop holds a slot until
-    /// there is a cell.
+    /// The event at which the thread of the member `me` parks. It does not park at `space` while it
+    /// cannot use a slot, because it would consume wake-ups that others need. That is so while its
+    /// client is at its limit, while a thread leads the wait queue, and while the ring is full:
+    /// neither a task nor a loop holds a slot until there is a cell.
     pub(super) fn event(&self, me: u16, view: &View) -> &Event {
         let Topic::Space(waiters) = &self.topic else { return self.common_event(me) };
         if view.thread_leads || !waiters.lets_in(view.selected) {
@@ -32,7 +32,7 @@ impl WatcherState {
         }
     }
 
-    /// The same where it has use for what comes.
+    /// The event at which it parks when it can use a wake-up.
     pub(super) fn common_event(&self, me: u16) -> &Event {
         match &self.topic {
             Topic::Requests(_) => self.shared.requests(),
@@ -43,12 +43,12 @@ impl WatcherState {
         }
     }
 
-    /// The wait queue for slots; an empty one, if the thread is for something else.
+    /// The wait queue for slots; an empty one if the thread is for another topic.
     pub(super) fn view(&self) -> View {
         self.topic.waiters().map_or_else(View::default, |waiters| waiters.view())
     }
 
-    /// Recounts the calls in progress: some of this client may have ended unseen.
+    /// Recounts the calls in progress: some of this client may have ended without notice.
     pub(super) fn recount(&self) {
         if let Some(waiters) = self.topic.waiters() {
             waiters.recount(|| self.shared.calls_of(self.liveness.number()).count());
@@ -65,8 +65,8 @@ impl WatcherState {
         !interests.tasks.is_empty() || interests.armed && !(for_calls && interests.calls.is_empty())
     }
 
-    /// Whether there is what all interests here wait for, where that is the same for all. Where it
-    /// is a slot: one more than the wait queue needs. It locks the queue.
+    /// For a topic that is the same for all interests: whether the thing that they wait for is
+    /// there. For slots: whether there is one more than the wait queue needs. Locks the queue.
     pub(super) fn is_there(&self) -> bool {
         // In this order: see `Waiters::selected`.
         let free = self.free_slots();
@@ -82,7 +82,7 @@ impl WatcherState {
         }
     }
 
-    /// How many slots are free, if the thread is there for slots.
+    /// How many slots are free, if the topic is slots.
     pub(super) fn free_slots(&self) -> usize {
         self.topic.waiters().map_or(0, |_| self.shared.free_slots())
     }
@@ -96,13 +96,13 @@ impl WatcherState {
     /// The same for the other members that wait there.
     pub(super) fn is_there_for_others(&self) -> bool {
         match &self.topic {
-            // A thread can hold a slot until the ring has space.
+            // A thread may hold a slot until the ring has space.
             Topic::Space(_) => self.shared.has_free(0),
             _ => self.is_there(),
         }
     }
 
-    /// What there is for the descriptor to report. `is_there` was [asked](Self::is_there) before the
+    /// Returns what the descriptor must report. `is_there` was [read](Self::is_there) before the
     /// interests were locked.
     pub(super) fn find(&self, interests: &mut Interests, is_there: bool) -> DescriptorNews {
         if !self.topic.is_of_calls() {
@@ -120,7 +120,7 @@ impl WatcherState {
             }
             done.pop_front();
         }
-        // Only calls that are over are forgotten: one that is done by now is to be rung for.
+        // Removes only calls that have ended: one that is done by now must still be rung for.
         calls.retain(|_, call| {
             let is_done = self.is_done(call);
             if is_done {
@@ -131,7 +131,7 @@ impl WatcherState {
         if done.is_empty() { DescriptorNews::Nothing } else { DescriptorNews::News }
     }
 
-    /// Whether there is something to do: to receive a part, or how the call has ended, or that
+    /// Whether the program can make the next step: receive a part or the outcome, or learn that
     /// there is no server. For a server: whether it is its turn.
     pub(super) fn is_done(&self, call: &AwaitedCall) -> bool {
         if matches!(self.topic, Topic::Turns) {
@@ -143,7 +143,7 @@ impl WatcherState {
         }
     }
 
-    /// Whether it was received or given up.
+    /// Whether the call was received or given up.
     pub(super) fn is_over(&self, call: &AwaitedCall) -> bool {
         !matches!(self.topic, Topic::Turns) && self.standing(call) == Standing::Over
     }

@@ -1,14 +1,14 @@
 //! Notification without a waiting thread of the program: descriptors for event loops, wakers for
 //! tasks.
 //!
-//! Only threads wait for a futex, and before Linux 5.16 each for one word. So a handle that is
-//! asked for a descriptor or a future gets a thread of its own. It parks where the handle would,
-//! reports to the interests that are registered, and rests until there are new ones.
+//! Only threads can wait for a futex, and before Linux 5.16 each for one word. So a handle that is
+//! asked for a descriptor or a future gets its own thread. The thread parks where the handle would,
+//! reports to the registered interests, and rests until there are new ones.
 //!
 //! Invariant: a task or loop registers its interest first and then looks once more. The thread
 //! announces itself in the event first and then reads the interests. A thread that changes
-//! something looks at the event after the change. With a full fence in each of the three, nothing
-//! is missed.
+//! something looks at the event after the change. With a full fence in each of the three, no
+//! notification is lost.
 
 mod looking;
 mod interests;
@@ -36,13 +36,14 @@ use crate::sync::Unshared;
 pub(super) use handle::Watcher;
 pub(super) use interests::Registration;
 
-/// What a watcher waits for, and so where its thread parks.
+/// The event of a watcher, which also decides where its thread parks.
 #[derive(Clone, Debug)]
 pub(super) enum Topic {
-    /// A request that waits for a server; and what else comes to that one.
+    /// A request that waits for a server, and the other arrivals at that server.
     Requests(Arc<ServerInbox>),
-    /// A slot for one more call, and a cell of the ring for it; and the wait queue that the thread
-    /// leads where a task comes first. Never locked while the interests are: forks wait for both.
+    /// A slot for one more call, and a cell of the ring for it; also the wait queue that the thread
+    /// leads when a task comes first. Never lock the queue while the interests are locked, because
+    /// forks wait for both.
     Space(Arc<Waiters>),
     /// The ends of calls, and parts of their replies.
     Replies,
@@ -51,12 +52,12 @@ pub(super) enum Topic {
 }
 
 impl Topic {
-    /// Whether what is waited for is another for each call.
+    /// Whether each call is waited for separately.
     fn is_of_calls(&self) -> bool {
         matches!(self, Topic::Replies | Topic::Turns)
     }
 
-    /// The wait queue for slots, if this is what the thread is for.
+    /// The wait queue for slots, if the topic is slots.
     fn waiters(&self) -> Option<&Arc<Waiters>> {
         if let Topic::Space(waiters) = self { Some(waiters) } else { None }
     }
@@ -80,14 +81,14 @@ impl AwaitedCall {
     }
 }
 
-/// What a handle and its thread share.
+/// The state that a handle shares with its thread.
 #[derive(Debug)]
 pub(super) struct WatcherState {
     shared: Arc<Shared>,
     liveness: Arc<Liveness>,
     topic: Topic,
     generation: u32,
-    /// Off: this is for tasks and loops, which have time.
+    /// Off, because tasks and loops need no spinning.
     spin: Spin,
     /// Where the thread parks while there are no interests.
     rest: Event,
@@ -96,26 +97,26 @@ pub(super) struct WatcherState {
     interests: Mutex<Interests>,
 }
 
-/// What is to be reported, and to whom.
+/// The interests: what to report, and to which tasks and loops.
 #[derive(Debug, Default)]
 struct Interests {
-    /// The eventfd is unreadable, and is to be rung.
+    /// Whether the eventfd is unreadable and must be rung for the next event.
     armed: bool,
     /// The calls that it is rung for, by slot. Each stays until it was received.
     calls: HashMap<u32, AwaitedCall, foldhash::fast::RandomState>,
-    /// Of those, the ones that the last scan of all has found done, and some that are over by now.
-    /// Only when this is empty are all looked at again, so a call is scanned for no more often than
-    /// others end.
+    /// Those of the calls that the last scan of all has found done, some of which may have ended by
+    /// now. All calls are scanned again only when this is empty, so a scan costs each call no more
+    /// often than others end.
     done: VecDeque<Ticket>,
-    /// The tasks that wait, by the number of their [`Registration`]. Each stays until it was woken.
+    /// The waiting tasks, by the number of their [`Registration`]. Each stays until it was woken.
     tasks: HashMap<u64, Task, foldhash::fast::RandomState>,
     /// The highest number of a registration so far.
     last: u64,
-    /// It was rung since there is no server.
-    is_told_of_no_server: bool,
-    /// The handle is gone.
+    /// Whether it was rung since the last server left.
+    has_rung_for_no_server: bool,
+    /// Whether the handle is gone.
     stop: bool,
-    /// The thread is running wakers, which are foreign code.
+    /// Whether the thread is running wakers, which are foreign code.
     is_waking: bool,
 }
 
@@ -133,9 +134,9 @@ pub(super) struct NoneDone;
 /// What a look has found to report.
 #[derive(Debug, Default)]
 struct Ready {
-    /// The eventfd was rung.
+    /// Whether the eventfd was rung.
     descriptor: bool,
-    /// The task that leads the wait queue for slots is to be selected.
+    /// Whether to select the task that leads the wait queue for slots.
     selects: bool,
     tasks: Vec<Waker>,
 }
@@ -143,7 +144,7 @@ struct Ready {
 const WATCH: &str = "reqrep watch";
 
 /// An event wakes one waiter. If that was a watch thread, and no task or loop that it notified
-/// comes to look within this time, another waiter is woken.
+/// looks within this time, another waiter is woken.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,5 @@
-//! The invariant, searched for a lost notification: a thread registers its interest, another brings
-//! something, and the watch thread is between them.
+//! Searches the invariant for a lost notification: one thread registers its interest, another
+//! brings something, and the watch thread is between them.
 
 use loom::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ struct WatchModel {
 }
 
 #[test]
-fn nobody_waits_for_what_is_there() {
+fn no_interest_waits_while_something_is_there() {
     sync::search(|| {
         let world = Arc::new(WatchModel {
             event: Event::new(),
@@ -51,7 +51,7 @@ fn nobody_waits_for_what_is_there() {
         world.interests.lock().unwrap().0 = true;
         world.rest.notify(Reach::Process);
         if world.is_there.load(Ordering::Acquire) == 1 {
-            // Found by the second look: the thread need not report it.
+            // The second look found it, so the thread need not report it.
             world.interests.lock().unwrap().1 = true;
             world.event.notify_all(Reach::Machine);
         }

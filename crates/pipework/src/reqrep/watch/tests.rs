@@ -1,4 +1,4 @@
-//! What is reported, and what is not.
+//! Which events are reported, and which are not.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -28,7 +28,7 @@ fn is_silent(fd: &impl AsFd) -> bool {
 }
 
 #[test]
-fn a_servers_doorbell_is_readable_until_nothing_is_left() {
+fn servers_doorbell_is_readable_until_all_requests_are_taken() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let doorbell = server.doorbell().unwrap();
@@ -41,7 +41,7 @@ fn a_servers_doorbell_is_readable_until_nothing_is_left() {
         server.clone().drain(5).unwrap().into_iter().for_each(|last| assert!(last.reply("y").unwrap()));
         tickets.into_iter().for_each(|ticket| drop(client.recv(ticket, SOON).unwrap()));
     }
-    // What is there already when the descriptor is asked for, also the second time.
+    // The descriptor also reports what came before it was asked for, and so does a second one.
     client.try_send("a").unwrap().expect("there is a slot");
     let [second, other] = [server.doorbell(), segment.server().unwrap().doorbell()].map(Result::unwrap);
     assert!(rings(&second) && rings(&doorbell) && rings(&other));
@@ -49,9 +49,10 @@ fn a_servers_doorbell_is_readable_until_nothing_is_left() {
     assert!(is_silent(&second) && is_silent(&doorbell));
 }
 
-/// A thread that has failed to copy its reply out does not know that its slot is the next call's.
+/// A thread that has failed to copy its reply out does not know that its slot belongs to the next
+/// call.
 #[test]
-fn a_call_that_is_over_does_not_take_the_place_of_the_next_one() {
+fn ended_call_does_not_replace_the_next_call_in_its_slot() {
     let segment = Options::new().slots(1).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let doorbell = client.doorbell().unwrap();
@@ -66,7 +67,7 @@ fn a_call_that_is_over_does_not_take_the_place_of_the_next_one() {
 }
 
 #[test]
-fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
+fn clients_doorbell_rings_for_every_call_that_was_sent() {
     let segment = Options::new().slots(4).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let before = client.try_send("a").unwrap().expect("there is a slot");
@@ -76,23 +77,23 @@ fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
     assert!(is_silent(&doorbell));
     server.recv(SOON).unwrap().reply("x").unwrap();
     assert!(rings(&doorbell));
-    // To poll a call that is in progress is not to have received the other.
+    // Polling a call in progress does not count as receiving the other one.
     assert!(client.try_recv(after).unwrap().is_none() && !is_silent(&doorbell));
     assert_eq!(&*client.try_recv(before).unwrap().expect("it rang"), b"x");
     assert!(is_silent(&doorbell));
-    // A request that its server gave up and a call that was cancelled are two ends as well.
+    // A request that its server failed and a call that was cancelled have ended as well.
     server.recv(SOON).unwrap().fail("");
     assert!(client.cancel(cancelled).unwrap().is_none() && rings(&doorbell));
     assert_eq!(client.recv(after, SOON).map_err(|error| error.kind()).err(), Some(ErrorKind::Failed));
     assert!(is_silent(&doorbell) && server.try_recv().unwrap().is_none());
-    // A `call` waits by itself.
+    // A `call` waits by itself and is not reported.
     thread::scope(|scope| {
         let answer = scope.spawn(|| client.call("d", SOON).unwrap().into_vec());
         server.recv(SOON).unwrap().reply("z").unwrap();
         assert_eq!(answer.join().unwrap(), b"z");
     });
     assert!(is_silent(&doorbell));
-    // A call that is done before the descriptor is asked for.
+    // A call that was done before the descriptor was asked for.
     let late = segment.client().unwrap();
     let ticket = late.try_send("e").unwrap().expect("there is a slot");
     server.recv(SOON).unwrap().reply("f").unwrap();
@@ -100,9 +101,9 @@ fn a_clients_doorbell_tells_of_every_call_that_was_sent() {
     assert!(rings(&doorbell) && late.recv(ticket, SOON).is_ok() && is_silent(&doorbell));
 }
 
-/// In whatever order the calls end, and while one that has ended is left where it is.
+/// The calls end in any order, and some that have ended are not received.
 #[test]
-fn what_is_done_is_found_without_asking_for_each_call() {
+fn recv_any_finds_ended_calls_in_any_order() {
     let segment = Options::new().slots(64).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let doorbell = client.doorbell().unwrap();
@@ -137,7 +138,7 @@ fn what_is_done_is_found_without_asking_for_each_call() {
 }
 
 #[test]
-fn a_client_without_a_slot_is_told_of_space() {
+fn send_doorbell_rings_when_a_slot_is_freed() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let space = client.send_doorbell().unwrap();
@@ -153,7 +154,7 @@ fn a_client_without_a_slot_is_told_of_space() {
 }
 
 #[test]
-fn a_call_that_finds_no_server_is_told_of_once_more() {
+fn doorbell_rings_once_when_the_last_server_has_gone() {
     let segment = small();
     let client = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
     let server = segment.server().unwrap();
@@ -161,7 +162,7 @@ fn a_call_that_finds_no_server_is_told_of_once_more() {
     let doorbell = client.doorbell().unwrap();
     assert!(is_silent(&doorbell));
     drop(server);
-    // It is rung in vain where another thread was just checking for dead members.
+    // It may ring without a result if another thread is just checking for dead members.
     let begin = Instant::now();
     let end = loop {
         assert!(rings(&doorbell) && begin.elapsed() < SOON);
@@ -176,7 +177,7 @@ fn a_call_that_finds_no_server_is_told_of_once_more() {
 
 /// Both sides act only when their descriptors are readable.
 #[test]
-fn two_event_loops_keep_each_other_going() {
+fn two_event_loops_exchange_calls_by_doorbells() {
     const CALLS: u32 = 2000;
     let segment = Options::new().slots(4).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
@@ -215,16 +216,16 @@ fn two_event_loops_keep_each_other_going() {
     });
 }
 
-/// Its loop is busy, and a parked server gets the request long before a slice ends.
+/// Its loop is busy, so a parked server must get the request long before a slice ends.
 #[test]
-fn a_wake_up_that_a_busy_loop_cannot_use_is_passed_on() {
+fn wake_up_of_a_busy_loop_is_passed_on() {
     let segment = small();
     let (client, busy, idle) =
         (segment.client().unwrap(), segment.server().unwrap(), segment.server().unwrap());
     let doorbell = busy.doorbell().unwrap();
     let shortest = (0..10).map(|_| {
         assert!(busy.try_recv().unwrap().is_none() && is_silent(&doorbell));
-        // The kernel wakes first the thread that parked first.
+        // The kernel first wakes the thread that parked first.
         thread::sleep(Duration::from_millis(5));
         thread::scope(|scope| {
             let sleeping = scope.spawn(|| drop(idle.recv(SOON).unwrap()));
@@ -240,9 +241,9 @@ fn a_wake_up_that_a_busy_loop_cannot_use_is_passed_on() {
     assert!(shortest.min() < Some(Duration::from_millis(25)), "a slice is twice as long");
 }
 
-/// Wherever the thread is, it does not park to the end of the slice.
+/// In each of its states, the thread ends without waiting for the end of a slice.
 #[test]
-fn handles_go_at_once() {
+fn handles_are_dropped_without_waiting_for_a_slice() {
     let segment = small();
     let dropped_in = |handles: (Client, Server)| {
         thread::sleep(Duration::from_millis(5));
@@ -253,7 +254,7 @@ fn handles_go_at_once() {
     let shortest = (0..10).map(|turn| {
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         client.try_send("a").unwrap().expect("there is a slot");
-        // At rest in the second case, parked in the segment in the first.
+        // It is resting in the second case, and parked in the segment in the first.
         let doorbell = if turn % 2 == 0 { client.doorbell() } else { server.doorbell() };
         assert_eq!(is_silent(&doorbell.unwrap()), turn % 2 == 0);
         (turn % 2, dropped_in((client, server)))
@@ -281,7 +282,7 @@ fn leave<T>(future: &mut (impl Future<Output = T> + Unpin), wake: impl Fn() + Se
 }
 
 #[test]
-fn a_waker_that_panics_takes_nobody_with_it() {
+fn panicking_waker_does_not_stop_other_wake_ups() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
@@ -290,7 +291,7 @@ fn a_waker_that_panics_takes_nobody_with_it() {
     let tell_again = tell.clone();
     leave(&mut futures[0], move || {
         tell.send(0).unwrap();
-        panic!("a waker's own affair, which is told of here");
+        panic!("this panic of a waker is part of the test");
     });
     server.recv(SOON).unwrap().reply("c").unwrap();
     assert_eq!(told.recv_timeout(SOON), Ok(0));
@@ -300,7 +301,7 @@ fn a_waker_that_panics_takes_nobody_with_it() {
 }
 
 #[test]
-fn a_handle_goes_under_a_lock_that_its_waker_waits_for() {
+fn handle_can_be_dropped_under_a_lock_that_its_waker_waits_for() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
@@ -330,7 +331,7 @@ fn a_handle_goes_under_a_lock_that_its_waker_waits_for() {
 }
 
 #[test]
-fn what_the_system_refuses_is_said_and_can_be_tried_again() {
+fn refused_system_calls_are_errors_and_can_be_repeated() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     for name in ["thread", "eventfd", "fcntl"] {

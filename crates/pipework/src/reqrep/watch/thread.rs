@@ -9,21 +9,21 @@ use crate::event::Wait;
 use crate::reqrep::waiters::{self, View, wake};
 use crate::sync::Reach;
 
-/// What the thread is to do.
+/// What the thread must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Watch,
     Stop,
-    /// It rests, but for a shorter time: a task was selected, and may be missing.
+    /// It rests, but for a shorter time, because a task was selected and may be missing.
     Sooner,
 }
 
-/// What has ended a wait for something to report.
+/// The reason why a wait for something to report ended.
 enum Seen {
     Ready(Ready),
-    /// The thread is to park elsewhere.
+    /// The thread must park elsewhere.
     Elsewhere,
-    /// It is to park for a shorter time.
+    /// It must park for a shorter time.
     Sooner,
 }
 
@@ -35,8 +35,8 @@ impl WatcherState {
             }
             match self.rest(self.view().patience_ends.unwrap_or(Deadline::NEVER)) {
                 Ok(Order::Watch) => {
-                    if let Some(told) = self.tell() {
-                        self.pass_on(told);
+                    if let Some(notified) = self.tell() {
+                        self.pass_on(notified);
                     }
                 }
                 Ok(Order::Stop) => return,
@@ -62,8 +62,9 @@ impl WatcherState {
         self.rest.wait(&wait, look, || Ok(()))
     }
 
-    /// Waits until there is something to report, and reports it; false if it has notified neither a
-    /// task nor a loop. `None` if it has taken no wake-up that another waiter could use.
+    /// Waits until there is something to report, and reports it. Returns false if it has notified
+    /// neither a task nor a loop, and `None` if it has consumed no wake-up that another waiter
+    /// could use.
     fn tell(&self) -> Option<bool> {
         let tick = Some(self.liveness.tick());
         let (view, reach) = (self.view(), Reach::Machine);
@@ -75,7 +76,7 @@ impl WatcherState {
         let deadline = view.patience_ends.unwrap_or_else(patience);
         let wait = Wait { deadline, spin: &self.spin, reach, tick, op: WATCH };
         let (me, failures) = (self.liveness.number(), self.liveness.failures());
-        // A member that has joined anew has other calls, and another bell. A failed check concerns
+        // A member that has joined again has other calls and another bell. A failed check concerns
         // all interests, whichever thread had the tick.
         let event = self.event(me, &view);
         let look = || {
@@ -91,7 +92,7 @@ impl WatcherState {
         };
         let ready = match event.wait(&wait, look, || self.check()) {
             Ok(Seen::Ready(ready)) => ready,
-            // The wake-up that it got may be for another.
+            // The wake-up that it got may belong to another waiter.
             Ok(Seen::Elsewhere) => return std::ptr::eq(event, self.common_event(me)).then_some(false),
             Ok(Seen::Sooner) => return None,
             Err(error) if error.kind() == ErrorKind::TimedOut => return None,
@@ -106,8 +107,8 @@ impl WatcherState {
         Some(any)
     }
 
-    /// What is to be reported now; `None` if there is nothing, but an interest is registered.
-    /// `everybody` is to look if something was found that concerns all.
+    /// Returns what to report now; `None` if there is nothing and an interest is registered.
+    /// `everybody`: something was found that concerns all, so all must look.
     fn look(&self, everybody: bool, free: usize, view: &View) -> Option<Ready> {
         self.recount();
         let is_there = self.is_there_beside(free, view);
@@ -138,19 +139,19 @@ impl WatcherState {
         over.then_some(Ready { descriptor, selects, tasks })
     }
 
-    /// The event has woken one thread, and that was this one. If no task or loop that it notified
-    /// comes to look, another waiter is to be woken. For replies, there is no other waiter.
-    fn pass_on(&self, told: bool) {
+    /// The event has woken one thread, which was this one. If no task or loop that it notified
+    /// looks, another waiter must be woken. For replies there is no other waiter.
+    fn pass_on(&self, notified: bool) {
         if self.topic.is_of_calls() {
             return;
         }
-        let came = told && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
+        let came = notified && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
         if !came && self.is_there_for_others() {
             self.common_event(self.liveness.number()).notify(Reach::Machine);
         }
     }
 
-    /// When the tick is due: what the handle itself does in a wait.
+    /// The check at a tick, as the handle itself does it in a wait.
     fn check(&self) -> Result<()> {
         self.liveness.check_calls(self.slots(), WATCH)
     }
@@ -191,7 +192,7 @@ impl WatcherState {
     }
 }
 
-/// Whether a task is to be given up before the deadline.
+/// Whether a task is to count as missing before the deadline.
 fn is_sooner(view: &View, deadline: Deadline) -> bool {
     view.patience_ends.is_some_and(|ends| ends.as_ns() + SLACK_NS < deadline.as_ns())
 }

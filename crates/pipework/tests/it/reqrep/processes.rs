@@ -82,7 +82,7 @@ fn sleep_until_killed() {
 /// Checks that a wait for a process that was killed at that time is as short as promised.
 fn assert_prompt(killed: Instant) -> Duration {
     let waited = killed.elapsed();
-    assert!(waited < PROMPT + TOLERANCE, "waited {waited:?} for the dead");
+    assert!(waited < PROMPT + TOLERANCE, "waited {waited:?} for dead members");
     waited
 }
 

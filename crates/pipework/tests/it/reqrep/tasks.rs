@@ -143,7 +143,7 @@ fn futures_dropped_by_timeout_and_select_lose_no_slot() {
         three_threads().block_on(async {
             let client = left.client().expect("a place");
             for _ in 0..10 {
-                let call = timeout(Duration::from_millis(2), client.call_async("nobody answers"));
+                let call = timeout(Duration::from_millis(2), client.call_async("not answered"));
                 assert!(call.await.is_err() && client.pending() == 0);
             }
             // The four entries of the last calls are still in the ring and must not block anything.

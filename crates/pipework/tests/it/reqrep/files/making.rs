@@ -99,7 +99,9 @@ fn each_of_thousands_of_mapped_segments_is_guarded() {
             // Each segment has a descriptor.
             let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
             if limit.is_some_and(|limit| limit < MANY as u64 + 100) {
-                return say("thousands of segments: not tried, for this process may not open so many files");
+                return say(
+                    "thousands of segments: not tried, because this process may not open enough files",
+                );
             }
             let all = Rlimit { current: limit, maximum: limit };
             rustix::process::setrlimit(Resource::Nofile, all).unwrap();
@@ -124,7 +126,7 @@ fn create_and_open_work_by_path_without_proc() {
         fork(|| {
             let folder = Folder::new();
             if !enter_mount_namespace() || !mount_tmpfs(Path::new("/proc"), "size=64k") {
-                say("without /proc: not tried, for this process may not mount anything");
+                say("without /proc: not tried, because this process may not mount anything");
                 return;
             }
             assert!(!Path::new("/proc/self").exists());
@@ -172,7 +174,7 @@ fn open_or_create_by_many_processes_makes_one_segment() {
                             client.try_send("a").unwrap().or_else(|| client.send("a", PATIENCE).ok());
                         assert!(
                             client
-                                .cancel(ticket.expect("there is a slot for everybody in time"))
+                                .cancel(ticket.expect("each process gets a slot in time"))
                                 .unwrap()
                                 .is_none()
                         );

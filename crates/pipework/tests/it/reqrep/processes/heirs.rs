@@ -151,7 +151,7 @@ fn grandchildren_become_members() {
         let server = server(&segment);
         let numbers = shared(3);
         let number = |client: &Client| {
-            assert_answers(client, "from whatever depth");
+            assert_answers(client, "from any depth");
             let members = client.segment().members().unwrap();
             let own = members.iter().find(|member| member.pid == std::process::id()).expect("a member");
             u64::from(own.number)

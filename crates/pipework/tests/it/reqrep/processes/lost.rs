@@ -140,7 +140,7 @@ fn daemon_keeps_a_reopened_segment_when_its_old_handles_are_dropped() {
             let client = segment.client().unwrap();
             let ticket = client.send("a", PATIENCE).unwrap();
             awaited(&flags[0]);
-            assert_eq!(segment.recover(), Ok(0), "the living lose nothing");
+            assert_eq!(segment.recover(), Ok(0), "living members lose nothing");
             let killed = Instant::now();
             daemon.kill();
             assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
@@ -207,7 +207,7 @@ fn member_that_lost_its_number_rejoins_under_another() {
             descriptors_of(&path).into_iter().filter(|fd| !open.contains(fd)).for_each(close);
             flags[0].store(1, SeqCst);
             awaited(&flags[1]);
-            assert_eq!(kind(request.reply("to nobody")), Some(ErrorKind::Stale));
+            assert_eq!(kind(request.reply("too late")), Some(ErrorKind::Stale));
             assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::Stale));
             assert_eq!(kind(server.recv(Duration::ZERO)), Some(ErrorKind::TimedOut));
             let ticket = client.send("found", PATIENCE).unwrap();

@@ -159,7 +159,7 @@ impl Caller<'_> {
             if self.random.below(2) == 0 {
                 thread::sleep(Duration::from_micros(self.random.below(300) as u64));
             }
-            self.client().as_client().forget(ticket).expect("nobody else has its ticket");
+            self.client().as_client().forget(ticket).expect("no other thread has its ticket");
             self.board().call(name.n()).events.fetch_or(FORGOTTEN, SeqCst);
             self.board().add(Count::Forgotten, 1);
         }

@@ -286,7 +286,7 @@ impl Taken<'_> {
         let name = Name(u64::from_ne_bytes(payload[..8].try_into().expect("8 bytes")));
         if name != Name::DISMISSAL {
             assert_eq!(name, Name::new(run, name.n()), "no client sent it");
-            assert!(payload == name.request(run), "{name:?} is not what was sent");
+            assert!(payload == name.request(run), "{name:?} differs from the sent request");
             assert_eq!(self.0.flags(), name.flags(), "{name:?}");
             name.check_blobs(self.0.blobs(), true);
         }
