@@ -430,8 +430,8 @@ impl BlobFile {
     /// Its first `len` bytes, which other processes may change meanwhile.
     pub(super) fn region(&self, len: usize) -> Region {
         assert!(len <= self.capacity());
-        // SAFETY: they are mapped for as long as this lives, and no reference to a file
-        // that is not trusted.
+        // SAFETY: they are mapped for as long as this lives, and the bytes of an untrusted
+        // file are never lent as a reference.
         unsafe { Region::new(self.mapping.start().add(HEADER), len, len) }
     }
 
