@@ -76,9 +76,9 @@ pub(super) struct Waiters {
     counted_ns: Hint,
     /// `{ as they were recounted: 32, calls: 32 }` if the two numbers differed; otherwise 0.
     doubt: Hint,
-    /// Where a leader parks that cannot use a slot now: because its client is at its limit, or
-    /// because it is the watch thread and a thread leads. Notified when a call ends and when the
-    /// queue changes.
+    /// The event at which a leader parks that cannot use a slot now: because its client is at its
+    /// limit, or because it is the watch thread and a thread leads. Notified when a call ends and
+    /// when the queue changes.
     ends: Event,
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Entry {
     waiters: Arc<Waiters>,
     number: u64,
     generation: u32,
-    /// Where the thread parks, if the entry is a thread's.
+    /// The event at which the thread parks, if the entry is a thread's.
     event: Option<Arc<Event>>,
     /// Whether a slot was meant for it that it has not used yet.
     is_owed: Cell<bool>,
@@ -190,9 +190,9 @@ impl Waiters {
         self.ends.notify_all(Reach::Machine);
     }
 
-    /// Where a leader parks that cannot use a slot. At `space` it would consume wake-ups that other
-    /// clients need, and they would sleep beside a free slot until their slices end. It parks in
-    /// slices, as at `space`, because calls may end without notice.
+    /// The event at which a leader parks that cannot use a slot. At `space` it would consume
+    /// wake-ups that other clients need, and they would sleep beside a free slot until their slices
+    /// end. It parks in slices, as at `space`, because calls may end without notice.
     pub(super) fn ends(&self) -> &Event {
         &self.ends
     }

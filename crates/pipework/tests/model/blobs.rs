@@ -52,7 +52,7 @@ pub(crate) struct Whims {
     pub(crate) forks: u8,
 }
 
-/// What a process does.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Fills blobs and sends them.
@@ -168,7 +168,7 @@ const REVIVED: &str = "garbage is used again";
 const TOO_LOW: &str = "a count goes below zero";
 const LEAKS: &str = "a file is left behind";
 
-/// What a process does next.
+/// The next access of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Main {
     /// Not started, ended, or dead.

@@ -45,7 +45,7 @@ pub(crate) struct Scope {
     pub(crate) without: Option<Rule>,
 }
 
-/// What a process does.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Client,

@@ -100,9 +100,9 @@ pub(crate) struct MemberEntry {
     _zero: AtomicU32,
     /// Nanoseconds since 1970, for people.
     pub(crate) since: AtomicU64,
-    /// Where its watch thread parks, which waits for steps of the other side in any of its slots.
+    /// The event at which its watch thread waits for steps of the other side in any of its slots.
     pub(crate) bell: Event,
-    /// Where threads of a client park that wait for any of its calls to end.
+    /// The event at which threads of a client wait for any of its calls to end.
     pub(crate) any: Event,
     pub(crate) counters: CacheLine<Counters>,
 }
@@ -515,7 +515,7 @@ impl Shared {
         }
     }
 
-    /// Where servers wait for a request.
+    /// The event at which servers wait for a request.
     pub(crate) fn requests(&self) -> &Event {
         // SAFETY: a line of its own in the header.
         unsafe { self.at(REQUESTS_AT) }
@@ -533,13 +533,13 @@ impl Shared {
         unsafe { self.at(FORGOTTEN_AT) }
     }
 
-    /// Where clients wait for a cell of the ring.
+    /// The event at which clients wait for a cell of the ring.
     pub(crate) fn cells(&self) -> &Event {
         // SAFETY: a line of its own in the header.
         unsafe { self.at(CELLS_AT) }
     }
 
-    /// Where clients wait for a slot.
+    /// The event at which clients wait for a slot.
     pub(crate) fn space(&self) -> &Event {
         // SAFETY: a line of its own in the header.
         unsafe { self.at(SPACE_AT) }

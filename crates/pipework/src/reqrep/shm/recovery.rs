@@ -57,7 +57,7 @@ struct Named {
     next: SlotWord,
 }
 
-/// What a waiting thread has found out about the other members.
+/// The findings of a waiting thread about the other members.
 pub(crate) struct Looked {
     /// Whether a server is alive, or may be.
     pub(crate) has_server: bool,

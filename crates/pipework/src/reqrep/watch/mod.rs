@@ -36,7 +36,7 @@ use crate::sync::Unshared;
 pub(super) use handle::Watcher;
 pub(super) use interests::Registration;
 
-/// The event of a watcher, which also decides where its thread parks.
+/// The steps that a watcher waits for, which also decide where its thread parks.
 #[derive(Clone, Debug)]
 pub(super) enum Topic {
     /// A request that waits for a server, and the other arrivals at that server.
@@ -90,7 +90,7 @@ pub(super) struct WatcherState {
     generation: u32,
     /// Off, because tasks and loops need no spinning.
     spin: Spin,
-    /// Where the thread parks while there are no interests.
+    /// The event at which the thread parks while there are no interests.
     rest: Event,
     /// The eventfd behind the descriptors that were given out, once one was.
     eventfd: OnceLock<Unshared>,
@@ -131,7 +131,7 @@ struct Task {
 #[derive(Debug)]
 pub(super) struct NoneDone;
 
-/// What a look has found to report.
+/// The findings of a look that must be reported.
 #[derive(Debug, Default)]
 struct Ready {
     /// Whether the eventfd was rung.

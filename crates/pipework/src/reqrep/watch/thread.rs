@@ -9,7 +9,7 @@ use crate::event::Wait;
 use crate::reqrep::waiters::{self, View, wake};
 use crate::sync::Reach;
 
-/// What the thread must do.
+/// The next task of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Watch,
