@@ -794,8 +794,8 @@ fn places_for_members_run_out_and_are_freed() {
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     assert_eq!(kind(segment.client()), Some(ErrorKind::WouldBlock));
     let members = segment.members().unwrap();
-    let told: Vec<_> = members.iter().map(|member| (member.number, member.role, member.is_alive)).collect();
-    assert_eq!(told, [(1, Role::Client, true), (2, Role::Server, true)]);
+    let listed: Vec<_> = members.iter().map(|member| (member.number, member.role, member.is_alive)).collect();
+    assert_eq!(listed, [(1, Role::Client, true), (2, Role::Server, true)]);
     assert!(members.iter().all(|member| member.pid == std::process::id()));
     drop(client);
     assert_eq!(segment.server().unwrap().segment().members().unwrap()[0].role, Role::Server);

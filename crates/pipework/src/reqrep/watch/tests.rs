@@ -286,18 +286,18 @@ fn panicking_waker_does_not_stop_other_wake_ups() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
-    let (tell, told) = mpsc::channel();
+    let (report, reports) = mpsc::channel();
     let mut futures = tickets.map(|ticket| Box::pin(client.recv_async(ticket)));
-    let tell_again = tell.clone();
+    let report_again = report.clone();
     leave(&mut futures[0], move || {
-        tell.send(0).unwrap();
+        report.send(0).unwrap();
         panic!("this panic of a waker is part of the test");
     });
     server.recv(SOON).unwrap().reply("c").unwrap();
-    assert_eq!(told.recv_timeout(SOON), Ok(0));
-    leave(&mut futures[1], move || tell_again.send(1).unwrap());
+    assert_eq!(reports.recv_timeout(SOON), Ok(0));
+    leave(&mut futures[1], move || report_again.send(1).unwrap());
     server.recv(SOON).unwrap().reply("d").unwrap();
-    assert_eq!(told.recv_timeout(SOON), Ok(1));
+    assert_eq!(reports.recv_timeout(SOON), Ok(1));
 }
 
 #[test]
@@ -305,20 +305,20 @@ fn handle_can_be_dropped_under_a_lock_that_its_waker_waits_for() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let ticket = client.try_send("a").unwrap().expect("there is a slot");
-    let (lock, (tell, told)) = (Arc::new(Mutex::new(())), mpsc::channel());
+    let (lock, (report, reports)) = (Arc::new(Mutex::new(())), mpsc::channel());
     let mut future = Box::pin({
         let client = client.clone();
         async move { client.recv_async(ticket).await }
     });
     let needed = Arc::clone(&lock);
     leave(&mut future, move || {
-        tell.send(()).unwrap();
+        report.send(()).unwrap();
         drop(needed.lock().unwrap());
     });
     let dropping = thread::spawn(move || {
         let held = lock.lock().unwrap();
         server.recv(SOON).unwrap().reply("b").unwrap();
-        told.recv_timeout(SOON).unwrap();
+        reports.recv_timeout(SOON).unwrap();
         drop((future, client));
         drop(held);
     });

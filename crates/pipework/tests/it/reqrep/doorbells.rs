@@ -30,14 +30,14 @@ struct Loop {
 
 /// How an event loop is notified.
 #[derive(Clone, Copy, PartialEq)]
-enum Told {
-    OfStates,
-    OfEdges,
+enum Trigger {
+    Level,
+    Edge,
 }
 
 impl Loop {
-    fn new(doorbell: OwnedFd, told: Told) -> Loop {
-        let epoll = (told == Told::OfEdges).then(|| {
+    fn new(doorbell: OwnedFd, trigger: Trigger) -> Loop {
+        let epoll = (trigger == Trigger::Edge).then(|| {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
             let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
             epoll::add(&epoll, &doorbell, epoll::EventData::new_u64(0), edges).expect("epoll");
@@ -55,8 +55,8 @@ impl Loop {
 }
 
 /// Answers requests when the doorbell rings, for ever or `count` times. Each takes `work`.
-fn serve_by_doorbell(server: &Server, told: Told, count: u64, work: Duration) {
-    let events = Loop::new(server.doorbell().expect("a descriptor"), told);
+fn serve_by_doorbell(server: &Server, trigger: Trigger, count: u64, work: Duration) {
+    let events = Loop::new(server.doorbell().expect("a descriptor"), trigger);
     let mut served = 0;
     while served < count {
         events.wait();
@@ -73,8 +73,8 @@ fn serve_by_doorbell(server: &Server, told: Told, count: u64, work: Duration) {
 
 /// Makes `count` calls, up to `at_once` of them at the same time; returns how many ended with
 /// PeerDied.
-fn call_by_doorbell(client: &Client, told: Told, count: u32, at_once: usize) -> usize {
-    let events = Loop::new(client.doorbell().expect("a descriptor"), told);
+fn call_by_doorbell(client: &Client, trigger: Trigger, count: u32, at_once: usize) -> usize {
+    let events = Loop::new(client.doorbell().expect("a descriptor"), trigger);
     let (mut open, mut sent, mut died) = (Vec::new(), 0, 0);
     while sent < count || !open.is_empty() {
         while sent < count
@@ -125,13 +125,14 @@ fn await_that(is_so: impl Fn() -> bool) {
 #[test]
 fn doorbells_ring_between_processes_that_share_only_a_path() {
     alone(|| {
-        for told in [Told::OfStates, Told::OfEdges] {
+        for trigger in [Trigger::Level, Trigger::Edge] {
             let folder = Folder::new();
             let serving = fork(|| {
-                serve_by_doorbell(&open(&folder).server().expect("a place"), told, 3000, Duration::ZERO);
+                serve_by_doorbell(&open(&folder).server().expect("a place"), trigger, 3000, Duration::ZERO);
             });
             let client = open(&folder).client().expect("a place");
-            let died = call_by_doorbell(&client, told, 1000, 1) + call_by_doorbell(&client, told, 2000, 8);
+            let died =
+                call_by_doorbell(&client, trigger, 1000, 1) + call_by_doorbell(&client, trigger, 2000, 8);
             serving.join();
             assert_eq!((died, client.segment().audit().expect("an audit").free), (0, 8));
         }
@@ -192,7 +193,7 @@ fn calls_go_on_while_servers_are_killed_in_their_event_loops() {
             let client = open(&folder).client().expect("a place");
             let mut died = 0;
             while end[0].load(SeqCst) == 0 {
-                died += call_by_doorbell(&client, Told::OfStates, 20, 8);
+                died += call_by_doorbell(&client, Trigger::Level, 20, 8);
             }
             say(&format!("doorbells: {died} calls died with their servers"));
             assert!(died > 0, "20 were killed, most of them while serving");
@@ -200,7 +201,7 @@ fn calls_go_on_while_servers_are_killed_in_their_event_loops() {
         let work = Duration::from_micros(200);
         let serve = || {
             fork(|| {
-                serve_by_doorbell(&open(&folder).server().expect("a place"), Told::OfStates, u64::MAX, work)
+                serve_by_doorbell(&open(&folder).server().expect("a place"), Trigger::Level, u64::MAX, work)
             })
         };
         for _ in 0..20 {

@@ -235,18 +235,23 @@ fn payload_that_memory_is_missing_for_is_an_error() {
             let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
             let rich = rustix::process::getrlimit(Resource::As);
             rustix::process::setrlimit(Resource::As, Rlimit { current: Some(1 << 30), ..rich }).unwrap();
-            let told =
+            let assert_no_memory =
                 |error: Error| assert_eq!((error.kind(), error.errno()), (ErrorKind::Os, Some(libc::ENOMEM)));
             let ticket = client.try_send("a").unwrap().expect("a slot is free");
             words[map.slots + 2].store(u64::from(LARGE), Ordering::SeqCst);
-            server.try_recv().map(drop).map_err(told).unwrap_err();
+            server.try_recv().map(drop).map_err(assert_no_memory).unwrap_err();
             let failed = client.recv(ticket, PATIENCE).map(drop);
             assert_eq!(failed.unwrap_err().kind(), ErrorKind::Failed);
             // The same for a reply.
             let ticket = client.try_send("a").unwrap().expect("a slot is free");
             assert!(server.try_recv().unwrap().expect("it was sent").reply("b").unwrap());
             words[map.slots + 3].store(u64::from(LARGE), Ordering::SeqCst);
-            client.recv(ticket, PATIENCE).map(drop).map_err(Error::from).map_err(told).unwrap_err();
+            client
+                .recv(ticket, PATIENCE)
+                .map(drop)
+                .map_err(Error::from)
+                .map_err(assert_no_memory)
+                .unwrap_err();
             drop((client, server));
             works(&segment);
         })

@@ -60,15 +60,15 @@ fn idle_server(segment: &Segment) -> Child {
 }
 
 /// Starts a process that takes one request, sets `taken` to one more than the number of earlier
-/// redeliveries, and answers the request when `told` is set.
-fn holder(segment: &Segment, taken: &AtomicU64, told: &AtomicU64) -> Child {
-    fork(|| hold(&segment.server().expect("a place"), taken, told))
+/// redeliveries, and answers the request when `may_answer` is set.
+fn holder(segment: &Segment, taken: &AtomicU64, may_answer: &AtomicU64) -> Child {
+    fork(|| hold(&segment.server().expect("a place"), taken, may_answer))
 }
 
-fn hold(server: &Server, taken: &AtomicU64, told: &AtomicU64) {
+fn hold(server: &Server, taken: &AtomicU64, may_answer: &AtomicU64) {
     let request = server.recv(Deadline::NEVER).expect("a request");
     taken.store(u64::from(request.redeliveries()) + 1, SeqCst);
-    awaited(told);
+    awaited(may_answer);
     let answer = request.to_ascii_uppercase();
     assert_eq!(request.reply(&answer), Ok(true), "the caller still waits");
 }

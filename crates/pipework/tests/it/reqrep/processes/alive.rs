@@ -81,12 +81,12 @@ fn server_in_a_debugger_counts_as_alive() {
 
 #[test]
 fn server_without_its_main_thread_counts_as_alive() {
-    fn start(segment: &Segment, taken: &AtomicU64, told: &AtomicU64) -> Child {
+    fn start(segment: &Segment, taken: &AtomicU64, may_answer: &AtomicU64) -> Child {
         fork(|| {
             // The scope does not end before the process does, because this thread's stack must
             // stay.
             thread::scope(|scope| {
-                scope.spawn(|| hold(&segment.server().unwrap(), taken, told));
+                scope.spawn(|| hold(&segment.server().unwrap(), taken, may_answer));
                 leave_thread();
             });
         })

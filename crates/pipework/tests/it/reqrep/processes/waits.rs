@@ -288,7 +288,7 @@ fn cancel_and_reply_agree_on_the_outcome() {
         let seed = seed();
         let segment = options().anonymous().unwrap();
         // The result of each reply: 1 if the call was cancelled, 2 if the client got it.
-        let told = shared(CALLS + 1);
+        let replied = shared(CALLS + 1);
         let server = fork(|| {
             let server = segment.server().unwrap();
             loop {
@@ -300,7 +300,7 @@ fn cancel_and_reply_agree_on_the_outcome() {
                 }
                 // Some calls are still being served when they are cancelled.
                 work(Duration::from_micros(n as u64 % 4 * 50));
-                told[n].store(1 + u64::from(request.reply(&(-(n as i64)).to_ne_bytes()).unwrap()), SeqCst);
+                replied[n].store(1 + u64::from(request.reply(&(-(n as i64)).to_ne_bytes()).unwrap()), SeqCst);
             }
         });
         let client = segment.client().unwrap();
@@ -319,9 +319,9 @@ fn cancel_and_reply_agree_on_the_outcome() {
         server.join();
         let mut ends = [0; 3];
         for (n, cancelled) in cancelled.into_iter().enumerate() {
-            let told = told[n].load(SeqCst);
-            assert_eq!(cancelled, told < 2, "call {n}, PIPEWORK_SEED={seed}: both ends agree");
-            ends[told as usize] += 1;
+            let replied = replied[n].load(SeqCst);
+            assert_eq!(cancelled, replied < 2, "call {n}, PIPEWORK_SEED={seed}: both ends agree");
+            ends[replied as usize] += 1;
         }
         say(&format!(
             "processes: of {CALLS} calls {} were cancelled untaken, {} in work, {} too late",
