@@ -32,8 +32,7 @@ pub(crate) struct Scope {
     pub(crate) members: u8,
     /// Calls that each client makes, including its successors.
     pub(crate) calls: u8,
-    /// Parts of each request, and of each reply.
-    pub(crate) requests: u8,
+    /// Parts of each reply.
     pub(crate) replies: u8,
     /// How many times a request may go to another server.
     pub(crate) redeliveries: u8,
@@ -107,7 +106,7 @@ rules! {
     OweWhenFull,
     /// A request of a dead client is marked dropped for its server.
     DropCallsOfDeadClients,
-    /// So is a call whose dead client was to take or to write a part.
+    /// So is a call whose dead client was to take a part.
     DropPartsOfDeadClients,
     /// A call whose dead server waited for its client gets DIED.
     EndPartsOfDeadServers,
@@ -117,10 +116,6 @@ rules! {
     CopyBeforeTaking,
     /// A copy of a part that could not be taken is discarded.
     DiscardUntakenCopies,
-    /// While a thread of a client writes a request, no other thread cancels or forgets the call,
-    NoCancelWhileWriting,
-    /// and the thread marks the request as whole after it has written the last part.
-    WholeWhenWritten,
     /// A client pushes its request although another thread has forgotten the call.
     PushForgottenRequests,
     /// If it cannot push the request, it withdraws it.
@@ -129,8 +124,6 @@ rules! {
     RecoveryPushesForgottenRequests,
     /// For that, a server recovers dead clients as well once a request was forgotten.
     ServersRecoverForForgotten,
-    /// A server reads a part before it asks for the next.
-    ReadBeforeAsking,
     /// A call that has begun is not sent to another server.
     BegunIsNotRedelivered,
     /// Nor does a child adopt it.
@@ -151,10 +144,8 @@ rules! {
     ServersRecoverServers,
     /// which is announced before it happens,
     HintBeforeForgetting,
-    /// and dead clients if it waits for one to take or to write a part.
+    /// and dead clients if it waits for one to take a part.
     ServersRecoverClients,
-    /// A request is not forgotten before its last part is written.
-    ForgetOnlyWhole,
     /// A forgotten request is not treated as cancelled.
     ForgottenIsNotDropped,
 }

@@ -115,7 +115,7 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
     const CALL: &str = "a living client lost its call";
     const REQUEST: &str = "a living server lost its request";
     const PART: &str = "a client has taken a wrong part";
-    const READ: &str = "a server has read a wrong part";
+    const READ: &str = "a server has read a wrong request";
     match rule {
         Rule::ProofAfterTheWord => ("two servers", REQUEST),
         Rule::SlotsBeforeRole => ("one client, one server, both may die and leave", LEAKS),
@@ -137,13 +137,11 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::RoleStaysWhenFull => ("forgotten requests, a full ring", LEAKS),
         Rule::OweWhenFull => ("forgotten requests, a full ring", LEAKS),
         Rule::DropCallsOfDeadClients => ("two clients", LEAKS),
-        Rule::DropPartsOfDeadClients => ("parts both ways", LEAKS),
-        Rule::EndPartsOfDeadServers => ("parts both ways", LEAKS),
-        Rule::DropBegunCalls => ("parts both ways", REQUEST),
-        Rule::CopyBeforeTaking => ("parts both ways", PART),
+        Rule::DropPartsOfDeadClients => ("parts", LEAKS),
+        Rule::EndPartsOfDeadServers => ("parts", LEAKS),
+        Rule::DropBegunCalls => ("parts", REQUEST),
+        Rule::CopyBeforeTaking => ("parts", PART),
         Rule::DiscardUntakenCopies => ("parts, two clients", PART),
-        Rule::NoCancelWhileWriting => ("parts, two clients", READ),
-        Rule::WholeWhenWritten => ("the same beside another client", "a request ended before its last part"),
         Rule::PushForgottenRequests => ("requests forgotten while the ring is full", LEAKS),
         Rule::WithdrawForgottenRequests => ("requests forgotten while the ring is full", LEAKS),
         Rule::RecoveryPushesForgottenRequests => ("requests forgotten while the ring is full", LEAKS),
@@ -151,8 +149,7 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
             "requests forgotten while the ring is full, no process returns",
             "a forgotten request hangs although a server lives",
         ),
-        Rule::ReadBeforeAsking => ("parts both ways", READ),
-        Rule::BegunIsNotRedelivered => ("parts both ways", READ),
+        Rule::BegunIsNotRedelivered => ("parts", PART),
         Rule::BegunIsNotAdopted => ("a child", PART),
         Rule::AdoptTakenDelivery => ("a child", REQUEST),
         Rule::AdoptOnce => ("a child of a child", REQUEST),
@@ -167,7 +164,6 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
             "a forgotten request hangs although a server lives",
         ),
         Rule::ServersRecoverClients => ("parts, two clients, two slots", HANGS),
-        Rule::ForgetOnlyWhole => ("forgotten requests", "a request ended before its last part"),
         Rule::ForgottenIsNotDropped => ("forgotten requests, two deaths", "a forgotten request is lost"),
     }
 }

@@ -25,7 +25,6 @@ const ONE: Scope = Scope {
     cells: 2,
     members: 2,
     calls: 1,
-    requests: 1,
     replies: 1,
     redeliveries: 0,
     whims: NONE,
@@ -79,9 +78,8 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
         Scope { cast: &[Client, Server, Helper], redeliveries: 1, whims: Whims { deaths: 1, ..NONE }, ..ONE },
     ),
     (
-        "parts both ways",
+        "parts",
         Scope {
-            requests: 2,
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 2, cancels: 1, failures: 1, ..NONE },
@@ -93,7 +91,6 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
         Scope {
             cast: &[Client, Client, Server],
             members: 3,
-            requests: 2,
             replies: 2,
             whims: Whims { deaths: 1, cancels: 1, ..NONE },
             ..ONE
@@ -114,7 +111,6 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
         "forgotten requests",
         Scope {
             calls: 2,
-            requests: 2,
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 1, forgets: 2, ..NONE },
@@ -173,20 +169,13 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
     ),
     (
         "requests forgotten while another thread sends them",
-        Scope {
-            calls: 2,
-            requests: 2,
-            replies: 2,
-            whims: Whims { deaths: 1, forgets_aside: 1, ..NONE },
-            ..ONE
-        },
+        Scope { calls: 2, replies: 2, whims: Whims { deaths: 1, forgets_aside: 1, ..NONE }, ..ONE },
     ),
     (
         "the same beside another client",
         Scope {
             cast: &[Client, Client, Server],
             members: 3,
-            requests: 2,
             whims: Whims { forgets_aside: 1, ..NONE },
             ..ONE
         },
@@ -340,7 +329,6 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         "parts, everything",
         Scope {
             calls: 2,
-            requests: 2,
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 2, cancels: 1, failures: 1, leaves: 1, ..NONE },
@@ -352,7 +340,6 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         Scope {
             cast: &[Client, Server, Server],
             members: 3,
-            requests: 2,
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 1, cancels: 1, failures: 1, ..NONE },
@@ -364,7 +351,6 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         Scope {
             cast: &[Client, Client, Server],
             members: 3,
-            requests: 2,
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 1, cancels: 1, failures: 1, ..NONE },
@@ -375,7 +361,6 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         "parts, a helper that recovers",
         Scope {
             cast: &[Client, Server, Helper],
-            requests: 2,
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 2, cancels: 1, ..NONE },
@@ -383,9 +368,8 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
-        "three parts both ways",
+        "three parts",
         Scope {
-            requests: 3,
             replies: 3,
             redeliveries: 1,
             whims: Whims { deaths: 2, cancels: 1, forgets: 1, failures: 1, leaves: 1, ..NONE },
@@ -473,7 +457,6 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
             cast: &[Client, Server, Child],
             members: 3,
             calls: 2,
-            requests: 2,
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 1, cancels: 1, failures: 1, forks: 1, ..NONE },
@@ -504,7 +487,6 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
     (
         "a request given back, parts, forgotten",
         Scope {
-            requests: 2,
             replies: 2,
             redeliveries: 1,
             whims: Whims { deaths: 1, cancels: 1, forgets: 1, give_backs: 2, ..NONE },

@@ -66,13 +66,12 @@ impl Scope {
         }
     }
 
-    /// Whether another thread of a client finds the call in its slot, and finds it whole.
+    /// Whether another thread of a client finds the call in its slot.
     fn may_forget_aside(&self, world: &World, actor: &Actor) -> bool {
         let Some(call) = actor.call.filter(|call| !call.cancelled) else { return false };
         let slot = &world.slots[usize::from(call.slot)];
-        let is_open = matches!(slot.word.state, State::Sent | State::Taken | State::Part | State::More);
-        let is_whole = !slot.follows || !self.keeps(Rule::NoCancelWhileWriting);
-        world.left.forgets_aside > 0 && is_open && is_whole && call.is_mine(slot, actor)
+        let is_open = matches!(slot.word.state, State::Sent | State::Taken | State::Part);
+        world.left.forgets_aside > 0 && is_open && call.is_mine(slot, actor)
     }
 
     /// New processes in the place of one that is gone: started, or forked by a server that holds a
@@ -132,9 +131,10 @@ impl Scope {
         if left.give_backs > 0 && matches!(actor.main, Main::Serve(_, at) if at.is_pause()) {
             step(Kind::Whim, Choice::GiveBack);
         }
-        let Some(call) = actor.call.filter(|call| !call.cancelled) else { return };
-        let is_whole = call.sent == self.requests || !self.keeps(Rule::ForgetOnlyWhole);
-        if left.forgets > 0 && waits && is_whole {
+        if actor.call.is_none_or(|call| call.cancelled) {
+            return;
+        }
+        if left.forgets > 0 && waits {
             step(Kind::Whim, Choice::Quit(Quit::Forget));
         }
         if left.cancels == 0 {
@@ -144,11 +144,6 @@ impl Scope {
             Main::Wait | Main::QueueWait => step(Kind::Whim, Choice::Quit(Quit::Cancel)),
             Main::Copy { seen } | Main::CopyOn { seen, .. } | Main::Take { seen, .. }
                 if seen.state == State::Part =>
-            {
-                step(Kind::Whim, Choice::CancelAside { seen });
-            }
-            Main::More { seen } | Main::MoreOn { seen } | Main::Give { seen }
-                if !self.keeps(Rule::NoCancelWhileWriting) =>
             {
                 step(Kind::Whim, Choice::CancelAside { seen });
             }

@@ -21,7 +21,6 @@ impl Turn<'_> {
             Main::Wait if call.cancelled => self.is_over("finds its call cancelled"),
             Main::Wait => self.look(call),
             Main::Fill | Main::FillOn | Main::Send | Main::QueueWait | Main::Withdraw => self.send(call),
-            Main::More { seen } | Main::MoreOn { seen } | Main::Give { seen } => self.give(call, seen),
             Main::Hint => {
                 self.world.hint = true;
                 self.goes_on(Main::QuitLoad { how: Quit::Forget }, "announces that a request is forgotten")
@@ -49,7 +48,6 @@ impl Turn<'_> {
 
     fn send(&mut self, call: Call) -> Done {
         let (number, tag) = (self.actor().number, self.tag(0));
-        let follows = self.scope.requests > 1;
         let (pushes, withdraws) = (
             self.scope.keeps(Rule::PushForgottenRequests),
             self.scope.keeps(Rule::WithdrawForgottenRequests),
@@ -60,7 +58,7 @@ impl Turn<'_> {
         let may_push = slot.word == sent || slot.word == forgotten && pushes;
         match main {
             Main::Fill => {
-                (slot.ends.client, slot.follows, slot.request[0]) = (number, follows, tag);
+                (slot.ends.client, slot.request[0]) = (number, tag);
                 self.goes_on(Main::FillOn, "writes its request")
             }
             Main::FillOn => {
@@ -69,7 +67,6 @@ impl Turn<'_> {
             }
             Main::Send => {
                 slot.word = slot.word.with(State::Sent, number);
-                self.actor().call = Some(Call { sent: 1, ..call });
                 self.start_push(call.slot);
                 self.goes_on(Main::Queue, "sends")
             }
@@ -95,7 +92,6 @@ impl Turn<'_> {
         match seen.state {
             State::Part if copies_first => self.goes_on(Main::Copy { seen }, "finds a part"),
             State::Part => self.goes_on(Main::Take { seen, good: true }, "finds a part"),
-            State::More => self.goes_on(Main::More { seen }, "is asked for more"),
             State::Answered => self.goes_on(Main::Hold { seen }, "finds its reply"),
             State::Failed | State::Died => self.goes_on(Main::Free { seen, good: false }, "gets a failure"),
             _ => self.goes_on(Main::Wait, "waits"),
@@ -157,31 +153,6 @@ impl Turn<'_> {
         if good { self.goes_on(Main::Wait, "hands a part on") } else { Err(WRONG) }
     }
 
-    /// Writes the next part of the request.
-    fn give(&mut self, call: Call, seen: Word) -> Done {
-        let (tag, follows) = (self.tag(call.sent), call.sent + 1 < self.scope.requests);
-        let after = self.scope.keeps(Rule::WholeWhenWritten);
-        let (main, slot) = (self.main(), self.slot(call.slot));
-        match main {
-            Main::More { .. } => {
-                slot.request[0] = tag;
-                slot.follows &= follows || after;
-                self.goes_on(Main::MoreOn { seen }, "writes the next part")
-            }
-            Main::MoreOn { .. } => {
-                slot.request[1] = tag;
-                slot.follows &= follows;
-                self.goes_on(Main::Give { seen }, "writes the next part")
-            }
-            _ => {
-                let taken = seen.with(State::Taken, slot.ends.server);
-                let given = self.swap(call.slot, seen, taken);
-                self.actor().call = Some(Call { sent: call.sent + u8::from(given), ..call });
-                self.goes_on(Main::Wait, "gives the next part")
-            }
-        }
-    }
-
     /// Cancels or forgets its call.
     fn quit(&mut self, call: Call) -> Done {
         match self.main() {
@@ -196,7 +167,7 @@ impl Turn<'_> {
                 self.goes_on(if hints { Main::Hint } else { Main::Idle }, "has given its call up")
             }
             Main::QuitLoad { how } => match self.slot(call.slot).word {
-                seen if matches!(seen.state, State::Sent | State::Taken | State::Part | State::More) => {
+                seen if matches!(seen.state, State::Sent | State::Taken | State::Part) => {
                     self.goes_on(Main::QuitSwap { how, seen }, "gives its call up")
                 }
                 _ => self.goes_on(Main::Wait, "finds that it is done"),
@@ -218,7 +189,7 @@ impl Turn<'_> {
                 if self.swap(slot, seen, filled) {
                     let Word { generation, .. } = filled;
                     (self.slot(slot).claimed, self.slot(slot).forgotten) = (false, false);
-                    self.actor().call = Some(Call { slot, generation, sent: 0, got: 0, cancelled: false });
+                    self.actor().call = Some(Call { slot, generation, got: 0, cancelled: false });
                     self.actor().main = Main::Fill;
                 } else {
                     self.actor().main = Main::Acquire;
@@ -233,7 +204,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Another thread of this client cancels the call that this one has seen in PART or MORE.
+    /// Another thread of this client cancels the call that this one has seen in PART.
     pub(crate) fn cancel_aside(&mut self, seen: Word) -> &'static str {
         let Some(call) = self.actor().call else { unreachable!("it has a call") };
         let next = self.without_caller(call, Quit::Cancel, seen);
@@ -271,8 +242,6 @@ impl Turn<'_> {
             (Quit::Cancel, State::Sent) => seen.freed(),
             (Quit::Forget, State::Sent) => seen.with(State::Sent, NOBODY),
             _ if !stays => seen.freed(),
-            // The thread that is about to pass on the last part then fails.
-            (Quit::Forget, State::More) => seen.with(State::Dropped, server),
             (Quit::Forget, _) if self.scope.keeps(Rule::ForgottenIsNotDropped) => {
                 seen.with(State::Forgotten, server)
             }

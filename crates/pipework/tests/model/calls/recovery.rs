@@ -131,7 +131,7 @@ impl Turn<'_> {
             At::Load { slot, among, batch } => {
                 let seen = self.slot(slot).word;
                 match seen.state {
-                    State::Taken | State::Part | State::More => Some(At::Fields { slot, among, batch, seen }),
+                    State::Taken | State::Part => Some(At::Fields { slot, among, batch, seen }),
                     _ => self.has_read(gone, proof, (slot, seen, Ends::default()), among, batch),
                 }
             }

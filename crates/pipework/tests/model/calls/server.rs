@@ -1,11 +1,10 @@
-//! The answering end: takes requests from the ring, part by part, and answers each of them once, in
-//! as many parts as the scope has. Includes the child that a server forks for a request.
+//! The answering end: takes requests from the ring, and answers each of them once, in as many parts as
+//! the scope has. Includes the child that a server forks for a request.
 
 use super::ring::Pop;
 use super::{Birth, Done, Main, Rule, State, Tag, Turn, Word};
 
-const WRONG: &str = "a server has read a wrong part";
-const SHORT: &str = "a request ended before its last part";
+const WRONG: &str = "a server has read a wrong request";
 
 /// A request that a server holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,17 +12,17 @@ pub(crate) struct Work {
     pub(crate) slot: u8,
     /// The word at the claim.
     pub(crate) taken: Word,
-    /// The contents of the first part of the request.
+    /// The contents of the request.
     of: Tag,
-    /// Parts of the request that it has read.
-    read: u8,
+    /// It has read the request.
+    read: bool,
     /// Parts of the reply that the client has taken.
     given: u8,
 }
 
 impl Work {
     pub(crate) fn of(slot: u8, taken: Word) -> Work {
-        Work { slot, taken, of: Tag::default(), read: 0, given: 0 }
+        Work { slot, taken, of: Tag::default(), read: false, given: 0 }
     }
 }
 
@@ -31,12 +30,10 @@ impl Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Serve {
     Read,
-    ReadOn {
-        follows: bool,
-    },
+    ReadOn,
     Write,
     WriteOn,
-    /// Makes step 16, 18, 5 or 23, or finds that the call was cancelled.
+    /// Makes step 16, 5 or 23, or finds that the call was cancelled.
     PassLoad {
         to: State,
     },
@@ -45,7 +42,7 @@ pub(crate) enum Serve {
         seen: Word,
         client: u8,
     },
-    /// Waits for the client to take or to write a part.
+    /// Waits for the client to take a part.
     Wait,
     /// Waits for the child that it has forked.
     Lent {
@@ -89,29 +86,18 @@ impl Turn<'_> {
 
     fn serve(&mut self, mut work: Work, at: Serve) -> Done {
         let (scope, number) = (self.scope, self.actor().number);
-        let reads_first = scope.keeps(Rule::ReadBeforeAsking);
         let slot = self.slot(work.slot);
         let (next, what) = match at {
             Serve::Read => {
-                work.of = if work.read == 0 { slot.request[0] } else { work.of };
-                if slot.request[0] != work.of.part(work.read) {
-                    return Err(WRONG);
-                }
-                (Serve::ReadOn { follows: slot.follows }, "reads the request")
+                work.of = slot.request[0];
+                (Serve::ReadOn, "reads the request")
             }
-            Serve::ReadOn { follows } => {
-                if slot.request[1] != work.of.part(work.read) {
+            Serve::ReadOn => {
+                if slot.request[1] != work.of {
                     return Err(WRONG);
                 }
-                work.read += 1;
-                if !follows && work.read != scope.requests {
-                    return Err(SHORT);
-                }
-                match follows {
-                    true if reads_first => (Serve::PassLoad { to: State::More }, "wants more"),
-                    true => (Serve::Wait, "reads the request"),
-                    false => (Serve::Write, "has read the request"),
-                }
+                work.read = true;
+                (Serve::Write, "has read the request")
             }
             Serve::Write => {
                 slot.reply[0] = work.of.part(work.given);
@@ -125,7 +111,7 @@ impl Turn<'_> {
             }
             Serve::PassLoad { to } => {
                 let (seen, client) = (slot.word, slot.ends.client);
-                if matches!(to, State::Part | State::More) && seen.state == State::Taken {
+                if to == State::Part && seen.state == State::Taken {
                     slot.ends.server = number;
                 }
                 (Serve::PassSwap { to, seen, client }, "begins to pass it on")
@@ -166,18 +152,16 @@ impl Turn<'_> {
 
     fn pass(&mut self, mut work: Work, to: State, seen: Word, client: u8) -> Done {
         let next = match (seen.state, to) {
-            (State::Taken, State::Part | State::More) => seen.begun(to, client),
+            (State::Taken, State::Part) => seen.begun(to, client),
             (State::Taken, _) => seen.with(to, client),
-            (State::Part | State::More, State::Failed) => seen.with(to, seen.owner),
-            (State::Forgotten, State::More) => return Err(SHORT),
+            (State::Part, State::Failed) => seen.with(to, seen.owner),
             (State::Dropped | State::Forgotten, _) => seen.freed(),
             // A child has adopted it, and the parent has not checked.
             _ => return Ok(self.finished()),
         };
         let at = match next.state {
             _ if !self.swap(work.slot, seen, next) => Serve::PassLoad { to },
-            State::More if !self.scope.keeps(Rule::ReadBeforeAsking) => Serve::Read,
-            State::Part | State::More => Serve::Wait,
+            State::Part => Serve::Wait,
             _ => return Ok(self.finished()),
         };
         work.given += u8::from(next.state == State::Part && at == Serve::Wait);
@@ -217,14 +201,8 @@ impl Turn<'_> {
     }
 
     /// Starts with a claimed request, or continues with it.
-    pub(crate) fn next_part(&mut self, work: Work) -> Serve {
-        match work.read < self.scope.requests {
-            false => Serve::Write,
-            true if self.scope.keeps(Rule::ReadBeforeAsking) || work.read + 1 == self.scope.requests => {
-                Serve::Read
-            }
-            true => Serve::PassLoad { to: State::More },
-        }
+    pub(crate) fn next_part(&self, work: Work) -> Serve {
+        if work.read { Serve::Write } else { Serve::Read }
     }
 
     /// A child that was forked for one request ends with it.

@@ -30,7 +30,6 @@ pub(crate) enum State {
     Failed,
     Died,
     Part,
-    More,
     Forgotten,
     /// FILL with the waiter bit: the reply is being copied out.
     Held,
@@ -44,7 +43,7 @@ impl Word {
         Word { state, owner, ..self }
     }
 
-    /// Steps 16 and 18.
+    /// Step 16.
     pub(crate) fn begun(self, state: State, client: u8) -> Word {
         Word { begun: true, ..self.with(state, client) }
     }
@@ -89,16 +88,16 @@ impl Word {
             State::Taken if client == dead && scope.keeps(Rule::DropCallsOfDeadClients) => {
                 Some(self.with(State::Dropped, self.owner))
             }
-            State::Part | State::More if owned && scope.keeps(Rule::DropPartsOfDeadClients) => {
+            State::Part if owned && scope.keeps(Rule::DropPartsOfDeadClients) => {
                 Some(self.with(State::Dropped, server))
             }
-            State::Part | State::More if server == dead && scope.keeps(Rule::EndPartsOfDeadServers) => {
+            State::Part if server == dead && scope.keeps(Rule::EndPartsOfDeadServers) => {
                 Some(self.with(State::Died, self.owner))
             }
             State::Forgotten if owned && self.may_go_elsewhere(scope) => {
                 Some(Word { owner: NOBODY, ..again() })
             }
-            State::Free | State::Taken | State::Part | State::More => None,
+            State::Free | State::Taken | State::Part => None,
             _ => owned.then(|| self.freed()),
         }
     }
@@ -144,8 +143,6 @@ pub(crate) type Payload = [Tag; 2];
 pub(crate) struct Slot {
     pub(crate) word: Word,
     pub(crate) ends: Ends,
-    /// Another part of the request follows this one.
-    pub(crate) follows: bool,
     pub(crate) request: Payload,
     pub(crate) reply: Payload,
     /// Not in shared memory: a server has had this request since it was last sent.
@@ -187,8 +184,6 @@ impl Member {
 pub(crate) struct Call {
     pub(crate) slot: u8,
     pub(crate) generation: u8,
-    /// Parts of the request that it has handed over.
-    pub(crate) sent: u8,
     /// Parts of the reply that it has taken.
     pub(crate) got: u8,
     /// Another thread of the client has cancelled it.
@@ -294,17 +289,6 @@ pub(crate) enum Main {
         seen: Word,
         good: bool,
     },
-    /// In MORE: writes the next part.
-    More {
-        seen: Word,
-    },
-    MoreOn {
-        seen: Word,
-    },
-    /// Step 19.
-    Give {
-        seen: Word,
-    },
     /// Announces a forgotten request before it forgets it.
     Hint,
     QuitLoad {
@@ -339,7 +323,7 @@ impl Main {
         let slot = &world.slots[usize::from(slot)];
         let held = match slot.word.state {
             State::Taken | State::Dropped | State::Forgotten => slot.word.owner == number,
-            State::Part | State::More => slot.ends.server == number,
+            State::Part => slot.ends.server == number,
             _ => false,
         };
         Some(held && slot.word.is_delivery(taken))
