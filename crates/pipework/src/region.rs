@@ -221,7 +221,7 @@ impl Region {
 
 /// Reserves space for `more` bytes.
 #[cold]
-fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
+pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
     /// From this size on, large pages save more than they can waste.
     const LARGE: usize = 4 << 20;
     let before = bytes.capacity();

@@ -12,6 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::region;
 pub(crate) use file::{Handle, Name, Slots};
 pub(crate) use folder::Folder;
 use store::Hold;
@@ -136,6 +137,21 @@ impl Blob {
             Ok(_) => Err(Error::new(ErrorKind::Corrupt, op)),
             Err(errno) => Err(errno.at(op)),
         }
+    }
+
+    /// Its bytes as a vector.
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        match self.0 {
+            Bytes::Copied(bytes) => Arc::unwrap_or_clone(bytes),
+            Bytes::Lent(_) => self.to_vec(),
+        }
+    }
+
+    /// Appends its bytes to `bytes`. `Os` with ENOMEM if there is no memory for them.
+    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>, op: &'static str) -> Result<()> {
+        region::reserve(bytes, self.len()).map_err(|errno| errno.at(op))?;
+        bytes.extend_from_slice(self);
+        Ok(())
     }
 
     /// Whether this process got its own copy, because another user owns the file or may change it.

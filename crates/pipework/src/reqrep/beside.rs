@@ -81,7 +81,7 @@ fn or_abort(what: &str, act: impl FnOnce()) {
     }
 }
 
-/// Small slots, so that some requests and replies have more than one part.
+/// Small slots, so that some requests and replies are longer than a slot.
 fn small(slots: u32) -> Segment {
     let options = Options::new().slots(slots).members(8).spin(Duration::ZERO);
     options.request_bytes(24).reply_bytes(32).anonymous().unwrap()
@@ -384,7 +384,7 @@ fn request_answered(request: Request<'_>) -> Result<bool> {
 #[test]
 fn every_method_of_a_client_beside_every_other_from_two_threads() {
     let all: Vec<ClientCall> = CLIENT_CALLS.into_iter().chain([STREAM_ASYNC]).collect();
-    let files = ["client.rs", "receiving.rs", "gathering.rs", "sending.rs", "stream.rs", "future.rs"];
+    let files = ["client.rs", "receiving.rs", "sending.rs", "stream.rs", "future.rs"];
     assert_complete("Client", &files, all.iter().map(|(name, _)| *name));
     for (nth, one) in all.iter().enumerate() {
         for two in &all[..=nth] {
@@ -464,12 +464,12 @@ impl Answerer<'_> {
     }
 
     fn answer_kept(&self, ticket: Ticket) -> Answered {
-        answer_last_part(self.server.kept(ticket).unwrap().expect("it is kept"))
+        answer_again(self.server.kept(ticket).unwrap().expect("it is kept"))
     }
 }
 
-/// Only the last part of a kept request is in the segment.
-fn answer_last_part(mut request: Request<'_>) -> Answered {
+/// The bytes of a request that was kept are still in the segment.
+fn answer_again(mut request: Request<'_>) -> Answered {
     let number = u64::from_ne_bytes(request.read().unwrap()[..8].try_into().unwrap());
     let complement = self::request(number).into_iter().map(|byte| !byte);
     let answer: Vec<u8> = request.ticket().to_bits().to_ne_bytes().into_iter().chain(complement).collect();
@@ -496,10 +496,7 @@ const SERVER_CALLS: [ServerCall; 15] = [
             Ok(request) => request,
             Err(error) => return answerer.none(error),
         };
-        let mut bytes = request.read().unwrap().to_vec();
-        while request.next_part(NEVER).unwrap() {
-            bytes.extend_from_slice(request.read().unwrap());
-        }
+        let bytes = request.read().unwrap().to_vec();
         let number = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
         assert_eq!(bytes, self::request(number), "torn, or mixed");
         let complement = bytes.iter().map(|byte| !byte);
@@ -544,13 +541,7 @@ const SERVER_CALLS: [ServerCall; 15] = [
         None => Ok(()),
     }),
     ("adopt", |answerer| match answerer.kept()? {
-        Some(ticket) => {
-            match answerer.server.adopt(ticket) {
-                // Some of the reply went in parts.
-                Err(error) if error.kind() == ErrorKind::Stale => answerer.answer_kept(ticket),
-                adopted => answer_last_part(adopted.unwrap()),
-            }
-        }
+        Some(ticket) => answer_again(answerer.server.adopt(ticket).unwrap()),
         None => Ok(()),
     }),
     ("doorbell", |answerer| {

@@ -5,12 +5,11 @@
 use std::sync::OnceLock;
 
 use super::client::{Client, may_be_open};
+use super::place::Sending;
 use super::reply::{Answer, CallError};
 use super::request::Request;
 use super::server::Server;
-use super::shm::layout::{Direction, SMALL};
 use super::shm::payload::Message;
-use super::shm::slot::{Slot, State};
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,7 +25,7 @@ impl Client {
     /// [`forget_all`](Client::forget_all) leave it out.
     #[doc(hidden)]
     pub fn start_call<'a>(&self, request: impl Into<Message<'a>>, deadline: Deadline) -> Result<Ticket> {
-        self.start_by(&request.into(), &|| deadline, false, CALL)
+        self.start_by(&request.into(), &|| deadline, Sending::new(false), CALL)
     }
 
     /// As [`call_async`](Client::call_async). Sets `sent` to the ticket once the request is sent, to
@@ -37,7 +36,7 @@ impl Client {
         request: impl Into<Message<'a>>,
         sent: &OnceLock<Ticket>,
     ) -> Answer {
-        let ticket = self.start_async(&request.into(), false, CALL).await?;
+        let ticket = self.start_async(&request.into(), Sending::new(false), CALL).await?;
         sent.get_or_init(|| ticket);
         self.finish_async(ticket).await
     }
@@ -69,8 +68,7 @@ impl Client {
 
     /// Cancels a call. False if it is done: then its outcome is for [`recv`](Client::recv).
     ///
-    /// Fails with `Stale` if the call is over already, or is not this client's, or another thread
-    /// is still sending it.
+    /// Fails with `Stale` if the call is over already, or is not this client's.
     #[doc(hidden)]
     pub fn cancel_unless_done(&self, ticket: Ticket) -> Result<bool> {
         self.cancel_if_open(ticket)
@@ -79,30 +77,16 @@ impl Client {
 
 /// Payloads in memory that is there.
 impl Client {
-    /// Bytes of a reply that is there whole, in its slot; else 0. A hint, as
-    /// [`reply_len`](Client::reply_len).
-    #[doc(hidden)]
-    pub fn whole_reply_len(&self, ticket: Ticket) -> usize {
-        let is_whole = |slot: &Slot| {
-            let now = slot.load();
-            now.state() == Some(State::Answered) && !now.has_begun()
-        };
-        match self.shared().slot(ticket.idx()).is_some_and(is_whole) {
-            true => self.reply_len(ticket),
-            false => 0,
-        }
-    }
-
     /// As [`recv`](Client::recv); the reply replaces what `into` holds. Returns the flags.
     #[doc(hidden)]
     pub fn recv_to(&self, ticket: Ticket, into: &mut Vec<u8>, deadline: Deadline) -> Answer<u32> {
         into.clear();
         let flags = match self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV)) {
-            Ok(done) if done.is_answered_at_once() => {
+            Ok(done) if done.is_answered() => {
                 let held = self.hold(ticket, done, RECV);
                 held.and_then(|held| self.append_reply(ticket, held, into, RECV)).map_err(CallError::from)
             }
-            Ok(_) => self.receive(ticket, deadline).map(|reply| reply.move_to(into)),
+            Ok(done) => self.collect(ticket, done, RECV).map(|reply| reply.move_to(into)),
             Err(error) => Err(error.into()),
         };
         self.noted(ticket, flags)
@@ -120,19 +104,6 @@ pub struct KeptRequest {
     pub redeliveries: u8,
 }
 
-/// Requests that stay where they are.
-impl Request<'_> {
-    /// Whether it is left to such a caller to copy it out: it is whole, and not so short that it
-    /// costs nothing.
-    pub(super) fn is_left(&mut self) -> Result<bool> {
-        self.look_for_more()?;
-        let slot = self.serving().slot(self.claimed(), RECV)?;
-        let len = slot.described(Direction::Request).0 as usize;
-        let fits = len <= self.serving().shared().geometry().bytes(Direction::Request);
-        Ok(!self.has_more() && fits && len > SMALL)
-    }
-}
-
 /// Requests that are their tickets.
 impl Server {
     /// As [`Client::spin_for`]: whether a request waits.
@@ -147,10 +118,10 @@ impl Server {
     #[doc(hidden)]
     pub fn recv_to(&self, into: &mut Vec<u8>, deadline: Deadline) -> Result<KeptRequest> {
         into.clear();
-        let mut request = self.recv_with(&|| deadline, |request| request.copy_to(into))?;
-        if request.is_read() {
-            *into = request.take_payload();
-        }
+        let request = self.recv_with(&|| deadline, |request| {
+            into.clear();
+            request.receive_to(into)
+        })?;
         let (flags, redeliveries) = (request.flags(), request.redeliveries());
         Ok(KeptRequest { ticket: request.keep(), flags, redeliveries })
     }
@@ -167,8 +138,8 @@ impl Server {
         answered.map(Some)
     }
 
-    /// As [`reply_to`](Server::reply_to), but waits for the client's steps until the deadline. The
-    /// request stays kept after `TimedOut` and `Interrupted`, too, if nothing of it was given.
+    /// As [`reply_to`](Server::reply_to), but waits for the client until the deadline. The request
+    /// stays kept after `TimedOut` and `Interrupted`, too.
     #[doc(hidden)]
     pub fn reply_until(
         &self,
@@ -177,13 +148,11 @@ impl Server {
         deadline: Deadline,
     ) -> Result<Option<bool>> {
         let Some(mut request) = self.kept(ticket)? else { return Ok(None) };
-        let mut rest = *reply;
-        let answered = request.answer_until(&mut rest, deadline);
-        let is_whole = rest.payload.len() == reply.payload.len();
-        let is_open = answered.as_ref().is_err_and(|error| match error.kind() {
-            ErrorKind::TooLong => true,
-            ErrorKind::TimedOut | ErrorKind::Interrupted => is_whole,
-            _ => false,
+        let waits =
+            |request: &Request<'_>| request.serving().wait_for_turn(request.claimed(), deadline, REPLY);
+        let answered = request.answer_by(reply, waits);
+        let is_open = answered.as_ref().is_err_and(|error| {
+            matches!(error.kind(), ErrorKind::TooLong | ErrorKind::TimedOut | ErrorKind::Interrupted)
         });
         // Dropping it fails it, if it is not over.
         if is_open {
@@ -194,23 +163,10 @@ impl Server {
 }
 
 impl Request<'_> {
-    /// What is left of the reply is in `rest` after a failure.
-    fn answer_until(&mut self, rest: &mut Message<'_>, deadline: Deadline) -> Result<bool> {
-        if let Some(wanted) = self.answer_at_once(rest)? {
-            return Ok(wanted);
-        }
-        loop {
-            let holding = self.serving().wait_for_turn(self.claimed(), deadline, REPLY)?;
-            if let Some(wanted) = self.answer_part(rest, holding)? {
-                return Ok(wanted);
-            }
-        }
-    }
-
     /// As [`reply`](Request::reply), if it need not wait for the client; else `None`, and nothing was
     /// given.
     #[doc(hidden)]
     pub fn reply_at_once(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
-        self.answer_at_once(reply)
+        self.answer_now(reply)
     }
 }

@@ -4,15 +4,13 @@ use std::cell::LazyCell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::arrivals::Arrivals;
-use super::place::{Sender, Terms};
+use super::place::{Sender, Sending, Terms};
 use super::reply::{Answer, Reply};
 use super::segment::Segment;
 use super::shm::call::Standing;
 use super::shm::mapping::{Role, Shared};
-use super::shm::naming::Leaver;
 use super::shm::payload::Message;
-use super::shm::slot::{Slot, SlotWord};
+use super::shm::slot::Slot;
 use super::shm::ticket::Ticket;
 use super::shm::word::MAX_REDELIVERIES;
 use super::watch::{AwaitedCall, Topic, Watcher, WatcherState};
@@ -23,14 +21,8 @@ use crate::sync::{Flag, Hint, Ordering, Reach};
 
 /// Sends requests and gets their replies.
 ///
-/// A payload may be longer than [a slot](super::Options::request_bytes). It goes in parts then, one
-/// after the other, each as soon as the other side has taken the one before; and it arrives whole,
-/// or the call ends with an error. A server that has a part to give waits until the client takes
-/// it. A thread that waits for one call takes the parts of this client's other calls as well, but
-/// for streams, and only now and then: with several long calls in progress,
-/// [`recv_any`](Client::recv_any) or a thread for each is quicker. A task takes the parts of the
-/// call that it is polled for, and a thread that waits for a slot takes none: after
-/// [`part_timeout`](super::ServerOptions::part_timeout) the call fails.
+/// A payload may be longer than [a slot](super::Options::request_bytes). It is then copied into a
+/// [blob](super::Segment::blob) of its own, of which nobody sees anything but the time that it saves.
 ///
 /// Clones share one membership; threads may use one client, or a clone each, at the same time. A
 /// client that a forked child inherits works there, as a member of its own. Calls in progress stay
@@ -45,14 +37,12 @@ pub(super) struct ClientInner {
     // Its thread ends before the membership does.
     pub(super) replies: Watcher,
     pub(super) sender: Sender,
-    /// What has arrived of replies that come in parts.
-    pub(super) arrivals: Arrivals,
     /// Where to look first for a call that has ended, so that each gets its turn.
     pub(super) next_received: Hint,
     /// Whether a ticket was given out.
     has_sent: Flag,
     segment: Segment,
-    /// Bytes of the longest message in parts.
+    /// Bytes of the longest message.
     pub(super) max_message: usize,
 }
 
@@ -110,8 +100,8 @@ impl ClientOptions {
     }
 
     /// How many times another server may get a request after a server died with it: at most
-    /// [`MAX_REDELIVERIES`]. After that the call fails with `PeerDied`, and so does one of which a
-    /// part was asked for or given: no copy of it is kept. For requests that may be carried out
+    /// [`MAX_REDELIVERIES`]. After that the call fails with `PeerDied`, and so does a
+    /// [stream](super::Stream) of which a part was given. For requests that may be carried out
     /// twice. The default is 0.
     pub fn redeliveries(self, times: u8) -> ClientOptions {
         let terms = Terms { redeliveries: times.min(MAX_REDELIVERIES), ..self.terms };
@@ -126,10 +116,9 @@ impl ClientOptions {
         ClientOptions { terms, ..self }
     }
 
-    /// Bytes of the longest message in parts that the client sends or receives. The default is
-    /// [`defaults::MAX_MESSAGE`]. Received parts are kept in this process: the memory grows with what
-    /// comes, up to this. A longer request is `TooLong`, and so is a longer reply, whose call is
-    /// cancelled. A message that fits into a slot is never too long.
+    /// Bytes of the longest message that the client sends or receives. The default is
+    /// [`defaults::MAX_MESSAGE`]. A longer request is `TooLong`, and so is a longer reply, whose call
+    /// is over then. A message that fits into a slot is never too long.
     pub fn max_message(self, bytes: usize) -> ClientOptions {
         ClientOptions { max_message: bytes, ..self }
     }
@@ -152,7 +141,6 @@ impl Client {
         let inner = ClientInner {
             replies: Watcher::new(),
             sender: Sender::new(membership, segment.spin(), options.terms, options.max_in_flight, SEND)?,
-            arrivals: Arrivals::new(),
             next_received: Hint::new(0),
             has_sent: Flag::new(),
             segment: segment.clone(),
@@ -183,18 +171,18 @@ impl Client {
     /// [`max_message`](ClientOptions::max_message). `NoServer`: there is none, and
     /// [`needs_server`](ClientOptions::needs_server) was set. `Corrupt`: the segment was damaged.
     ///
-    /// `Os` with ENOSPC: a [sparse](super::Options::sparse) segment has no page for the request.
-    /// With ENOMEM: this process has no memory for the reply, and the call is over. With any other
+    /// `Os` with ENOSPC: no memory is left for the request, in a [sparse](super::Options::sparse)
+    /// segment or for the blob of a long one; nothing was sent. With ENOMEM: this process has no memory for the reply, and the call is over. With any other
     /// number: the kernel does not say which members are alive, for instance because the program
     /// has closed a descriptor of the segment (EBADF); the call is cancelled, as above. In a forked
     /// child as well what [`Segment::client`] fails with.
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
-        let ticket = self.start_by(&request.into(), &|| *deadline, false, CALL)?;
+        let ticket = self.start_by(&request.into(), &|| *deadline, Sending::new(false), CALL)?;
         match self.wait_until(ticket, &|| *deadline, CALL, || self.poll(ticket, CALL)) {
-            Ok(done) if done.is_answered_at_once() => Ok(self.take_reply(ticket, done, CALL)?),
-            waited => self.end_call(ticket, waited, *deadline, CALL),
+            Ok(done) if done.is_answered() => Ok(self.take_reply(ticket, done, CALL)?),
+            waited => self.end_call(ticket, waited, CALL),
         }
     }
 
@@ -212,7 +200,7 @@ impl Client {
     ) -> Answer<u32> {
         let deadline = LazyCell::new(|| deadline.into());
         into.clear();
-        let ticket = self.start_by(&request.into(), &|| *deadline, false, CALL)?;
+        let ticket = self.start_by(&request.into(), &|| *deadline, Sending::new(false), CALL)?;
         self.receive_into(ticket, into, &|| *deadline, CALL).or_else(|error| {
             into.clear();
             Ok(self.end_for(ticket, CALL)?.ok_or(error)?.move_to(into))
@@ -263,27 +251,17 @@ impl Client {
 
     /// Cancels a call. False if it is done: then its outcome is for [`recv`](Client::recv).
     ///
-    /// Fails with `Stale` if the call is over already, or is not this client's, or another thread
-    /// is still sending it.
+    /// Fails with `Stale` if the call is over already, or is not this client's.
     pub(super) fn cancel_if_open(&self, ticket: Ticket) -> Result<bool> {
-        self.cancel_by(ticket, Slot::cancel)
-    }
-
-    fn cancel_by(
-        &self,
-        ticket: Ticket,
-        cancel: fn(&Slot, u64, u16, &Leaver<'_>) -> Option<SlotWord>,
-    ) -> Result<bool> {
         const OP: &str = "reqrep cancel";
         let me = self.sender().number(OP)?;
         let slot = self.slot(ticket, OP)?;
         let others_wait = self.shared().parts.lock();
-        let left = cancel(slot, ticket.generation(), me, &self.shared().leaving(ticket.idx()));
+        let left = slot.cancel(ticket.generation(), me, &self.shared().leaving(ticket.idx()));
         drop(others_wait);
         match left {
             Some(left) => {
                 self.sender().cancelled(ticket.idx(), me, left);
-                self.inner.arrivals.forget(ticket);
                 self.ended(ticket);
                 Ok(true)
             }
@@ -317,7 +295,6 @@ impl Client {
         match left {
             Some(left) => {
                 self.sender().left(left);
-                self.inner.arrivals.forget(ticket);
                 self.ended(ticket);
                 Ok(())
             }
@@ -337,8 +314,7 @@ impl Client {
     /// forked child that has not used this client there are none, since they are the parent's.
     ///
     /// Calls that other threads or tasks wait for in [`call`](Client::call) or in a
-    /// [`Stream`](super::Stream) go on, and so do requests of several parts that another thread is
-    /// still sending. A request that is sent at the same moment may be forgotten before its
+    /// [`Stream`](super::Stream) go on. A request that is sent at the same moment may be forgotten before its
     /// [`send`](Client::send) returns. It reaches a server all the same, or that `send` fails.
     pub fn forget_all(&self) -> usize {
         if !self.has_sent() {
@@ -351,25 +327,8 @@ impl Client {
     /// As [`cancel`](Client::cancel).
     #[cold]
     pub(super) fn end_for(&self, ticket: Ticket, op: &'static str) -> Answer<Option<Reply>> {
-        let cancelled = self.cancel_if_open(ticket);
-        self.end_after(ticket, cancelled, op)
-    }
-
-    /// The same by the thread that sends the request, or has sent it, however far it has come.
-    #[cold]
-    pub(super) fn end_own(&self, ticket: Ticket, op: &'static str) -> Answer<Option<Reply>> {
-        let cancelled = self.cancel_by(ticket, Slot::cancel_own);
-        let slot = self.slot(ticket, op)?;
-        if cancelled == Ok(false) && !slot.is_whole() {
-            // Its reply has come although not all of the request was sent.
-            slot.set_whole(false);
-        }
-        self.end_after(ticket, cancelled, op)
-    }
-
-    fn end_after(&self, ticket: Ticket, cancelled: Result<bool>, op: &'static str) -> Answer<Option<Reply>> {
         // A call that is over, or is not this client's any more, cannot be cancelled either.
-        let Ok(false) = cancelled else { return Ok(None) };
+        let Ok(false) = self.cancel_if_open(ticket) else { return Ok(None) };
         self.noted(
             ticket,
             match self.look(ticket, op) {

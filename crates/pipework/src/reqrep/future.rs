@@ -10,15 +10,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::client::Client;
-use super::gathering::make_steps;
 use super::place::Sending;
 use super::reply::{Answer, Reply};
-use super::request::{Giving, Request};
+use super::request::Request;
 use super::server::Server;
-use super::serving::Serving;
 use super::shm::layout::Direction;
 use super::shm::payload::Message;
-use super::shm::slot::Holding;
 use super::shm::ticket::Ticket;
 use super::stream::{STREAM, Stream};
 use super::waiters::Entry;
@@ -43,7 +40,7 @@ impl Client {
     /// As [`call`](Client::call), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
     pub async fn call_async<'a>(&self, request: impl Into<Message<'a>>) -> Answer {
-        let ticket = self.start_async(&request.into(), false, CALL).await?;
+        let ticket = self.start_async(&request.into(), Sending::new(false), CALL).await?;
         self.finish_async(ticket).await
     }
 
@@ -64,7 +61,7 @@ impl Client {
     /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
     pub async fn send_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Ticket> {
-        let ticket = self.start_async(&request.into(), true, SEND).await?;
+        let ticket = self.start_async(&request.into(), Sending::new(true), SEND).await?;
         self.sent(ticket);
         Ok(ticket)
     }
@@ -86,32 +83,17 @@ impl Client {
     ///
     /// As [`call_async`](Client::call_async), but never `PeerDied` or `Failed`.
     pub async fn stream_async<'a>(&self, request: impl Into<Message<'a>>) -> Result<Stream> {
-        let ticket = self.start_async(&request.into(), false, STREAM).await?;
+        let ticket = self.start_async(&request.into(), Sending::for_parts(), STREAM).await?;
         Ok(Stream::new(self.clone(), ticket, Duration::MAX))
     }
 
-    /// Places a request and sends the parts after the first one.
     pub(super) async fn start_async(
         &self,
         request: &Message<'_>,
-        has_ticket: bool,
+        sending: Sending,
         op: &'static str,
     ) -> Result<Ticket> {
-        let sending = Sending::new(has_ticket);
-        if self.shared().fits(Direction::Request, request) {
-            return self.place_async(request, sending, op).await;
-        }
-        let (first, mut rest) = self.divide(request, op)?;
-        let ticket =
-            self.place_async(&first, Sending { follows: true, has_ticket: false, ..sending }, op).await?;
-        let given_up_if_dropped = Unheard { client: self, ticket };
-        let hand_out = || make_steps(|| self.hand_out(ticket, &mut rest, has_ticket, op));
-        until(Some(self.as_awaited(ticket)), || self.watch_replies(op), hand_out).await?;
-        std::mem::forget(given_up_if_dropped);
-        Ok(ticket)
-    }
-
-    async fn place_async(&self, request: &Message<'_>, sending: Sending, op: &'static str) -> Result<Ticket> {
+        self.shared().admit(Direction::Request, request, self.inner.max_message, op)?;
         let mut kept: Option<Entry> = None;
         let place = |entry: Option<&Entry>| {
             let write = |idx| self.shared().write(idx, Direction::Request, request, op);
@@ -153,15 +135,14 @@ impl Stream {
         let Stream { client, progress, .. } = self;
         let Some(ticket) = progress.ticket else { return Ok(None) };
         let watch = || client.watch_replies(STREAM);
-        let look = || make_steps(|| progress.advance(client))?.transpose();
+        let look = || progress.advance(client)?.transpose();
         until(Some(client.as_awaited(ticket)), watch, look).await
     }
 }
 
 impl Request<'_> {
-    /// As [`part`](Request::part), for a task. If the future is dropped before it is ready, the
-    /// part was not given. If the part is longer than a slot, some of it may have been given, and
-    /// then the request has failed.
+    /// As [`part`](Request::part), for a task. If the future is dropped before it is ready, the part
+    /// was not given.
     ///
     /// # Errors
     ///
@@ -169,68 +150,33 @@ impl Request<'_> {
     /// started.
     pub async fn part_async<'m>(&mut self, part: impl Into<Message<'m>>) -> Result<bool> {
         let part = part.into();
-        let giving = self.begin_part(&part)?;
-        let (server, claimed) = (self.serving().clone(), self.claimed());
-        let mut half = HalfGiven { request: self, giving };
-        let watch = || server.watch_turns(PART);
-        until(Some(AwaitedCall::new(claimed.ticket(), false)), watch, || half.give(&server)).await
+        self.in_turn(PART, |request| request.give(&part)).await
     }
-}
 
-impl Request<'_> {
-    /// As [`reply`](Request::reply), for a task: a reply that is longer than a slot, or that comes
-    /// after a [part](Request::part), waits for the client. There is no
-    /// [`part_timeout`](super::ServerOptions::part_timeout): runtimes have timers. If the future is
-    /// dropped before it is ready, the request fails at its client.
+    /// As [`reply`](Request::reply), for a task: after a [part](Request::part) it waits for the
+    /// client. There is no [`part_timeout`](super::ServerOptions::part_timeout): runtimes have timers.
+    /// If the future is dropped before it is ready, the request fails at its client.
     ///
     /// # Errors
     ///
     /// As [`reply`](Request::reply), but never `TimedOut`; `Os` if no thread can be started.
     pub async fn reply_async<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
-        let mut rest = reply.into();
-        if let Some(wanted) = self.answer_at_once(&rest)? {
-            return Ok(wanted);
-        }
+        let reply = reply.into();
+        self.in_turn(REPLY, |request| request.answer_now(&reply)).await
+    }
+
+    /// Takes a step once it is this server's turn.
+    async fn in_turn(
+        &mut self,
+        op: &'static str,
+        mut step: impl FnMut(&mut Self) -> Result<Option<bool>>,
+    ) -> Result<bool> {
         let (server, claimed) = (self.serving().clone(), self.claimed());
-        let answer = || {
-            loop {
-                let holding = server.slot(claimed, REPLY)?.holding(claimed.taken);
-                if holding == Holding::Given {
-                    return server.look_after_client(REPLY).map(|()| None);
-                }
-                if let Some(wanted) = self.answer_part(&mut rest, holding)? {
-                    return Ok(Some(wanted));
-                }
-            }
+        let look = || match step(self)? {
+            None => server.look_after_client(op).map(|()| None),
+            taken => Ok(taken),
         };
-        until(Some(AwaitedCall::new(claimed.ticket(), false)), || server.watch_turns(REPLY), answer).await
-    }
-}
-
-/// A part that is being given. If it is dropped after some of the part was given, but not all, the
-/// request fails.
-struct HalfGiven<'r, 'a, 'm> {
-    request: &'r mut Request<'a>,
-    giving: Giving<'m>,
-}
-
-impl HalfGiven<'_, '_, '_> {
-    fn give(&mut self, server: &Serving) -> Result<Option<bool>> {
-        loop {
-            let holding = server.slot(self.request.claimed(), PART)?.holding(self.request.claimed().taken);
-            if holding == Holding::Given {
-                return server.look_after_client(PART).map(|()| None);
-            }
-            if let Some(wanted) = self.request.give(&mut self.giving, holding)? {
-                return Ok(Some(wanted));
-            }
-        }
-    }
-}
-
-impl Drop for HalfGiven<'_, '_, '_> {
-    fn drop(&mut self) {
-        self.request.stop_giving(&self.giving);
+        until(Some(AwaitedCall::new(claimed.ticket(), false)), || server.watch_turns(op), look).await
     }
 }
 
@@ -259,7 +205,7 @@ struct Unheard<'a> {
 impl Drop for Unheard<'_> {
     fn drop(&mut self) {
         // No caller is left to report the outcome to.
-        let _ = self.client.end_own(self.ticket, CALL);
+        let _ = self.client.end_for(self.ticket, CALL);
     }
 }
 

@@ -10,14 +10,12 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::client::Client;
-use super::inbox::ServerInbox;
 use super::request::Request;
 use super::server::Server;
-use super::shm::layout::{self, CHECKSUM_AT, FIXED, Layout, SegmentHeader};
+use super::shm::layout::{self, CHECKSUM_AT, Direction, FIXED, Layout, SegmentHeader};
 use super::shm::ticket::Ticket;
 use super::{Audit, ClientOptions, Geometry, Options, Segment, ServerOptions};
 use crate::deadline::Deadline;
@@ -162,8 +160,6 @@ struct Company<'a> {
     /// The terms of the next client.
     terms: u8,
     server: Option<Server>,
-    /// The inbox of each server so far, which its last handle owns.
-    servers: Vec<Weak<ServerInbox>>,
     tickets: Vec<Ticket>,
     requests: Vec<Request<'static>>,
 }
@@ -172,16 +168,8 @@ impl Company<'_> {
     fn new(segment: &Segment) -> Company<'_> {
         let vandal = File::from(segment.as_fd().try_clone_to_owned().expect("descriptors are left"));
         let client = client(segment, 0);
-        let (servers, tickets, requests) = (Vec::new(), Vec::new(), Vec::new());
-        let mut company =
-            Company { segment, vandal, client, terms: 0, server: None, servers, tickets, requests };
-        company.serve();
-        company
-    }
-
-    fn serve(&mut self) {
-        self.server = server(self.segment);
-        self.servers.extend(self.server.as_ref().map(|server| Arc::downgrade(server.serving().inbox())));
+        let (server, tickets, requests) = (server(segment), Vec::new(), Vec::new());
+        Company { segment, vandal, client, terms: 0, server, tickets, requests }
     }
 
     fn play(mut self, script: &mut Script<'_>) {
@@ -193,12 +181,6 @@ impl Company<'_> {
         }
         self.check();
         drop((self.requests, self.client, self.server));
-        // Threads that receive the rest of a request keep their server for as long.
-        let soon = Deadline::after(Duration::from_secs(9));
-        while self.servers.iter().any(|inbox| inbox.strong_count() > 0) {
-            assert!(!soon.has_passed(), "a thread still receives for a server whose handles are dropped");
-            std::thread::yield_now();
-        }
         self.segment.recover().ok();
         works_after_zeroing(self.segment, &self.vandal);
     }
@@ -223,11 +205,11 @@ impl Company<'_> {
             22 => {
                 // The requests that it has taken keep the old server attached.
                 self.server = None;
-                self.serve();
+                self.server = server(self.segment);
             }
             23 => self.requests.clear(),
             24..=25 => self.part(script),
-            26 => self.next_part(script),
+            26 => self.claim(script),
             27 => self.stream(script),
             28 => self.forget(script),
             29 => self.keep(script),
@@ -242,7 +224,7 @@ impl Company<'_> {
         let layout = Layout::new(*self.segment.geometry());
         let sizes = layout.geometry;
         let [place, how] = script.bytes();
-        let at = match place % 6 {
+        let at = match place % 7 {
             0 | 1 => layout.slot(script.below(sizes.slots as usize) as u32),
             2 => {
                 layout.slot(script.below(sizes.slots as usize) as u32).map(|slot| slot + 8 * script.below(8))
@@ -251,6 +233,9 @@ impl Company<'_> {
             4 => layout
                 .member(1 + script.below(sizes.members as usize) as u16)
                 .map(|at| at + 8 * script.below(12)),
+            5 => layout
+                .handles(script.below(sizes.slots as usize) as u32, Direction::Request)
+                .map(|handles| handles.at + 8 * script.below(2 * handles.len / 8)),
             _ => Some(FIXED + 8 * script.below(49)),
         };
         let at = at.expect("it is inside the segment") as u64;
@@ -299,7 +284,7 @@ impl Company<'_> {
         client.forget(self.tickets.swap_remove(script.below(self.tickets.len()))).ok();
     }
 
-    /// A request that its client cannot send in time, and a reply whose parts do not come.
+    /// A reply whose parts do not come.
     fn stream(&self, script: &mut Script<'_>) {
         let Some(client) = &self.client else { return };
         if let Ok(mut stream) = client.stream(&vec![7; usize::from(script.byte()) * 3], Duration::ZERO) {
@@ -320,7 +305,7 @@ impl Company<'_> {
     fn take(&mut self) {
         let Some(server) = &self.server else { return };
         if let Ok(Some(request)) = server.try_recv() {
-            assert!(request.len() <= self.segment.geometry().request_bytes as usize);
+            assert!(request.len() <= MAX_MESSAGE.max(self.segment.geometry().request_bytes as usize));
             self.requests.push(request.into_owned());
         }
     }
@@ -347,15 +332,14 @@ impl Company<'_> {
         self.requests.push(request);
     }
 
-    /// Reads a request in place, and the parts after the first one.
-    fn next_part(&mut self, script: &mut Script<'_>) {
+    /// A request in place.
+    fn claim(&mut self, script: &mut Script<'_>) {
         let Some(server) = &self.server else { return };
         let Ok(mut request) = server.claim(Deadline::now()) else { return };
         let mut bytes = vec![0; usize::from(script.byte())];
         if let Ok(len) = request.read_into(&mut bytes) {
-            assert!(len <= bytes.len() && len <= self.segment.geometry().request_bytes as usize);
+            assert!(len <= bytes.len());
         }
-        assert!(request.next_part(Deadline::now()) != Ok(true), "no other process acts meanwhile");
         self.requests.push(request.into_owned());
     }
 
@@ -414,7 +398,7 @@ impl Company<'_> {
             assert_eq!(all, sizes.slots as usize);
             all - free
         };
-        // Threads that receive the rest of a request may end it meanwhile; no call begins.
+        // No call begins or ends meanwhile.
         let (before, calls, after) = (audit(), self.segment.calls().count(), audit());
         assert!((in_progress(after)..=in_progress(before)).contains(&calls));
         assert!(after.unqueued <= after.waiting && after.orphaned <= sizes.slots as usize);

@@ -45,15 +45,20 @@ pub(super) struct Terms {
 pub(super) struct Sending {
     /// Whether the caller gets the ticket.
     pub(super) has_ticket: bool,
-    /// Whether another part of the request follows the one that is placed.
-    pub(super) follows: bool,
+    /// Whether the caller takes the parts of the reply one by one.
+    pub(super) takes_parts: bool,
     /// Whether servers are notified later, by [`Sender::announce`].
     pub(super) quietly: bool,
 }
 
 impl Sending {
     pub(super) fn new(has_ticket: bool) -> Sending {
-        Sending { has_ticket, follows: false, quietly: false }
+        Sending { has_ticket, takes_parts: false, quietly: false }
+    }
+
+    /// Of a stream.
+    pub(super) fn for_parts() -> Sending {
+        Sending { takes_parts: true, ..Sending::new(false) }
     }
 }
 
@@ -69,7 +74,7 @@ pub(super) struct Sender {
     waiters: Arc<Waiters>,
     terms: Terms,
     spin: Spin,
-    /// For the server's step in a call that goes in parts.
+    /// For the server's step in a call whose reply comes in parts.
     turn_spin: Spin,
     /// For callers that hold a resource that others need, and release it before they wait.
     held_spin: Spin,
@@ -163,7 +168,7 @@ impl Sender {
         &self.held_spin
     }
 
-    /// The same for a call that goes in parts.
+    /// The same for a call whose reply comes in parts.
     pub(super) fn waiting_for_turn(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         Wait { spin: &self.turn_spin, ..self.waiting(deadline, op) }
     }
@@ -207,7 +212,7 @@ impl Sender {
     pub(super) fn place(
         &self,
         write: impl FnOnce(u32) -> Result<Naming>,
-        Sending { has_ticket, follows, quietly }: Sending,
+        Sending { has_ticket, takes_parts, quietly }: Sending,
         deadline: Option<Later<'_>>,
         entry: Option<&Entry>,
         op: &'static str,
@@ -235,7 +240,7 @@ impl Sender {
         mem::forget(freed_without_a_request);
         let redeliveries = self.terms.redeliveries;
         let named = naming.named();
-        slot.set_caller(Caller { client: me, redeliveries, follows, has_ticket, named });
+        slot.set_caller(Caller { client: me, redeliveries, takes_parts, has_ticket, named });
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
         naming.publish();
         let ticket = Ticket::new(idx, sent);

@@ -1,8 +1,6 @@
-//! How replies are received: whole, in parts that are put together, or whichever comes first.
+//! How replies are received: that of one call, or whichever comes first.
 
-use std::cell::{Cell, LazyCell};
-use std::sync::PoisonError;
-use std::time::Duration;
+use std::cell::LazyCell;
 
 use super::client::{Client, may_be_open};
 use super::reply::{Answer, CallError, Completion, Reply};
@@ -18,9 +16,6 @@ use crate::sync::Reach;
 
 const RECV: &str = "reqrep recv";
 
-/// How long a thread waits at a time while parts of its client's other calls come, too.
-const PIECE: Duration = Duration::from_millis(1);
-
 /// Receiving.
 impl Client {
     /// Waits for the reply of a call.
@@ -31,10 +26,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `TimedOut`, `Interrupted`: the ticket stays valid, and so does what has arrived of a reply
-    /// that comes in parts. `PeerDied`, `Failed`, `NoServer`: the call is over. `TooLong`: the
+    /// `TimedOut`, `Interrupted`: the ticket stays valid. `PeerDied`, `Failed`, `NoServer`: the call is over. `TooLong`: the
     /// reply is longer than [`max_message`](super::ClientOptions::max_message), and the call is over. `Stale`:
-    /// the call was over already, or is not this client's. `Os`: with ENOMEM the call is over, as
+    /// the call was over already, or is not this client's, or its reply comes in parts. `Os`: with ENOMEM the call is over, as
     /// for [`call`](Client::call). With any other number the ticket stays valid, but the kernel
     /// does not say which members are alive, for instance because the program has closed a
     /// descriptor of the segment (EBADF). `Corrupt`: the segment was damaged. In a forked child as
@@ -43,16 +37,16 @@ impl Client {
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
         match self.wait_until(ticket, &|| *deadline, RECV, || self.poll(ticket, RECV)) {
-            Ok(done) if done.is_answered_at_once() => self.collect_reply(ticket, done),
-            Ok(_) => self.recv_other(ticket, *deadline),
+            Ok(done) if done.is_answered() => self.collect_reply(ticket, done),
+            Ok(done) => self.recv_other(ticket, done),
             Err(error) => self.noted(ticket, Err(error.into())),
         }
     }
 
-    /// Receives a reply in parts, or the reason why there is none.
+    /// Receives the reason why there is no reply.
     #[cold]
-    fn recv_other(&self, ticket: Ticket, deadline: Deadline) -> Answer {
-        self.noted(ticket, self.receive(ticket, deadline))
+    fn recv_other(&self, ticket: Ticket, done: SlotWord) -> Answer {
+        self.noted(ticket, self.collect(ticket, done, RECV))
     }
 
     /// The reply of a call; `None` if it has not come. It does not block.
@@ -63,7 +57,7 @@ impl Client {
     #[inline]
     pub fn try_recv(&self, ticket: Ticket) -> Answer<Option<Reply>> {
         match self.poll(ticket, RECV) {
-            Ok(Some(done)) if done.is_answered_at_once() => self.collect_reply(ticket, done).map(Some),
+            Ok(Some(done)) if done.is_answered() => self.collect_reply(ticket, done).map(Some),
             Ok(_) => {
                 let found = self.poll_only(ticket, RECV, || self.look(ticket, RECV));
                 let is_open = |error: &CallError| may_be_open(error.kind());
@@ -84,9 +78,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`recv`](Client::recv). `TooLong` if the reply is longer than `into`: the ticket stays
-    /// valid, and [`reply_len`](Client::reply_len) says how much space it needs. A reply that comes
-    /// in parts is put together first, and is over after any error but `TimedOut` and
-    /// `Interrupted`.
+    /// valid, and [`reply_len`](Client::reply_len) says how much space it needs.
     pub fn recv_into(
         &self,
         ticket: Ticket,
@@ -196,13 +188,12 @@ impl Client {
     /// copy now. A hint, to decide whether to do work of that size elsewhere: more may come right
     /// after.
     pub fn reply_len(&self, ticket: Ticket) -> usize {
-        let here = self.shared().slot(ticket.idx()).filter(|slot| {
+        let is_here = self.shared().slot(ticket.idx()).is_some_and(|slot| {
             let now = slot.load();
             let has_come = matches!(now.state(), Some(State::Answered | State::Part));
             has_come && now.generation() == ticket.generation()
         });
-        let len = here.map_or(0, |slot| slot.described(Direction::Reply).0);
-        (len as usize).min(self.shared().geometry().bytes(Direction::Reply))
+        if is_here { self.shared().payload_len(ticket.idx(), Direction::Reply) } else { 0 }
     }
 
     /// Whether the caller has the ticket.
@@ -243,14 +234,10 @@ impl Client {
     #[inline(always)]
     pub(super) fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
         let standing = self.standing(ticket, op)?;
-        if matches!(standing, Standing::Done(_) | Standing::Turn(_)) && !self.slot(ticket, op)?.is_whole() {
-            // Another thread still sends it, and has not given out its ticket.
-            return Err(Error::new(ErrorKind::Stale, op));
-        }
         Ok(match standing {
             Standing::Done(word) => Some(word),
-            Standing::Turn(word) if word.state() == Some(State::Part) => Some(word),
-            // All of the request was handed out: no server of ours asks for more.
+            Standing::Turn(word) if self.slot(ticket, op)?.caller().takes_parts => Some(word),
+            // No server of ours gives a part to a client that takes none.
             Standing::Turn(_) => {
                 self.cancel_if_open(ticket)?;
                 return Err(Error::new(ErrorKind::Corrupt, op));
@@ -306,64 +293,27 @@ impl Client {
         ticket: Ticket,
         deadline: Deadline,
         op: &'static str,
-        mut look: impl FnMut() -> Result<Option<T>>,
+        look: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let slot = self.slot(ticket, op)?;
-        let wait = |deadline| match slot.load().has_begun() {
+        let wait = match slot.load().has_begun() {
             true => self.sender().waiting_for_turn(deadline, op),
             false => self.sender().waiting(deadline, op),
         };
-        // The server that this call waits for may wait itself: for a part of another one of this
-        // client's calls to be taken. With each tick they are; and as long as there are any, this
-        // waits in small pieces.
-        let has_taken = Cell::new(false);
-        let check = || {
-            self.sender().liveness().check_calls([ticket.idx()], op)?;
-            has_taken.set(self.take_parts_of_others(ticket, op));
-            if has_taken.get() { Err(Error::new(ErrorKind::TimedOut, op)) } else { Ok(()) }
-        };
-        let mut piece = Deadline::NEVER;
-        loop {
-            let wait = wait(piece.or_earlier(deadline));
-            let states = [State::Sent, State::Taken];
-            match slot.wait(ticket.generation(), &states, &wait, &mut look, check) {
-                // The piece is over, or the check has found some: the wait itself is not.
-                Err(error) if error.kind() == ErrorKind::TimedOut && !deadline.has_passed() => {
-                    let go_on = has_taken.take() || self.take_parts_of_others(ticket, op);
-                    piece = if go_on { Deadline::after(PIECE) } else { Deadline::NEVER };
-                }
-                ended => return ended,
-            }
-        }
+        let check = || self.sender().liveness().check_calls([ticket.idx()], op);
+        slot.wait(ticket.generation(), &[State::Sent, State::Taken], &wait, look, check)
     }
 }
 
-/// Replies of one part.
+/// Copying replies out.
 impl Client {
     /// The end of a call whose ticket no other thread has, after a wait for it.
     #[cold]
-    pub(super) fn end_call(
-        &self,
-        ticket: Ticket,
-        waited: Result<SlotWord>,
-        deadline: Deadline,
-        op: &'static str,
-    ) -> Answer {
-        let ended = match waited {
-            Ok(done) if !done.has_begun() => return self.take_out(ticket, done, done, op),
-            Ok(_) => self.gather_all(ticket, deadline, op),
-            Err(error) => Err(error.into()),
-        };
-        // However it ended: nobody has the ticket, so the call must not stay behind.
-        ended.or_else(|error| self.end_for(ticket, op)?.ok_or(error))
-    }
-
-    pub(super) fn receive(&self, ticket: Ticket, deadline: Deadline) -> Answer {
-        let word = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV))?;
-        if word.has_begun() {
-            self.gather_all(ticket, deadline, RECV)
-        } else {
-            self.collect(ticket, word, RECV)
+    pub(super) fn end_call(&self, ticket: Ticket, waited: Result<SlotWord>, op: &'static str) -> Answer {
+        match waited {
+            Ok(done) => self.take_out(ticket, done, done, op),
+            // No other thread has the ticket, so the call must not stay behind.
+            Err(error) => self.end_for(ticket, op)?.ok_or(error.into()),
         }
     }
 
@@ -371,7 +321,6 @@ impl Client {
     #[inline]
     pub(super) fn look(&self, ticket: Ticket, op: &'static str) -> Answer<Option<Reply>> {
         match self.poll(ticket, op)? {
-            Some(word) if word.has_begun() => self.gather(ticket, op),
             Some(word) => self.collect(ticket, word, op).map(Some),
             None => Ok(None),
         }
@@ -379,7 +328,7 @@ impl Client {
 
     /// Copies out the reply of a call that is done, and frees its slot.
     #[inline]
-    fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Answer {
+    pub(super) fn collect(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Answer {
         let held = self.hold(ticket, done, op)?;
         self.take_out(ticket, done, held, op)
     }
@@ -395,6 +344,10 @@ impl Client {
     /// slot may be another call's by then, whose reply a server of this very process is writing.
     #[inline]
     pub(super) fn hold(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<SlotWord> {
+        if done.state() == Some(State::Part) {
+            // It is for the stream.
+            return Err(Error::new(ErrorKind::Stale, op));
+        }
         if done.state() == Some(State::Died) {
             // Nothing is to be copied, and the marks of a dead server mean nothing: the step that
             // frees the slot decides.
@@ -431,7 +384,8 @@ impl Client {
         let mut reply = Reply::empty();
         let Reply { payload, blobs, .. } = &mut reply;
         let read = |shared: &Shared| {
-            let flags = shared.read(ticket.idx(), Direction::Reply, payload, op)?;
+            let max = self.inner.max_message;
+            let flags = shared.read(ticket.idx(), Direction::Reply, payload, max, op)?;
             shared.add_named_blobs(ticket.idx(), Direction::Reply, blobs, op)?;
             Ok(flags)
         };
@@ -447,7 +401,8 @@ impl Client {
         into: &mut Vec<u8>,
         op: &'static str,
     ) -> Result<u32> {
-        let append = |shared: &Shared| shared.append(ticket.idx(), Direction::Reply, into, op);
+        let max = self.inner.max_message;
+        let append = |shared: &Shared| shared.append(ticket.idx(), Direction::Reply, into, max, op);
         self.copy_and_free(ticket, held, append, op).inspect_err(|_| into.clear())
     }
 
@@ -478,11 +433,8 @@ impl Client {
 
     fn receive_in_place(&self, ticket: Ticket, into: &mut [u8], deadline: Deadline) -> Answer<(usize, u32)> {
         let done = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV))?;
-        if done.has_begun() || done.state() != Some(State::Answered) {
-            let reply = self.receive(ticket, deadline)?;
-            let place = into.get_mut(..reply.len()).ok_or(Error::new(ErrorKind::TooLong, RECV))?;
-            place.copy_from_slice(&reply);
-            return Ok((reply.len(), reply.flags()));
+        if !done.is_answered() {
+            return self.collect(ticket, done, RECV).map(|_| (0, 0));
         }
         if self.reply_len(ticket) > into.len() {
             return Err(Error::new(ErrorKind::TooLong, RECV).into());
@@ -502,18 +454,9 @@ impl Client {
     ) -> Answer<u32> {
         into.clear();
         let done = self.wait_until(ticket, deadline, op, || self.poll(ticket, op))?;
-        if !done.has_begun() && done.state() == Some(State::Answered) {
-            return Ok(self.append_reply(ticket, done, into, op)?);
+        match done.is_answered() {
+            true => Ok(self.append_reply(ticket, done, into, op)?),
+            false => Ok(self.take_out(ticket, done, done, op)?.move_to(into)),
         }
-        let reply = if done.has_begun() {
-            std::mem::swap(
-                into,
-                &mut self.arrival(ticket).lock().unwrap_or_else(PoisonError::into_inner).bytes,
-            );
-            self.gather_all(ticket, deadline(), op)?
-        } else {
-            self.take_out(ticket, done, done, op)?
-        };
-        Ok(reply.move_to(into))
     }
 }

@@ -9,7 +9,8 @@ use super::shm::ticket::Ticket;
 use crate::blob::Blob;
 use crate::error::{Error, ErrorKind};
 
-/// The bytes that a server answered with. It dereferences to them.
+/// The bytes that a server answered with. It dereferences to them: to a copy, or to the blob in which
+/// a long reply came.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub(super) payload: Payload,
@@ -28,7 +29,7 @@ impl Reply {
         self.flags
     }
 
-    /// Its bytes as a vector. A long payload is moved, not copied.
+    /// Its bytes as a vector. Those that came in a blob are copied.
     pub fn into_vec(self) -> Vec<u8> {
         self.payload.into_vec()
     }
@@ -44,6 +45,7 @@ impl Reply {
         Reply { payload: Payload::empty(), flags: 0, blobs: Blobs::default() }
     }
 
+    #[cfg(all(test, not(loom)))]
     pub(super) fn from_vec(bytes: Vec<u8>, flags: u32) -> Reply {
         Reply { payload: Payload::from_vec(bytes), flags, blobs: Blobs::default() }
     }

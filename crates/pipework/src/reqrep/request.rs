@@ -2,26 +2,33 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::sync::Arc;
 
+use super::collected::Collected;
 use super::serving::{Claimed, Serving};
-use super::shm::layout::Direction;
+use super::shm::layout::{Direction, SMALL};
 use super::shm::naming::{Blobs, Naming};
 use super::shm::payload::{Message, Payload, Space};
-use super::shm::slot::{Holding, Slot, SlotWord, State};
+use super::shm::slot::{Holding, SlotWord, State};
 use super::shm::ticket::Ticket;
 use crate::blob::Blob;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interrupt;
+use crate::sys::Errno;
 
 const RECV: &str = "reqrep recv";
 const REPLY: &str = "reqrep reply";
 const PART: &str = "reqrep part";
 
+/// The reason of a request that fails because of that.
+const TOO_LONG: &str = "longer than the server's max_message";
+
 /// A request that this process has taken, and that no other server gets. If it is dropped without a
 /// reply, it fails at its client at once.
 ///
-/// It dereferences to its bytes, which are a copy. It borrows its server;
+/// It dereferences to its bytes: a copy of them, or those of the blob in which a long request comes.
+/// It borrows its server;
 /// [`into_owned`](Request::into_owned) makes one that can be moved to another thread, and
 /// [`keep`](Request::keep) leaves it with the server, to be answered by its number.
 #[derive(Debug)]
@@ -34,10 +41,8 @@ pub struct Request<'a> {
     blobs: Blobs,
     /// The bytes are in the segment, and only there.
     is_unread: bool,
-    /// The client has more parts of it.
-    follows: bool,
-    /// The client was asked for the next one.
-    is_asked: bool,
+    /// The parts of the reply so far, where the client takes none.
+    collected: Option<Box<Collected>>,
 }
 
 impl<'a> Request<'a> {
@@ -45,32 +50,19 @@ impl<'a> Request<'a> {
     #[inline]
     pub(super) fn new(server: Cow<'a, Serving>, claimed: Claimed) -> Request<'a> {
         let (payload, flags, blobs) = (Payload::empty(), 0, Blobs::default());
-        Request { server, claimed, flags, payload, blobs, is_unread: true, follows: false, is_asked: false }
+        Request { server, claimed, flags, payload, blobs, is_unread: true, collected: None }
     }
 
     /// One that was kept.
     #[inline]
-    pub(super) fn kept(server: &'a Serving, claimed: Claimed) -> Request<'a> {
-        let (taken, is_asked) = claimed.taken.without_asked();
-        let mut request = Request::new(Cow::Borrowed(server), Claimed { taken, ..claimed });
-        let slot = server.slot(request.claimed, RECV);
-        // What the client was asked for may have come, and be the last. The fields of a slot that
-        // was lost are another call's.
-        let follows = |slot: &Slot| slot.holding(taken) != Holding::Lost && slot.caller().follows;
-        (request.follows, request.is_asked) = (is_asked || slot.is_ok_and(follows), is_asked);
-        request
-    }
-
-    /// One whose payload and blobs are here.
-    pub(super) fn with_payload(
-        server: Cow<'a, Serving>,
+    pub(super) fn kept(
+        server: &'a Serving,
         claimed: Claimed,
-        payload: Payload,
-        flags: u32,
-        blobs: Blobs,
+        collected: Option<Box<Collected>>,
     ) -> Request<'a> {
-        let (follows, is_asked) = (false, false);
-        Request { server, claimed, payload, flags, blobs, is_unread: false, follows, is_asked }
+        let mut request = Request::new(Cow::Borrowed(server), claimed);
+        request.collected = collected;
+        request
     }
 }
 
@@ -82,7 +74,7 @@ impl Request<'_> {
         &self.payload
     }
 
-    /// Its bytes as a vector. A long payload is moved, not copied.
+    /// Its bytes as a vector. Those that came in a blob are copied.
     pub fn take_payload(&mut self) -> Vec<u8> {
         std::mem::replace(&mut self.payload, Payload::empty()).into_vec()
     }
@@ -133,15 +125,13 @@ impl Request<'_> {
             payload: std::mem::replace(&mut self.payload, Payload::empty()),
             blobs: std::mem::take(&mut self.blobs),
             is_unread: self.is_unread,
-            follows: self.follows,
-            is_asked: self.is_asked,
+            collected: self.collected.take(),
         }
     }
 
     /// Leaves the request with its server, to be taken back by its ticket with
-    /// [`Server::kept`](super::Server::kept): for programs that hand numbers around. The copy of
-    /// its bytes is dropped; [take](Request::take_payload) it before. One that was
-    /// [claimed](super::Server::claim) goes on with its parts where it was kept.
+    /// [`Server::kept`](super::Server::kept): for programs that hand numbers around. Its
+    /// bytes are dropped; [take](Request::take_payload) them before.
     ///
     /// It costs a word for each slot, once for the server, and nothing for each request. It fails
     /// at its client if the last clone of the server is dropped before it was taken back.
@@ -149,8 +139,7 @@ impl Request<'_> {
     pub fn keep(mut self) -> Ticket {
         let ticket = self.ticket();
         let claimed = self.disarm();
-        let taken = if self.is_asked { claimed.taken.as_asked() } else { claimed.taken };
-        self.server.keep(Claimed { taken, ..claimed });
+        self.server.keep(claimed, self.collected.take());
         ticket
     }
 
@@ -173,44 +162,37 @@ impl Request<'_> {
     }
 }
 
-/// Reading a request that was [claimed](super::Server::claim), part by part.
+/// Reading a request that was [claimed](super::Server::claim).
 impl Request<'_> {
-    /// Bytes of the part that is there.
+    /// Its length in bytes.
     pub fn size(&self) -> usize {
-        match self.server.slot(self.claimed, RECV) {
-            Ok(slot) if self.is_unread => {
-                let len = slot.described(Direction::Request).0;
-                (len as usize).min(self.server.shared().geometry().bytes(Direction::Request))
-            }
-            _ => self.payload.len(),
+        match self.is_unread {
+            true => self.server.shared().payload_len(self.claimed.idx, Direction::Request),
+            false => self.payload.len(),
         }
     }
 
-    /// Whether the client has more parts of it. A request that was [received](super::Server::recv)
-    /// is whole.
-    pub fn has_more(&self) -> bool {
-        self.follows
-    }
-
-    /// Copies the part that is there out of the segment, and returns it;
-    /// [`payload`](Request::payload) returns it as well from then on.
+    /// Copies its bytes out of the segment, or maps the blob in which a long request comes, and
+    /// returns them; [`payload`](Request::payload) returns them as well from then on.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if no client of ours wrote it, or the segment was damaged; `Os` with ENOMEM if
-    /// there is no memory for it; `Stale` if the request is not this server's any more.
+    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message). `Corrupt`
+    /// if no client of ours wrote it, or the segment was damaged; `Os` with ENOMEM if there is no
+    /// memory for it, or with what the kernel refuses its blob with; `Stale` if the request is not
+    /// this server's any more.
     pub fn read(&mut self) -> Result<&[u8]> {
         if self.is_unread {
             self.check_held(RECV)?;
-            let shared = self.server.shared();
-            let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, RECV)?;
+            let (shared, max) = (self.server.shared(), self.server.max_message());
+            let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, max, RECV)?;
             self.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
             self.is_unread = false;
         }
         Ok(&self.payload)
     }
 
-    /// Copies the part that is there to the beginning of `into`, and returns its length.
+    /// Copies its bytes to the beginning of `into`, and returns their length.
     ///
     /// # Errors
     ///
@@ -228,113 +210,78 @@ impl Request<'_> {
         Ok(len)
     }
 
-    /// Gets the next part from the client, in the place of the one that is there; false if there is
-    /// none. [`read`](Request::read) or [`read_into`](Request::read_into) copies it.
-    ///
-    /// # Blocking
-    ///
-    /// Until the client has written it, or until the deadline.
-    ///
-    /// # Errors
-    ///
-    /// `TimedOut`, `Interrupted`: the next call goes on waiting for the same part. `Closed`: the
-    /// client has cancelled the call, or its death was noticed. `Stale` as for
-    /// [`reply`](Request::reply).
-    pub fn next_part(&mut self, deadline: impl Into<Deadline>) -> Result<bool> {
-        if !self.follows {
-            return Ok(false);
-        }
-        self.check(RECV)?;
-        self.is_asked = self.is_asked || self.server.ask_for_more(self.claimed);
-        match self.server.wait_for_turn(self.claimed, deadline.into(), RECV)? {
-            Holding::Taken if self.is_asked => {
-                self.payload = Payload::empty();
-                (self.is_unread, self.is_asked) = (true, false);
-                self.look_for_more()?;
-                Ok(true)
-            }
-            Holding::Lost => Err(Error::new(ErrorKind::Stale, RECV)),
-            _ => Err(Error::new(ErrorKind::Closed, RECV)),
-        }
-    }
-
-    /// Notes whether another part follows the one that is there.
-    #[inline]
-    pub(super) fn look_for_more(&mut self) -> Result<()> {
-        self.follows = self.server.slot(self.claimed, RECV)?.caller().follows;
-        Ok(())
-    }
-
     /// Whether its bytes are here.
     #[doc(hidden)]
     pub fn is_read(&self) -> bool {
         !self.is_unread
     }
 
-    /// The next part, appended to `bytes`.
-    pub(super) fn append_next(&mut self, bytes: &mut Vec<u8>, deadline: Deadline) -> Result<bool> {
-        if !self.next_part(deadline)? {
-            return Ok(false);
-        }
-        if self.follows && self.size() == 0 {
-            // It would never end; no client of ours sends that.
-            return Err(Error::new(ErrorKind::Corrupt, RECV));
-        }
-        if bytes.len().saturating_add(self.size()) > self.server.max_message() {
-            return Err(Error::new(ErrorKind::TooLong, RECV));
-        }
-        let appended = self.server.shared().append(self.claimed.idx, Direction::Request, bytes, RECV)?;
-        self.flags = appended.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
-        Ok(true)
-    }
-
-    /// It is whole now.
-    pub(super) fn set_payload(&mut self, bytes: Vec<u8>) {
-        self.payload = Payload::from_vec(bytes);
-        self.is_unread = false;
-    }
-
-    /// Copies the first part out, unless that is left to the caller; false if no client of ours
-    /// sends such a request.
+    /// Receives what came with it, unless its bytes are left to the caller; false if no client of
+    /// ours sends such a request, or it cannot be received: then it fails.
     #[inline]
-    pub(super) fn copy_out(&mut self) -> Result<bool> {
-        if self.server.reads_later() && self.is_left()? {
-            return Ok(true);
+    pub(super) fn receive(&mut self) -> Result<bool> {
+        if self.server.reads_later() && self.is_left() {
+            return self.receive_blobs();
         }
-        let shared = self.server.shared();
-        let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, RECV)?;
-        self.flags = flags.unwrap_or(0);
-        self.is_unread = false;
-        self.receive_blobs()?;
-        self.look_for_more()?;
-        Ok(flags.is_some())
+        let Request { server, claimed, payload, blobs, .. } = self;
+        let (shared, max) = (server.shared(), server.max_message());
+        let read = shared.read(claimed.idx, Direction::Request, payload, max, RECV);
+        let attached = shared.add_named_blobs(claimed.idx, Direction::Request, blobs, RECV);
+        match (read, attached) {
+            (Ok(flags), Ok(())) => {
+                self.flags = flags.unwrap_or(0);
+                self.is_unread = false;
+                Ok(flags.is_some())
+            }
+            (Err(error), _) | (_, Err(error)) => self.refuse(error),
+        }
     }
 
-    /// Holds the blobs that came with it.
+    /// As `receive`, with its bytes appended to `bytes`, which is empty.
     #[inline]
-    pub(super) fn receive_blobs(&mut self) -> Result<()> {
+    pub(super) fn receive_to(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+        let (shared, max) = (self.server.shared(), self.server.max_message());
+        match shared.append(self.claimed.idx, Direction::Request, bytes, max, RECV) {
+            Ok(flags) => {
+                self.flags = flags.unwrap_or(0);
+                Ok(flags.is_some() && self.receive_blobs()?)
+            }
+            Err(error) => self.refuse(error),
+        }
+    }
+
+    /// As `receive`, for the blobs that are attached to it.
+    #[inline]
+    pub(super) fn receive_blobs(&mut self) -> Result<bool> {
         let Request { server, claimed, blobs, .. } = self;
-        server.shared().add_named_blobs(claimed.idx, Direction::Request, blobs, RECV)
-    }
-
-    /// As `copy_out`, into `bytes`, unless other parts follow.
-    #[inline]
-    pub(super) fn copy_to(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
-        bytes.clear();
-        let flags = self.server.shared().append(self.claimed.idx, Direction::Request, bytes, RECV)?;
-        self.flags = flags.unwrap_or(0);
-        self.receive_blobs()?;
-        self.look_for_more()?;
-        if self.follows {
-            self.set_payload(std::mem::take(bytes));
+        match server.shared().add_named_blobs(claimed.idx, Direction::Request, blobs, RECV) {
+            Ok(()) => Ok(true),
+            Err(error) => self.refuse(error),
         }
-        Ok(flags.is_some())
     }
 
-    /// The claim, the payload and the blobs, for the inbox: dropping this does nothing any more.
-    pub(super) fn into_parts(mut self) -> (Claimed, u32, Payload, Blobs) {
-        let payload = std::mem::replace(&mut self.payload, Payload::empty());
-        (self.disarm(), self.flags, payload, std::mem::take(&mut self.blobs))
+    /// Whether its bytes are left in the slot, for a caller that has a place of its own for them:
+    /// not if they are so few that copying them costs nothing.
+    fn is_left(&self) -> bool {
+        let Ok(slot) = self.server.slot(self.claimed, RECV) else { return false };
+        let len = slot.described(Direction::Request).0 as usize;
+        len > SMALL && len <= self.server.shared().geometry().bytes(Direction::Request)
+    }
+
+    /// What cannot be received fails at its client. The error, if it is this process's, or the
+    /// segment is damaged: another client can cause any other one.
+    #[cold]
+    fn refuse(&mut self, error: Error) -> Result<bool> {
+        let shared = self.server.shared();
+        shared.check_whole(RECV)?;
+        let is_long = shared.payload_len(self.claimed.idx, Direction::Request) > self.server.max_message();
+        match error.kind() {
+            ErrorKind::TooLong if is_long => self.give_up(&Message::new(TOO_LONG)),
+            ErrorKind::TooLong => self.give_up(&Message::new(&error.to_string())),
+            _ if is_out_of_resources(error) => return Err(error),
+            _ => self.give_up(&Message::new("")),
+        };
+        Ok(false)
     }
 
     fn check_held(&self, op: &'static str) -> Result<()> {
@@ -354,17 +301,16 @@ impl Request<'_> {
     ///
     /// # Blocking
     ///
-    /// Not at all for a reply that fits into a slot. One that is longer goes in parts, each as soon
-    /// as the client has taken the one before; and so does a reply after a
-    /// [part](Request::part). The client may take
-    /// [`part_timeout`](super::ServerOptions::part_timeout) for each.
+    /// Only after a [part](Request::part), until the client has taken that. It may take
+    /// [`part_timeout`](super::ServerOptions::part_timeout).
     ///
     /// # Errors
     ///
     /// `TooLong` if the reply is longer than [`max_message`](super::ServerOptions::max_message);
-    /// `TimedOut` if the client has not taken a part of it in time; `Corrupt` if the segment was
-    /// damaged; in a [sparse](super::Options::sparse) segment `Os`, with ENOSPC if there is no page
-    /// for the reply, and with EBADF if the program has closed the segment's descriptor. The
+    /// `TimedOut` if the client has not taken the part before in time; `Corrupt` if the segment was
+    /// damaged. `Os`, with ENOSPC if there is no memory for the reply, in a
+    /// [sparse](super::Options::sparse) segment or for the blob of a long one; with what else the
+    /// blob is refused with; and with EBADF if the program has closed the segment's descriptor. The
     /// request then fails at its client. `Stale` if the request is not this server's any more: in a
     /// child that was forked after it was taken, and where others had to take this server for dead.
     #[inline]
@@ -403,21 +349,27 @@ impl Request<'_> {
         write: impl FnOnce(&mut Space<'_>) -> Result<()>,
     ) -> Result<bool> {
         self.check(REPLY)?;
-        match self.wait_patiently(REPLY)? {
-            Holding::Lost => Err(Error::new(ErrorKind::Stale, REPLY)),
-            _ => {
-                let (idx, shared) = (self.claimed.idx, self.server.shared());
-                shared.write_with(idx, Direction::Reply, len, write, REPLY)?;
-                Ok(self.finish_answered(Naming::default()))
-            }
+        if self.wait_patiently(REPLY)? == Holding::Lost {
+            return Err(Error::new(ErrorKind::Stale, REPLY));
         }
+        let (idx, shared) = (self.claimed.idx, Arc::clone(self.server.shared()));
+        shared.write_with(idx, Direction::Reply, len, write, REPLY)?;
+        if self.collected.is_none() {
+            return Ok(self.finish_answered(Naming::default()));
+        }
+        // It goes behind the parts.
+        shared.describe_answer(self.claimed.slot_and_word(), &Naming::default());
+        let mut bytes = Vec::new();
+        let flags = shared.append(idx, Direction::Reply, &mut bytes, len, REPLY)?;
+        self.answer(&Message::new(&bytes).flags(flags.unwrap_or(0)))
     }
 
     /// Gives the client a part of the reply, which it gets as soon as it asks for it; then come
     /// other parts, or [`reply`](Request::reply). False if nobody waits for it any more: the client
     /// has cancelled or [forgotten](super::Client::forget) the call, or its death was noticed.
     ///
-    /// A client that does not ask for parts gets all of them as one reply.
+    /// A client that did not ask for a [stream](super::Client::stream) gets all of them as one reply:
+    /// they are collected in this process until then.
     ///
     /// # Blocking
     ///
@@ -425,15 +377,17 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// `TimedOut`, `Interrupted`: nothing of it was given, and it can be given again. Of a part
-    /// that is longer than a slot, something may have been given; then the request has failed.
-    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message). `Invalid` if the
-    /// request [has more](Request::has_more) parts: they come first. The rest as for
-    /// [`reply`](Request::reply), but the request is not over.
+    /// `TimedOut`, `Interrupted`: nothing of it was given, and it can be given again. `TooLong` if it
+    /// is longer than [`max_message`](super::ServerOptions::max_message), or what is collected would
+    /// be. The rest as for [`reply`](Request::reply), but the request is not over.
     pub fn part<'m>(&mut self, part: impl Into<Message<'m>>, deadline: impl Into<Deadline>) -> Result<bool> {
-        let mut giving = self.begin_part(&part.into())?;
-        let given = self.give_until(&mut giving, deadline.into());
-        given.inspect_err(|_| self.stop_giving(&giving))
+        let (part, deadline) = (part.into(), deadline.into());
+        loop {
+            if let Some(wanted) = self.give(&part)? {
+                return Ok(wanted);
+            }
+            self.server.wait_for_turn(self.claimed, deadline, PART)?;
+        }
     }
 
     /// Waits until the client has taken the [part](Request::part) that was given last; false if
@@ -470,7 +424,7 @@ impl Request<'_> {
     /// `NoServer` where no server is left and the client [needs one](super::ClientOptions::needs_server).
     ///
     /// False if that cannot be: it was given back, or lost with a server, three times already, or
-    /// something of it went in parts. Then it is still to be answered. Each time counts in
+    /// a part of its reply was given. Then it is still to be answered. Each time counts in
     /// [`redeliveries`](Request::redeliveries), and against those that the client allows.
     pub fn give_back(&mut self) -> bool {
         if self.check(REPLY).is_err() {
@@ -513,65 +467,76 @@ impl Request<'_> {
 
     #[inline]
     fn answer(&mut self, reply: &Message<'_>) -> Result<bool> {
-        match self.answer_at_once(reply)? {
-            Some(wanted) => Ok(wanted),
-            None => self.answer_in_parts(*reply),
+        self.answer_by(reply, |request| request.wait_patiently(REPLY))
+    }
+
+    /// Answers, and `waits` until the client has taken the part before.
+    #[inline]
+    pub(super) fn answer_by(
+        &mut self,
+        reply: &Message<'_>,
+        waits: impl Fn(&Self) -> Result<Holding>,
+    ) -> Result<bool> {
+        loop {
+            if let Some(wanted) = self.answer_now(reply)? {
+                return Ok(wanted);
+            }
+            waits(self)?;
         }
     }
 
-    /// Answers with what fits into the slot; `None` if the reply has to go in parts.
+    /// Answers; `None` if the client has not taken the part before.
     #[inline]
-    pub(super) fn answer_at_once(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
+    pub(super) fn answer_now(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
         self.check(REPLY)?;
-        let shared = self.server.shared();
-        if !shared.fits(Direction::Reply, reply) {
-            self.admit(reply, REPLY)?;
-            return Ok(None);
+        if self.collected.is_some() {
+            return self.answer_collected(reply);
         }
+        let shared = self.server.shared();
+        shared.admit(Direction::Reply, reply, self.server.max_message(), REPLY)?;
         // Before the copy: if the request was taken away, the bytes there belong to another call by
         // now.
         match self.server.slot(self.claimed, REPLY)?.holding(self.claimed.taken) {
-            Holding::Taken | Holding::Dropped | Holding::Forgotten => {
+            Holding::Taken => {
                 let naming = shared.write(self.claimed.idx, Direction::Reply, reply, REPLY)?;
                 Ok(Some(self.finish_answered(naming)))
             }
+            Holding::Dropped | Holding::Forgotten => Ok(Some(self.finish_answered(Naming::default()))),
             Holding::Given => Ok(None),
             Holding::Lost => Err(Error::new(ErrorKind::Stale, REPLY)),
         }
     }
 
     #[cold]
-    fn answer_in_parts(&mut self, reply: Message<'_>) -> Result<bool> {
-        let mut rest = reply;
-        loop {
-            let holding = self.wait_patiently(REPLY)?;
-            if let Some(wanted) = self.answer_part(&mut rest, holding)? {
-                return Ok(wanted);
-            }
+    fn answer_collected(&mut self, last: &Message<'_>) -> Result<Option<bool>> {
+        let Some(mut collected) = self.collected.take() else { return Ok(None) };
+        let answered = collected.add(last, self.server.most(), REPLY).and_then(|()| {
+            self.answer_now(&collected.message(last.flags)).inspect_err(|_| collected.take_back(last))
+        });
+        if answered.is_err() {
+            self.collected = Some(collected);
         }
+        answered
     }
 
-    /// Gives the next part of a reply, if it is this server's turn; whether the client waited for
-    /// it, once all of it is given.
-    pub(super) fn answer_part(&mut self, rest: &mut Message<'_>, holding: Holding) -> Result<Option<bool>> {
-        match holding {
-            Holding::Taken => {}
-            Holding::Given => return Ok(None),
-            Holding::Lost => return Err(Error::new(ErrorKind::Stale, REPLY)),
-            Holding::Dropped | Holding::Forgotten => {
-                return Ok(Some(self.finish_answered(Naming::default())));
+    /// Gives a part; `None` if the client has not taken the part before. Whether the client waits for
+    /// it.
+    pub(super) fn give(&mut self, part: &Message<'_>) -> Result<Option<bool>> {
+        self.check(PART)?;
+        let slot = self.server.slot(self.claimed, PART)?;
+        match slot.holding(self.claimed.taken) {
+            Holding::Taken if slot.caller().takes_parts => {
+                self.server.shared().admit(Direction::Reply, part, self.server.max_message(), PART)?;
+                Ok(self.server.give_part(self.claimed, part, PART)?.then_some(true))
             }
+            Holding::Taken => {
+                let most = self.server.most();
+                self.collected.get_or_insert_default().add(part, most, PART).map(|()| Some(true))
+            }
+            Holding::Given => Ok(None),
+            Holding::Dropped | Holding::Forgotten => Ok(Some(false)),
+            Holding::Lost => Err(Error::new(ErrorKind::Stale, PART)),
         }
-        let (piece, later) = self.server.shared().split(Direction::Reply, rest);
-        if later.payload.is_empty() {
-            let (idx, shared) = (self.claimed.idx, self.server.shared());
-            let naming = shared.write(idx, Direction::Reply, &piece, REPLY)?;
-            return Ok(Some(self.finish_answered(naming)));
-        }
-        if self.server.give_part(self.claimed, &piece, true, REPLY)? {
-            *rest = later;
-        }
-        Ok(None)
     }
 
     /// Waits for the client's step as long as it may take, whatever signals come. Only an interrupt hook
@@ -584,10 +549,6 @@ impl Request<'_> {
                 holding => return holding,
             }
         }
-    }
-
-    fn admit(&self, message: &Message<'_>, op: &'static str) -> Result<()> {
-        self.server.shared().admit(Direction::Reply, message, self.server.max_message(), op)
     }
 
     /// Steps 5, 7 and 28 for what was written into the slot; true if the client gets it.
@@ -604,63 +565,7 @@ impl Request<'_> {
     }
 }
 
-/// A part on its way to the client.
-#[derive(Clone, Copy, Debug)]
-pub struct Giving<'m> {
-    rest: Message<'m>,
-    has_begun: bool,
-}
-
-/// The steps of [`part`](Request::part), for threads, tasks and bindings.
 impl Request<'_> {
-    #[doc(hidden)]
-    pub fn begin_part<'m>(&self, part: &Message<'m>) -> Result<Giving<'m>> {
-        self.check(PART)?;
-        self.admit(part, PART)?;
-        if self.follows {
-            return Err(Error::new(ErrorKind::Invalid, PART));
-        }
-        Ok(Giving { rest: *part, has_begun: false })
-    }
-
-    /// After `TimedOut` and `Interrupted` it can be called again. After any other error, and when the
-    /// caller gives up, the rest must not follow: [`stop_giving`](Request::stop_giving).
-    #[doc(hidden)]
-    pub fn give_until(&mut self, giving: &mut Giving<'_>, deadline: Deadline) -> Result<bool> {
-        loop {
-            let holding = self.server.wait_for_turn(self.claimed, deadline, PART)?;
-            if let Some(wanted) = self.give(giving, holding)? {
-                return Ok(wanted);
-            }
-        }
-    }
-
-    /// Gives the next piece, if it is this server's turn; whether the client waits for it, once all
-    /// of the part is given.
-    pub(super) fn give(&mut self, giving: &mut Giving<'_>, holding: Holding) -> Result<Option<bool>> {
-        match holding {
-            Holding::Taken => {}
-            Holding::Given => return Ok(None),
-            Holding::Dropped | Holding::Forgotten => return Ok(Some(false)),
-            Holding::Lost => return Err(Error::new(ErrorKind::Stale, PART)),
-        }
-        let (piece, later) = self.server.shared().split(Direction::Reply, &giving.rest);
-        let is_last = later.payload.is_empty();
-        if !self.server.give_part(self.claimed, &piece, !is_last, PART)? {
-            return Ok(None);
-        }
-        *giving = Giving { rest: later, has_begun: true };
-        Ok(is_last.then_some(true))
-    }
-
-    /// Fails the request if something of a part was given, and the rest will not be.
-    #[doc(hidden)]
-    pub fn stop_giving(&mut self, giving: &Giving<'_>) {
-        if giving.has_begun && !giving.rest.payload.is_empty() {
-            self.give_up(&Message::new(""));
-        }
-    }
-
     pub(super) fn serving(&self) -> &Serving {
         &self.server
     }
@@ -676,6 +581,11 @@ impl Deref for Request<'_> {
     fn deref(&self) -> &[u8] {
         self.payload()
     }
+}
+
+/// Whether this process lacks descriptors or memory.
+fn is_out_of_resources(error: Error) -> bool {
+    [Errno::MFILE, Errno::NFILE, Errno::NOMEM].iter().any(|errno| errno.at(RECV) == error)
 }
 
 impl Drop for Request<'_> {

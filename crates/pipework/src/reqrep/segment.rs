@@ -343,7 +343,7 @@ impl Stage {
             Some(State::Fill) => Stage::Filling,
             Some(State::Sent) => Stage::Waiting,
             Some(State::Taken | State::Forgotten) => Stage::Taken,
-            Some(State::Part | State::More) => Stage::InParts,
+            Some(State::Part) => Stage::InParts,
             Some(State::Dropped) => Stage::Dropped,
             Some(State::Answered | State::Failed | State::Died) => Stage::Done,
             None => Stage::Damaged,

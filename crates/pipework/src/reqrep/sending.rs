@@ -1,16 +1,12 @@
-//! How requests are sent: at once, several, written in place, or in parts.
+//! How requests are sent: one, several, or written in place.
 
 use std::cell::LazyCell;
-use std::ops::ControlFlow::{Break, Continue};
 
 use super::client::Client;
-use super::gathering::Step;
 use super::place::Sending;
-use super::shm::call::Standing;
 use super::shm::layout::Direction;
 use super::shm::naming::Naming;
 use super::shm::payload::{Message, Space};
-use super::shm::slot::State;
 use super::shm::ticket::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,19 +20,17 @@ impl Client {
     ///
     /// # Blocking
     ///
-    /// Until a slot is free, or until the deadline. A request that is longer than a slot: until a
-    /// server has taken all but the last part of it.
+    /// Until a slot is free, or until the deadline.
     ///
     /// # Errors
     ///
     /// As [`call`](Client::call), but never `PeerDied`, `Failed` or ENOMEM: these are for
-    /// [`recv`](Client::recv). Whatever the error is, no server has the whole request. `TimedOut`
-    /// and `Interrupted` mean that there was no slot, or that the server has not taken a request
-    /// that is longer than one: that call is cancelled.
+    /// [`recv`](Client::recv). Whatever the error is, no server has the request. `TimedOut` and
+    /// `Interrupted` mean that there was no slot.
     #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
         let deadline = LazyCell::new(|| deadline.into());
-        let ticket = self.start_by(&request.into(), &|| *deadline, true, SEND)?;
+        let ticket = self.start_by(&request.into(), &|| *deadline, Sending::new(true), SEND)?;
         self.sent(ticket);
         Ok(ticket)
     }
@@ -45,11 +39,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`; `TooLong` if the request
-    /// is longer than a slot.
+    /// As [`send`](Client::send), but never `TimedOut` or `Interrupted`.
     #[inline]
     pub fn try_send<'a>(&self, request: impl Into<Message<'a>>) -> Result<Option<Ticket>> {
-        let ticket = self.start(&request.into(), None, true, SEND);
+        let ticket = self.start(&request.into(), None, Sending::new(true), SEND);
         match ticket {
             Ok(Some(ticket)) => self.sent(ticket),
             // An event loop goes on after an error, too.
@@ -125,7 +118,8 @@ impl Client {
         let (deadline, mut many) = (deadline.into(), Many { client: self, tickets: Vec::new(), quiet: 0 });
         let outcome = requests.into_iter().try_for_each(|request| {
             let request = request.into();
-            let ticket = match self.place_quietly(&request)? {
+            let quietly = Sending { quietly: true, ..Sending::new(true) };
+            let ticket = match self.start(&request, None, quietly, SEND)? {
                 Some(ticket) => {
                     many.quiet += 1;
                     ticket
@@ -133,7 +127,7 @@ impl Client {
                 None => {
                     // Before this waits: what it waits for may need them.
                     many.announce();
-                    self.start_by(&request, &|| deadline, true, SEND)?
+                    self.start_by(&request, &|| deadline, Sending::new(true), SEND)?
                 }
             };
             self.sent(ticket);
@@ -171,107 +165,29 @@ impl Drop for Many<'_> {
 
 /// Placing a request.
 impl Client {
-    /// Places a request and hands out what follows its first part.
     #[inline]
     pub(super) fn start_by(
         &self,
         request: &Message<'_>,
         deadline: Later<'_>,
-        has_ticket: bool,
+        sending: Sending,
         op: &'static str,
     ) -> Result<Ticket> {
-        let started = self.start(request, Some(deadline), has_ticket, op)?;
+        let started = self.start(request, Some(deadline), sending, op)?;
         started.ok_or(Error::new(ErrorKind::TimedOut, op))
     }
 
-    /// The same; without a deadline only a request of one part, and `None` if no slot is free.
+    /// The same; without a deadline `None` if no slot is free.
     #[inline]
     fn start(
         &self,
         request: &Message<'_>,
         deadline: Option<Later<'_>>,
-        has_ticket: bool,
+        sending: Sending,
         op: &'static str,
     ) -> Result<Option<Ticket>> {
-        if !self.shared().fits(Direction::Request, request) {
-            return self.start_long(request, deadline, has_ticket, op);
-        }
-        let write = |idx| self.shared().write(idx, Direction::Request, request, op);
-        self.sender().place(write, Sending::new(has_ticket), deadline, None, op)
-    }
-
-    /// The first part of a request, which is all of it if it fits into a slot, and what follows.
-    pub(super) fn divide<'a>(
-        &self,
-        request: &Message<'a>,
-        op: &'static str,
-    ) -> Result<(Message<'a>, Message<'a>)> {
         self.shared().admit(Direction::Request, request, self.inner.max_message, op)?;
-        Ok(self.shared().split(Direction::Request, request))
-    }
-
-    /// Places a request of one part if a slot is free, and wakes no server; `None` for a longer
-    /// one.
-    fn place_quietly(&self, request: &Message<'_>) -> Result<Option<Ticket>> {
-        if !self.shared().fits(Direction::Request, request) {
-            return Ok(None);
-        }
-        let write = |idx| self.shared().write(idx, Direction::Request, request, SEND);
-        let sending = Sending { quietly: true, ..Sending::new(true) };
-        self.sender().place(write, sending, None, None, SEND)
-    }
-
-    /// Hands out the next part of a request, if its server asks for it; the last step is the one
-    /// after which all are handed out, or the server wants no more. Nobody else has the ticket
-    /// before.
-    pub(super) fn hand_out(
-        &self,
-        ticket: Ticket,
-        rest: &mut Message<'_>,
-        has_ticket: bool,
-        op: &'static str,
-    ) -> Result<Step<()>> {
-        match self.standing(ticket, op)? {
-            Standing::Turn(word) if word.state() == Some(State::More) => {
-                let (part, follows) = self.shared().split(Direction::Request, rest);
-                let is_last = follows.payload.is_empty();
-                let last = is_last.then_some(has_ticket);
-                if !self.shared().write_more(ticket.idx(), word, &part, last, op)? {
-                    return Ok(Some(Continue(())));
-                }
-                *rest = follows;
-                Ok(Some(if is_last { Break(()) } else { Continue(()) }))
-            }
-            Standing::Sent | Standing::Taken => Ok(None),
-            // It is this client's turn, and the server wants no more.
-            _ => {
-                self.slot(ticket, op)?.set_whole(has_ticket);
-                Ok(Some(Break(())))
-            }
-        }
-    }
-}
-
-/// Requests that go in parts.
-impl Client {
-    #[cold]
-    fn start_long(
-        &self,
-        request: &Message<'_>,
-        deadline: Option<Later<'_>>,
-        has_ticket: bool,
-        op: &'static str,
-    ) -> Result<Option<Ticket>> {
-        let deadline = deadline.ok_or(Error::new(ErrorKind::TooLong, op))?();
-        let (first, mut rest) = self.divide(request, op)?;
-        let write = |idx| self.shared().write(idx, Direction::Request, &first, op);
-        // The ticket is the caller's when all is handed out.
-        let sending = Sending { follows: true, ..Sending::new(false) };
-        let placed = self.sender().place(write, sending, Some(&|| deadline), None, op)?;
-        let Some(ticket) = placed else { return Ok(None) };
-        let step = || self.hand_out(ticket, &mut rest, has_ticket, op);
-        // No other thread has the ticket, so a call that fails here must not stay behind.
-        let handed_out = self.wait_for_steps(ticket, deadline, op, step);
-        handed_out.inspect_err(|_| drop(self.end_own(ticket, op))).map(|()| Some(ticket))
+        let write = |idx| self.shared().write(idx, Direction::Request, request, op);
+        self.sender().place(write, sending, deadline, None, op)
     }
 }

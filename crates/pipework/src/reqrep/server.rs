@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::inbox::Gathered;
 use super::request::Request;
 use super::segment::Segment;
 use super::serving::{Claimed, ServerOptions, Serving};
@@ -20,7 +19,6 @@ use super::watch::WatcherState;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Reach;
-use crate::sys;
 
 const RECV: &str = "reqrep recv";
 
@@ -95,17 +93,15 @@ impl Server {
     /// Until a request comes, or until the deadline. It spins before it parks, for as long as
     /// [`Options::spin`](super::Options::spin) says, if recent waits were short.
     ///
-    /// A request that is longer than a slot comes whole. Where the deadline passes, or a signal
-    /// handler runs, while its parts are coming, a thread of this process receives the rest, and
-    /// the request comes with a later call.
-    ///
-    /// A request that no client of this library writes fails at its client, and this waits on.
+    /// A request that no client of this library writes fails at its client, and so does one that is
+    /// longer than [`max_message`](super::ServerOptions::max_message); and this waits on.
     ///
     /// # Errors
     ///
     /// `TimedOut`; `Interrupted` if a signal handler ran; `Closed` once this server was
     /// [stopped](Server::stop); `Corrupt` if the segment was damaged.
-    /// `Os` with ENOMEM if there is no memory for the request, which then fails at its client. `Os`
+    /// `Os` with ENOMEM or EMFILE if this process has no memory or no descriptor for the request, which
+    /// then fails at its client. `Os`
     /// with another number if the kernel does not say whether this server still has its lock, for
     /// instance because the program has closed a descriptor of the segment (EBADF). In a forked
     /// child as well what [`Segment::server`] fails with.
@@ -113,36 +109,21 @@ impl Server {
     #[inline(always)]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = LazyCell::new(|| deadline.into());
-        self.recv_with(&|| *deadline, Request::copy_out)
+        self.recv_with(&|| *deadline, Request::receive)
     }
 
-    /// As `recv`; `copy` copies the first part out, and returns false if no client of ours sends
-    /// such a request.
-    // Always: a call of one part passes here, and the compiler counts the callers.
+    /// As `recv`; `receive` returns false for a request that fails.
+    // Always: every call passes here, and the compiler counts the callers.
     #[inline(always)]
     pub(super) fn recv_with<'a>(
         &'a self,
         deadline: Later<'_>,
-        mut copy: impl FnMut(&mut Request<'a>) -> Result<bool>,
+        mut receive: impl FnMut(&mut Request<'a>) -> Result<bool>,
     ) -> Result<Request<'a>> {
         loop {
-            let mut request = match self.find_until(deadline)? {
-                FoundRequest::Claimed(claimed) => self.request(claimed),
-                FoundRequest::Gathered(gathered) => match self.gathered(*gathered) {
-                    Some(request) => return Ok(request),
-                    None => continue,
-                },
-            };
-            // No client of ours sends what cannot be copied: the request fails, and the next is
-            // taken.
-            if copy(&mut request)? {
-                if !request.has_more() {
-                    return Ok(request);
-                }
-                // Or its client has cancelled it, was too slow, or has sent a part that is none.
-                if let Some(request) = self.gather(request, Some(deadline()))? {
-                    return Ok(request);
-                }
+            let mut request = self.request(self.find_until(deadline)?);
+            if receive(&mut request)? {
+                return Ok(request);
             }
             if deadline().has_passed() {
                 return Err(Error::new(ErrorKind::TimedOut, RECV));
@@ -226,8 +207,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`recv`](Server::recv), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
-    /// started for a request that is longer than a slot, which then fails at its client.
+    /// As [`recv`](Server::recv), but never `TimedOut` or `Interrupted`.
     #[inline]
     pub fn try_recv(&self) -> Result<Option<Request<'_>>> {
         let request = self.take();
@@ -244,8 +224,7 @@ impl Server {
     }
 
     /// Waits for the next request, and leaves its bytes in the segment:
-    /// [`Request::read_into`] copies them to where they belong. Of a request that is longer than a
-    /// slot it is the first part; [`Request::next_part`] gets the others.
+    /// [`Request::read_into`] copies them to where they belong.
     ///
     /// # Blocking
     ///
@@ -253,48 +232,30 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`recv`](Server::recv), but never ENOMEM.
+    /// As [`recv`](Server::recv).
     ///
     /// # Examples
     ///
-    /// A file of any size is received in one piece of memory:
-    ///
     /// ```
     /// # use pipework::reqrep::Options;
-    /// # use std::{io::Write, thread, time::Duration};
+    /// # use std::{thread, time::Duration};
     /// # let segment = Options::new().anonymous()?;
     /// # let (client, server) = (segment.client()?, segment.server()?);
-    /// # let (file_to_send, wait) = (vec![7; 100_000], Duration::from_secs(5));
-    /// # let caller = thread::spawn(move || client.call(&file_to_send, wait));
-    /// # let mut file = Vec::new();
-    /// let mut buffer = vec![0; 4096];
+    /// # let wait = Duration::from_secs(5);
+    /// # let caller = thread::spawn(move || client.call(&[7; 100_000], wait));
+    /// let mut frame = vec![0; 1 << 20];
     /// let mut request = server.claim(Duration::from_secs(5))?;
-    /// loop {
-    ///     let len = request.read_into(&mut buffer)?;
-    ///     file.write_all(&buffer[..len])?;
-    ///     if !request.next_part(Duration::from_secs(5))? {
-    ///         break;
-    ///     }
-    /// }
+    /// let len = request.read_into(&mut frame)?;
     /// request.reply("stored")?;
-    /// # assert_eq!((file.len(), &*caller.join().unwrap()?), (100_000, &b"stored"[..]));
+    /// # assert_eq!((len, frame[len - 1], &*caller.join().unwrap()?), (100_000, 7, &b"stored"[..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn claim(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = LazyCell::new(|| deadline.into());
         for _ in 0..self.turns() {
-            match self.find_until(&|| *deadline)? {
-                FoundRequest::Claimed(claimed) => {
-                    let mut request = self.request(claimed);
-                    request.receive_blobs()?;
-                    request.look_for_more()?;
-                    return Ok(request);
-                }
-                FoundRequest::Gathered(gathered) => {
-                    if let Some(request) = self.gathered(*gathered) {
-                        return Ok(request);
-                    }
-                }
+            let mut request = self.request(self.find_until(&|| *deadline)?);
+            if request.receive_blobs()? {
+                return Ok(request);
             }
         }
         Err(Error::new(ErrorKind::Corrupt, RECV))
@@ -367,8 +328,7 @@ impl Server {
         let shared = self.shared();
         let queue = shared.queue();
         let waiting = queue.entries().filter(|idx| shared.is_sent(*idx)).take(max);
-        let slots = waiting.filter_map(|idx| shared.slot(idx));
-        slots.map(|slot| u64::from(slot.described(Direction::Request).0)).sum()
+        waiting.map(|idx| shared.payload_len(idx, Direction::Request) as u64).fold(0, u64::saturating_add)
     }
 
     /// Fails all requests that wait now, and returns how many they were.
@@ -382,8 +342,7 @@ impl Server {
         // fails them.
         for _ in 0..self.shared().geometry().slots {
             match self.find()? {
-                Some(FoundRequest::Claimed(claimed)) => drop(self.request(claimed)),
-                Some(FoundRequest::Gathered(gathered)) => drop(self.gathered(*gathered)),
+                Some(claimed) => drop(self.request(claimed)),
                 None => {
                     self.0.found_none();
                     break;
@@ -403,43 +362,35 @@ impl Server {
     ///
     /// Any thread may call it. It does not block.
     pub fn stop(&self) {
-        self.0.inbox().stop();
+        self.0.stopped().set(true);
         self.shared().requests().notify_all(Reach::Machine);
-        self.fail_what_is_left();
-    }
-
-    /// Once this server is stopped: what was put together, and nobody takes any more, fails at its
-    /// client.
-    fn fail_what_is_left(&self) {
-        while self.0.inbox().is_stopped()
-            && let Some(gathered) = self.0.inbox().pop()
-        {
-            drop(self.gathered(gathered));
-        }
     }
 
     /// Takes back a request that was [kept](Request::keep); `None` if the ticket is none that is
-    /// kept, or it was taken back already. Its bytes are in the segment: [`Request::read`] copies
-    /// them again. Of a request that is longer than a slot these are the last of its parts.
+    /// kept, or it was taken back already. Its bytes are in the segment: [`Request::read`] gets
+    /// them again.
     ///
     /// # Errors
     ///
     /// `Stale` in a forked child, for a request that its parent keeps: [`adopt`](Server::adopt)
-    /// gets it. And where others had to take this server for dead. If its blobs cannot be had, what
-    /// [`recv`](Server::recv) fails with; then its call fails.
+    /// gets it. And where others had to take this server for dead. If its blobs cannot be had, `Stale`
+    /// or what [`recv`](Server::recv) fails with; then its call fails.
     // Always: requests are moved no more often than they must be.
     #[inline(always)]
     pub fn kept(&self, ticket: Ticket) -> Result<Option<Request<'_>>> {
         const OP: &str = "reqrep kept";
         let number = self.0.membership().number(OP)?;
         match self.0.kept(ticket) {
-            Some(taken) if taken.owner() == number => {
-                let mut request = Request::kept(&self.0, self.claimed((ticket.idx(), taken)));
-                request.receive_blobs()?;
-                Ok(Some(request))
+            Some((taken, collected)) if taken.owner() == number => {
+                let claimed = self.claimed((ticket.idx(), taken));
+                let mut request = Request::kept(&self.0, claimed, collected);
+                match request.receive_blobs()? {
+                    true => Ok(Some(request)),
+                    false => Err(Error::new(ErrorKind::Stale, OP)),
+                }
             }
-            Some(taken) => {
-                self.0.keep(self.claimed((ticket.idx(), taken)));
+            Some((taken, collected)) => {
+                self.0.keep(self.claimed((ticket.idx(), taken)), collected);
                 Err(Error::new(ErrorKind::Stale, OP))
             }
             None => Ok(None),
@@ -453,24 +404,23 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `Stale`: the parent has answered it or has died, or something of it went in parts already;
-    /// or the ticket is none that was kept. What [`Segment::server`] fails with, since the child
-    /// joins. If its blobs cannot be had, what [`recv`](Server::recv) fails with; then its call
+    /// `Stale`: the parent has answered it or has died, or has given a part of the reply; or the
+    /// ticket is none that was kept. What [`Segment::server`] fails with, since the child joins. If
+    /// its blobs cannot be had, `Stale` or what [`recv`](Server::recv) fails with; then its call
     /// fails.
     pub fn adopt(&self, ticket: Ticket) -> Result<Request<'_>> {
         const OP: &str = "reqrep adopt";
         let number = self.0.membership().present(OP)?;
         let stale = Error::new(ErrorKind::Stale, OP);
-        let taken = self.0.kept(ticket).ok_or(stale)?;
+        let (taken, collected) = self.0.kept(ticket).ok_or(stale)?;
         let Some(adopted) = self.shared().slot(ticket.idx()).and_then(|slot| slot.adopt(taken, number))
         else {
             // It may be this process's own.
-            self.0.keep(self.claimed((ticket.idx(), taken)));
+            self.0.keep(self.claimed((ticket.idx(), taken)), collected);
             return Err(stale);
         };
-        let mut request = self.request((ticket.idx(), adopted));
-        request.receive_blobs()?;
-        Ok(request)
+        let mut request = Request::kept(&self.0, self.claimed((ticket.idx(), adopted)), collected);
+        if request.receive_blobs()? { Ok(request) } else { Err(stale) }
     }
 
     /// A descriptor for an event loop, readable while a request waits. The client may be any
@@ -513,23 +463,12 @@ impl Server {
     pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
         for _ in 0..self.turns() {
             let Some(found) = self.find()? else { return Ok(None) };
-            let mut request = match found {
-                FoundRequest::Claimed(claimed) => self.request(claimed),
-                FoundRequest::Gathered(gathered) => match self.gathered(*gathered) {
-                    Some(request) => return Ok(Some(request)),
-                    None => continue,
-                },
-            };
-            if !request.copy_out()? {
-                continue;
-            }
-            if !request.has_more() {
+            let mut request = self.request(found);
+            if request.receive()? {
                 return Ok(Some(request));
             }
-            self.gather(request, None)?;
         }
-        // Long requests that come as quickly as this loop has them put together, or malformed ones
-        // that come as quickly as it fails them, are no damage.
+        // Malformed requests that come as quickly as this loop fails them are no damage.
         Ok(None)
     }
 
@@ -543,30 +482,14 @@ impl Server {
         self.shared().geometry().slots + 1
     }
 
-    /// The next request. Waits poll this and not the payload, which is moved no more often than it
-    /// must be.
+    /// Claims the first request that waits; returns the word that makes it this server's. Waits poll
+    /// this and not the payload, which is moved no more often than it must be.
     // Always, as below.
     #[inline(always)]
-    fn find(&self) -> Result<Option<FoundRequest>> {
-        if self.0.inbox().has_news()
-            && let Some(gathered) = self.look_into_inbox()?
-        {
-            return Ok(Some(FoundRequest::Gathered(Box::new(gathered))));
+    fn find(&self) -> Result<Option<(u32, SlotWord)>> {
+        if self.0.stopped().is_set() {
+            return Err(Error::new(ErrorKind::Closed, RECV));
         }
-        Ok(self.claim_next()?.map(FoundRequest::Claimed))
-    }
-
-    #[cold]
-    fn look_into_inbox(&self) -> Result<Option<Gathered>> {
-        match self.0.inbox().is_stopped() {
-            true => Err(Error::new(ErrorKind::Closed, RECV)),
-            false => Ok(self.0.inbox().pop()),
-        }
-    }
-
-    /// Claims the first request that waits; returns the word that makes it this server's.
-    #[inline(always)]
-    fn claim_next(&self) -> Result<Option<(u32, SlotWord)>> {
         let (shared, number) = (self.shared(), self.0.membership().present(RECV)?);
         let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));
         let popped = shared.queue().pop(claim, RECV)?;
@@ -580,14 +503,14 @@ impl Server {
     }
 
     #[inline]
-    fn find_until(&self, deadline: Later<'_>) -> Result<FoundRequest> {
+    fn find_until(&self, deadline: Later<'_>) -> Result<(u32, SlotWord)> {
         match self.find()? {
             Some(found) => Ok(found),
             None => self.find_waiting(deadline()),
         }
     }
 
-    fn find_waiting(&self, deadline: Deadline) -> Result<FoundRequest> {
+    fn find_waiting(&self, deadline: Deadline) -> Result<(u32, SlotWord)> {
         self.found_none()?;
         let (shared, check) = (self.shared(), || self.0.liveness().check(RECV));
         let found = shared.requests().wait(&self.0.waiting(deadline, RECV), || self.find(), check);
@@ -615,153 +538,5 @@ impl Server {
     #[inline]
     fn claimed(&self, (idx, taken): (u32, SlotWord)) -> Claimed {
         Claimed { idx, taken, holder: self.0.membership().packed(taken.owner()) }
-    }
-
-    /// `None` in a forked child, for what is its parent's.
-    fn gathered(&self, gathered: Gathered) -> Option<Request<'_>> {
-        let Gathered { claimed: (idx, taken), holder, flags, payload, blobs } = gathered;
-        let claimed = Claimed { idx, taken, holder };
-        let is_here = self.0.is_here(claimed);
-        is_here.then(|| Request::with_payload(Cow::Borrowed(&self.0), claimed, payload, flags, blobs))
-    }
-}
-
-/// What a look finds.
-enum FoundRequest {
-    /// The first part of a request, if not all of it.
-    Claimed((u32, SlotWord)),
-    Gathered(Box<Gathered>),
-}
-
-// ---------------------------------------------------------------- requests of several parts
-
-/// How long a thread waits for a part itself. A client that takes longer is not to keep it from
-/// other requests.
-const PATIENCE: Duration = Duration::from_millis(50);
-const TOO_LONG: &str = "longer than the server's max_message";
-const TOO_MUCH: &str = "the server has too many long requests that it has not taken";
-
-impl Server {
-    /// Receives the rest of a request; without a deadline, or after it, a thread does. `None` if
-    /// the request does not come, or not now.
-    #[cold]
-    fn gather<'a>(
-        &'a self,
-        mut request: Request<'a>,
-        deadline: Option<Deadline>,
-    ) -> Result<Option<Request<'a>>> {
-        let mut bytes = request.take_payload();
-        let Some(deadline) = deadline else { return self.gather_aside(request, bytes).map(|()| None) };
-        loop {
-            let limit = self.0.part_deadline();
-            let wait = Deadline::after(PATIENCE).or_earlier(limit).or_earlier(deadline);
-            match request.append_next(&mut bytes, wait) {
-                // Where each part is there at once, no wait notices the deadline.
-                Ok(true) if deadline.has_passed() => {
-                    self.gather_aside(request, bytes)?;
-                    return Err(Error::new(ErrorKind::TimedOut, RECV));
-                }
-                Ok(true) => {}
-                Ok(false) => {
-                    request.set_payload(bytes);
-                    return Ok(Some(request));
-                }
-                Err(error) => match error.kind() {
-                    ErrorKind::TimedOut if limit.has_passed() => {
-                        return give_up(request, error).map(|()| None);
-                    }
-                    ErrorKind::TimedOut | ErrorKind::Interrupted => {
-                        self.gather_aside(request, bytes)?;
-                        let goes_on = error.kind() == ErrorKind::TimedOut && !deadline.has_passed();
-                        return if goes_on { Ok(None) } else { Err(error) };
-                    }
-                    _ => return self.give_up_part(request, error).map(|()| None),
-                },
-            }
-        }
-    }
-
-    /// As `give_up`; a part that no client of ours writes is its client's fault.
-    fn give_up_part(&self, request: Request<'_>, error: Error) -> Result<()> {
-        match give_up(request, error) {
-            // Not if the segment is damaged.
-            Err(error) if error.kind() == ErrorKind::Corrupt => self.shared().check_whole(RECV),
-            ended => ended,
-        }
-    }
-
-    /// Has a thread of its own receive the rest, for callers that do not wait for it.
-    fn gather_aside(&self, request: Request<'_>, mut bytes: Vec<u8>) -> Result<()> {
-        /// How soon the thread notices that nobody will take the request.
-        const LOOK: Duration = Duration::from_millis(100);
-        let (server, mut request) = (self.0.clone(), request.into_owned());
-        if !server.inbox().admits_one() {
-            request.fail(TOO_MUCH);
-            return Ok(());
-        }
-        server.inbox().is_gathering(1);
-        let gather = move || {
-            let (mut limit, mut alone) = (server.part_deadline(), 0);
-            let part = u64::from(server.segment().geometry().request_bytes);
-            let mut aside = 0;
-            let outcome = loop {
-                // Before the part is asked for: it is in memory before its length is known.
-                let (len, most) = (bytes.len() as u64, server.max_message() as u64);
-                let next = (len + part).min(most).max(len);
-                if !server.inbox().set_aside(aside, next, most) {
-                    break Err(Error::new(ErrorKind::Failed, RECV));
-                }
-                aside = next;
-                match request.append_next(&mut bytes, Deadline::after(LOOK).or_earlier(limit)) {
-                    Ok(true) => limit = server.part_deadline(),
-                    Ok(false) => break Ok(()),
-                    Err(error) => match error.kind() {
-                        // Such a thread has two handles, `server` and that of the request. Seen
-                        // twice in a row, for another one may just be ending.
-                        _ if server.is_last_of(2 * server.inbox().gathering()) => match alone {
-                            0 => alone = 1,
-                            _ => break Err(error),
-                        },
-                        ErrorKind::Interrupted => alone = 0,
-                        ErrorKind::TimedOut if !limit.has_passed() => alone = 0,
-                        _ => break Err(error),
-                    },
-                }
-            };
-            server.inbox().is_gathering(-1);
-            let left = if outcome.is_ok() { bytes.len() as u64 } else { 0 };
-            server.inbox().set_aside(aside, left, 0);
-            if let Err(error) = outcome {
-                // Its client gets the reason; no thread here waits for the request.
-                let _ = give_up(request, error);
-                return;
-            }
-            request.set_payload(bytes);
-            let (Claimed { idx, taken, holder }, flags, payload, blobs) = request.into_parts();
-            server.inbox().push(Gathered { claimed: (idx, taken), holder, flags, payload, blobs });
-            server.shared().requests().notify_all(Reach::Machine);
-            Server(server).fail_what_is_left();
-        };
-        sys::start_thread("pipework-gather", gather).map(drop).map_err(|errno| {
-            self.0.inbox().is_gathering(-1);
-            errno.at(RECV)
-        })
-    }
-}
-
-/// Ends a request whose parts do not come. The error, if it is this process's.
-fn give_up(request: Request<'_>, error: Error) -> Result<()> {
-    match error.kind() {
-        ErrorKind::TooLong => {
-            request.fail(TOO_LONG);
-            Ok(())
-        }
-        ErrorKind::Failed => {
-            request.fail(TOO_MUCH);
-            Ok(())
-        }
-        // Its client is too slow, or has gone.
-        ErrorKind::TimedOut | ErrorKind::Interrupted | ErrorKind::Closed | ErrorKind::Stale => Ok(()),
-        _ => Err(error),
     }
 }

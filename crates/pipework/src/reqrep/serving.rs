@@ -1,9 +1,10 @@
 //! What a server and its requests do to the slots that the server has claimed.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::inbox::ServerInbox;
+use super::collected::{Collected, Most};
 use super::liveness::Liveness;
 use super::segment::Segment;
 use super::shm::mapping::{Role, Shared, count};
@@ -17,7 +18,7 @@ use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
-use crate::sync::{self, AtomicU64, Ordering, Reach};
+use crate::sync::{self, AtomicU64, Flag, Hint, Ordering, Reach};
 
 /// A server handle. All that there is of a server is shared by its clones, and by its requests.
 #[derive(Clone, Debug)]
@@ -33,12 +34,13 @@ struct ServingInner {
     membership: Attached,
     segment: Segment,
     spin: Spin,
-    /// For the client's step in a call that goes in parts.
+    /// For the client's step in a call whose reply comes in parts.
     turn_spin: Spin,
     /// For callers that hold what others need, and give it away before they wait.
     held_spin: Spin,
     liveness: Arc<Liveness>,
-    inbox: Arc<ServerInbox>,
+    /// Whether the server is to stop. Shared with its watch thread.
+    stopped: Arc<Flag>,
     options: ServerOptions,
 }
 
@@ -62,34 +64,28 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Messages of up to [`defaults::MAX_MESSAGE`] bytes, [`defaults::PART_TIMEOUT`] for each part.
+    /// Messages of up to [`defaults::MAX_MESSAGE`] bytes, [`defaults::PART_TIMEOUT`] for a part.
     pub fn new() -> ServerOptions {
         ServerOptions::default()
     }
 
-    /// Bytes of the longest message in parts that the server receives or answers with. The default
-    /// is [`defaults::MAX_MESSAGE`]. A message that fits into a slot is never too long. Received parts
-    /// are kept in this process: the memory grows with what comes, up to this. A longer request
+    /// Bytes of the longest message that the server receives or answers with. The default is
+    /// [`defaults::MAX_MESSAGE`]. A message that fits into a slot is never too long. A longer request
     /// fails at its client, and a longer reply is `TooLong`.
-    ///
-    /// Long requests whose parts no thread waits for, since the server only polls or its wait has
-    /// ended, are put together by threads of this process: at most 1024 at a time. Until the program
-    /// takes them they have, together, at most four times as many bytes as the longest message. One
-    /// more fails at its client, which gets that as the reason.
     pub fn max_message(self, bytes: usize) -> ServerOptions {
         ServerOptions { max_message: bytes, ..self }
     }
 
-    /// For how long a client may keep the server waiting in the middle of a call that goes in
-    /// parts: until it has written the next part of its request, or taken a part of its reply. Then
-    /// the call fails. The default is [`defaults::PART_TIMEOUT`].
+    /// For how long a client may keep the server waiting that answers after a
+    /// [part](super::Request::part): until it has taken that part. Then the call fails. The default is
+    /// [`defaults::PART_TIMEOUT`].
     pub fn part_timeout(self, time: Duration) -> ServerOptions {
         ServerOptions { part_timeout: time, ..self }
     }
 
     /// Whether received requests stay in their slots until
-    /// [`Request::read_into`](super::Request::read_into) copies them, unless they are short or come in
-    /// parts: for callers that have a place of their own for them.
+    /// [`Request::read_into`](super::Request::read_into) copies them, unless they are short or in a
+    /// blob: for callers that have a place of their own for them.
     #[doc(hidden)]
     pub fn reads_later(self, yes: bool) -> ServerOptions {
         ServerOptions { reads_later: yes, ..self }
@@ -123,7 +119,7 @@ impl Serving {
         let inner = ServingInner {
             requests: Watcher::new(),
             turns: Watcher::new(),
-            kept: KeptRequests::default(),
+            kept: KeptRequests::new(),
             shared: Arc::clone(membership.shared()),
             liveness: Arc::new(Liveness::new(&membership)),
             membership,
@@ -131,7 +127,7 @@ impl Serving {
             spin: Spin::new(segment.spin(), Looks::Load),
             turn_spin: Spin::new(for_turns(segment.spin()), Looks::Load),
             held_spin: Spin::new(for_holders(segment.spin()), Looks::Load),
-            inbox: Arc::default(),
+            stopped: Arc::new(Flag::new()),
             options: options.clone(),
         };
         Ok(Serving(Arc::new(inner)))
@@ -139,6 +135,13 @@ impl Serving {
 
     pub(super) fn max_message(&self) -> usize {
         self.0.options.max_message
+    }
+
+    /// What a reply may have.
+    pub(super) fn most(&self) -> Most {
+        let geometry = self.shared().geometry();
+        let bytes = self.max_message().max(geometry.reply_bytes as usize);
+        Most { bytes, blobs: geometry.blobs as usize }
     }
 
     /// When a client that is to make the next step has taken too long for it.
@@ -168,8 +171,9 @@ impl Serving {
         &self.0.liveness
     }
 
-    pub(super) fn inbox(&self) -> &Arc<ServerInbox> {
-        &self.0.inbox
+    #[inline]
+    pub(super) fn stopped(&self) -> &Flag {
+        &self.0.stopped
     }
 
     /// How this server waits for anything that other processes do.
@@ -184,7 +188,7 @@ impl Serving {
 
     /// What event loops and tasks wait by for a request.
     pub(super) fn watch_requests(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        let topic = Topic::Requests(Arc::clone(&self.0.inbox));
+        let topic = Topic::Requests(Arc::clone(&self.0.stopped));
         self.watch(&self.0.requests, topic, op)
     }
 
@@ -202,11 +206,6 @@ impl Serving {
     /// A look has found no request: an event loop is to be notified of the next.
     pub(super) fn found_none(&self) {
         self.0.requests.found_none();
-    }
-
-    /// Whether no more handles, requests and clones of this server are left than these.
-    pub(super) fn is_last_of(&self, handles: usize) -> bool {
-        Arc::strong_count(&self.0) <= handles
     }
 
     pub(super) fn slot(&self, claimed: Claimed, op: &'static str) -> Result<&Slot> {
@@ -238,9 +237,8 @@ impl Serving {
             Ok(Some(holding))
         };
         let check = || self.0.liveness.check_calls([claimed.idx], op);
-        let states = [State::Part, State::More];
         let wait = Wait { spin: &self.0.turn_spin, ..self.waiting(deadline, op) };
-        slot.wait(claimed.taken.generation(), &states, &wait, look, check)
+        slot.wait(claimed.taken.generation(), &[State::Part], &wait, look, check)
     }
 
     /// From now on the death of a client is noticed, too.
@@ -257,20 +255,9 @@ impl Serving {
         self.is_here(claimed) && looks() == Ok(true)
     }
 
-    /// Asks the client for the next part of a request; false if no client waits any more.
-    pub(super) fn ask_for_more(&self, claimed: Claimed) -> bool {
-        self.shared().ask_for_more(claimed.slot_and_word())
-    }
-
     /// Gives the client a part of the reply; false if it is not this server's turn.
-    pub(super) fn give_part(
-        &self,
-        claimed: Claimed,
-        part: &Message<'_>,
-        continues: bool,
-        op: &'static str,
-    ) -> Result<bool> {
-        self.shared().give_part(claimed.slot_and_word(), part, continues, op)
+    pub(super) fn give_part(&self, claimed: Claimed, part: &Message<'_>, op: &'static str) -> Result<bool> {
+        self.shared().give_part(claimed.slot_and_word(), part, op)
     }
 
     /// Ends a request; true if its client gets to know the outcome.
@@ -322,27 +309,34 @@ impl Serving {
         Some(Claimed { taken, ..claimed })
     }
 
-    /// Keeps a request for [`kept`](Serving::kept).
+    /// Keeps a request for [`kept`](Serving::kept), with what was collected of its reply.
     #[inline]
-    pub(super) fn keep(&self, claimed: Claimed) {
+    pub(super) fn keep(&self, claimed: Claimed, collected: Option<Box<Collected>>) {
+        if let Some(collected) = collected {
+            self.0.kept.with_collected(|all| all.insert(claimed.idx, collected));
+        }
         let place = self.0.kept.place(self.shared(), claimed.idx);
         place.inspect(|place| place.store(claimed.taken.to_bits(), Ordering::Relaxed));
     }
 
     /// Takes back a request that was kept; `None` if it was not, or was taken back already.
     #[inline]
-    pub(super) fn kept(&self, ticket: Ticket) -> Option<SlotWord> {
+    pub(super) fn kept(&self, ticket: Ticket) -> Option<(SlotWord, Option<Box<Collected>>)> {
         let place = self.0.kept.places.get()?.get(ticket.idx() as usize)?;
         let bits = place.load(Ordering::Relaxed);
         let is_it = bits != 0 && SlotWord::from_bits(bits).generation() == ticket.generation();
         // Relaxed: the request is in the segment, and has an order of its own.
         let taken = is_it && place.compare_exchange(bits, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        taken.then(|| SlotWord::from_bits(bits))
+        let collected = || match self.0.kept.collecting.get() {
+            0 => None,
+            _ => self.0.kept.with_collected(|all| all.remove(&ticket.idx())),
+        };
+        taken.then(|| (SlotWord::from_bits(bits), collected()))
     }
 }
 
 impl ServingInner {
-    // Always: a call of one part passes here, and the compiler counts the callers.
+    // Always: every call passes here, and the compiler counts the callers.
     #[inline(always)]
     fn finish(&self, claimed: Claimed, outcome: State) -> bool {
         let Claimed { idx, taken, .. } = claimed;
@@ -365,14 +359,13 @@ impl ServingInner {
 }
 
 impl Drop for ServingInner {
-    /// What was kept or put together, and that nobody will take out any more, fails.
+    /// What was kept, and that nobody will take out any more, fails.
     fn drop(&mut self) {
         let here = |taken: SlotWord| self.membership.packed(taken.owner());
         let kept = self.kept.places.get().into_iter().flatten().zip(0..);
         let kept = kept.map(|(place, idx)| (idx, SlotWord::from_bits(place.load(Ordering::Relaxed))));
         let kept = kept.filter(|(_, taken)| taken.to_bits() != 0);
-        let gathered = std::iter::from_fn(|| self.inbox.pop().map(|gathered| gathered.claimed));
-        for (idx, taken) in kept.chain(gathered) {
+        for (idx, taken) in kept {
             let claimed = Claimed { idx, taken, holder: here(taken) };
             // Not what a forked child's parent has.
             if self.membership.still_is(claimed.holder) {
@@ -384,12 +377,31 @@ impl Drop for ServingInner {
 
 /// The requests that are answered by their tickets: a word for each slot, made when the first is
 /// kept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct KeptRequests {
     places: OnceLock<Box<[AtomicU64]>>,
+    /// How many of them have collected parts.
+    collecting: Hint,
+    collected: Mutex<CollectedOfSlots>,
 }
 
+type CollectedOfSlots = HashMap<u32, Box<Collected>, foldhash::fast::RandomState>;
+
 impl KeptRequests {
+    fn new() -> KeptRequests {
+        KeptRequests { places: OnceLock::new(), collecting: Hint::new(0), collected: Mutex::default() }
+    }
+
+    #[cold]
+    fn with_collected<T>(&self, act: impl FnOnce(&mut CollectedOfSlots) -> T) -> T {
+        // No fork in here, or a child could inherit a lock that no thread of it can release.
+        let _forks_wait = sync::no_forks();
+        let mut collected = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = act(&mut collected);
+        self.collecting.set(collected.len() as u64);
+        done
+    }
+
     fn place(&self, shared: &Shared, idx: u32) -> Option<&AtomicU64> {
         let places = match self.places.get() {
             Some(places) => places,

@@ -1,11 +1,9 @@
 //! A reply that is received part by part.
 
-use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
-use super::arrivals::Arrived;
 use super::client::{Client, may_be_open};
-use super::gathering::{Step, make_steps};
+use super::place::Sending;
 use super::reply::{Answer, CallError, Reply};
 use super::shm::payload::Message;
 use super::shm::slot::State;
@@ -32,8 +30,6 @@ pub struct Stream {
 pub(super) struct Progress {
     /// `None` once the call is over. Nobody else has it.
     pub(super) ticket: Option<Ticket>,
-    /// What has arrived of a part that comes in pieces.
-    piece: Arrived,
     /// Those of the last part, once that has come.
     end_flags: u32,
 }
@@ -87,14 +83,14 @@ impl Client {
     /// As [`stream`](Client::stream), with a deadline for sending, and for none of the parts.
     #[doc(hidden)]
     pub fn stream_by<'a>(&self, request: impl Into<Message<'a>>, deadline: Deadline) -> Result<Stream> {
-        let ticket = self.start_by(&request.into(), &|| deadline, false, STREAM)?;
+        let ticket = self.start_by(&request.into(), &|| deadline, Sending::for_parts(), STREAM)?;
         Ok(Stream::new(self.clone(), ticket, Duration::MAX))
     }
 }
 
 impl Stream {
     pub(super) fn new(client: Client, ticket: Ticket, each: Duration) -> Stream {
-        let progress = Progress { ticket: Some(ticket), piece: Arrived::default(), end_flags: 0 };
+        let progress = Progress { ticket: Some(ticket), end_flags: 0 };
         Stream { client, progress, each }
     }
 
@@ -112,8 +108,8 @@ impl Stream {
     /// `Corrupt` and `Os`, as those of [`Client::recv`].
     pub fn next_part(&mut self, deadline: impl Into<Deadline>) -> Answer<Option<Reply>> {
         let Stream { client, progress, .. } = self;
-        let Some(ticket) = progress.ticket else { return Ok(None) };
-        client.wait_for_steps(ticket, deadline.into(), STREAM, || progress.advance(client))?
+        let (Some(ticket), deadline) = (progress.ticket, deadline.into()) else { return Ok(None) };
+        client.wait_until(ticket, &|| deadline, STREAM, || progress.advance(client))?
     }
 
     /// As [`next_part`](Stream::next_part), without waiting: `None` also if nothing has come yet,
@@ -125,7 +121,7 @@ impl Stream {
     pub fn try_next_part(&mut self) -> Answer<Option<Reply>> {
         let Stream { client, progress, .. } = self;
         let Some(ticket) = progress.ticket else { return Ok(None) };
-        let look = || make_steps(|| progress.advance(client))?.transpose();
+        let look = || progress.advance(client)?.transpose();
         client.poll_only(ticket, STREAM, look).map(Option::flatten)
     }
 
@@ -142,9 +138,9 @@ impl Stream {
 }
 
 impl Progress {
-    /// Takes what has come: the last piece of a part makes the part, and the end is `None`.
-    pub(super) fn advance(&mut self, client: &Client) -> Result<Step<Answer<Option<Reply>>>> {
-        let Some(ticket) = self.ticket else { return Ok(Some(Break(Ok(None)))) };
+    /// Takes what has come: a part; the end is `None`.
+    pub(super) fn advance(&mut self, client: &Client) -> Result<Option<Answer<Option<Reply>>>> {
+        let Some(ticket) = self.ticket else { return Ok(Some(Ok(None))) };
         let advanced = self.advance_in(client, ticket);
         if advanced.as_ref().is_err_and(|error| !may_be_open(error.kind())) {
             self.ticket = None;
@@ -152,27 +148,29 @@ impl Progress {
         advanced
     }
 
-    fn advance_in(&mut self, client: &Client, ticket: Ticket) -> Result<Step<Answer<Option<Reply>>>> {
+    fn advance_in(&mut self, client: &Client, ticket: Ticket) -> Result<Option<Answer<Option<Reply>>>> {
         let Some(word) = client.poll(ticket, STREAM)? else { return Ok(None) };
         if word.state() == Some(State::Part) {
-            let taken = client.take_part(ticket, word, &mut self.piece.bytes, STREAM);
-            // The call is cancelled after an error.
-            let Some(taken) = taken.inspect_err(|_| self.ticket = None)? else {
-                return Ok(Some(Continue(())));
-            };
-            self.piece.blobs.append(taken.blobs);
-            if taken.continues {
-                return Ok(Some(Continue(())));
-            }
-            let Arrived { bytes, blobs } = std::mem::take(&mut self.piece);
-            return Ok(Some(Break(Ok(Some(Reply { blobs, ..Reply::from_vec(bytes, taken.flags) })))));
+            let mut part = Reply::empty();
+            let (into, max) = ((&mut part.payload, &mut part.blobs), client.inner.max_message);
+            let taken = client.shared().take_part(ticket.idx(), word, into, max, STREAM);
+            let Some(flags) = taken.inspect_err(|_| self.cancel(client, ticket))? else { return Ok(None) };
+            part.flags = flags;
+            return Ok(Some(Ok(Some(part))));
         }
         self.ticket = None;
-        let last = client.take_last(ticket, word, &mut self.piece, STREAM);
-        Ok(Some(Break(last.map(|last| {
+        let last = client.take_out(ticket, word, word, STREAM);
+        Ok(Some(last.map(|last| {
             self.end_flags = last.flags();
             (!last.is_empty() || !last.blobs().is_empty()).then_some(last)
-        }))))
+        })))
+    }
+
+    /// What cannot be taken ends the stream.
+    fn cancel(&mut self, client: &Client, ticket: Ticket) {
+        self.ticket = None;
+        // Stale means that it has ended already.
+        let _ = client.cancel_if_open(ticket);
     }
 }
 

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use super::place::Sending;
 use super::shm::layout::Direction;
 use super::shm::mapping::Role;
-use super::shm::slot::{Caller, State};
+use super::shm::naming::NamedBlobs;
+use super::shm::slot::Caller;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
@@ -68,50 +68,36 @@ fn recv_any_returns_the_ticket_of_a_damaged_reply() {
     all_free(&segment);
 }
 
-/// No client that keeps the rules writes such a part. It is its client's fault, and must not end a
-/// server's loop.
+/// A hostile client must not end a server's loop.
 #[test]
-fn recv_skips_a_request_whose_second_part_is_malformed() {
-    for (len, follows) in [(u32::MAX, false), (101, false), (0, true)] {
+fn recv_fails_a_request_that_no_client_of_ours_sends_and_takes_the_next() {
+    let named = |count, is_long| NamedBlobs { count, is_long };
+    let malformed = [
+        (u32::MAX, named(0, false)),
+        (101, named(0, false)),
+        // Handles of zeros name no file.
+        (5, named(1, false)),
+        (0, named(1, true)),
+        (0, named(0, true)),
+        (0, named(15, true)),
+    ];
+    for (len, named) in malformed {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-        let number = server.serving().membership().number("test").unwrap();
-        thread::scope(|scope| {
-            let received = scope.spawn(|| {
-                let request = server.recv(SOON).map_err(|error| error.kind())?;
-                let bytes = request.to_vec();
-                request.reply("").map_err(|error| error.kind())?;
-                Ok::<_, ErrorKind>(bytes)
-            });
-            let sending = Sending { follows: true, ..Sending::new(true) };
-            let write = |idx| client.shared().write(idx, Direction::Request, &Message::new("first"), "test");
-            let ticket = client.sender().place(write, sending, None, None, "test").unwrap().unwrap();
-            let slot = client.slot(ticket, "test").unwrap();
-            let asked = loop {
-                match slot.load() {
-                    word if word.state() == Some(State::More) => break word,
-                    _ => thread::yield_now(),
-                }
-            };
-            slot.describe(Direction::Request, len, 0);
-            slot.set_caller(Caller { follows, ..slot.caller() });
-            assert!(slot.pass_to_server(asked, &super::shm::naming::none_leave));
-            client.shared().ring_server(number);
-            // A call that is still being sent cannot be received.
-            while follows && slot.load().state() != Some(State::Failed) {
-                thread::yield_now();
-            }
-            slot.set_whole(true);
-            assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
-            client.call("good", SOON).unwrap();
-            assert_eq!(received.join().unwrap(), Ok(b"good".to_vec()), "{len} {follows}");
-        });
+        let ticket = client.try_send("first").unwrap().expect("there is a slot");
+        let slot = client.slot(ticket, "test").unwrap();
+        slot.describe(Direction::Request, len, 0);
+        slot.set_caller(Caller { named, ..slot.caller() });
+        let good = client.try_send("good").unwrap().expect("there is a slot");
+        assert_eq!(&*server.recv(SOON).unwrap(), b"good", "{len} {named:?}");
+        assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
+        assert_eq!(kind(client.recv(good, SOON)), Some(ErrorKind::Failed));
         all_free(&segment);
     }
 }
 
 #[test]
-fn reads_later_leaves_long_whole_requests_in_their_slots() {
+fn a_server_that_reads_later_leaves_long_payloads_in_their_slots() {
     let segment = small();
     let (client, server) =
         (segment.client().unwrap(), segment.server_with(&ServerOptions::new().reads_later(true)).unwrap());
@@ -121,7 +107,7 @@ fn reads_later_leaves_long_whole_requests_in_their_slots() {
             let ticket = client.send(Message::new(&bytes[..len]).flags(7), SOON).unwrap();
             let taken = if drains { server.drain(1).unwrap().pop() } else { server.recv(SOON).ok() };
             let mut request = taken.unwrap();
-            assert_eq!((request.is_read(), request.size(), request.has_more()), (!is_left, len, false));
+            assert_eq!((request.is_read(), request.size()), (!is_left, len));
             assert_eq!(request.payload().is_empty(), is_left || len == 0);
             let mut place = [0; 100];
             assert_eq!((request.read_into(&mut place), request.flags()), (Ok(len), 7));
@@ -129,14 +115,12 @@ fn reads_later_leaves_long_whole_requests_in_their_slots() {
             assert_eq!((request.reply("done"), client.recv(ticket, SOON).is_ok()), (Ok(true), true));
         }
     }
-    // A request in parts is put together.
-    thread::scope(|scope| {
-        let calling = scope.spawn(|| client.call(&bytes, SOON).map(|reply| reply.to_vec()));
-        let request = server.recv(SOON).unwrap();
-        assert_eq!((request.is_read(), &*request), (true, &*bytes));
-        assert_eq!(request.reply("done"), Ok(true));
-        assert_eq!(calling.join().unwrap(), Ok(b"done".to_vec()));
-    });
+    // What is in a blob is lent.
+    let ticket = client.send(&bytes, SOON).unwrap();
+    let request = server.recv(SOON).unwrap();
+    assert_eq!((request.is_read(), &*request), (true, &*bytes));
+    assert_eq!(request.reply("done"), Ok(true));
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"done");
     all_free(&segment);
 }
 
@@ -214,15 +198,15 @@ fn waiting_bytes_and_reply_len_count_only_present_payloads() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     assert_eq!((server.waiting_bytes(1), server.waiting_bytes(9)), (0, 0));
-    let [gone, first] = [3, 50].map(|len| client.send(&vec![0; len], SOON).unwrap());
-    assert_eq!((server.waiting_bytes(0), server.waiting_bytes(1), server.waiting_bytes(9)), (0, 3, 53));
-    // A call that has ended still has its entry.
+    let [gone, first] = [3, 500].map(|len| client.send(&vec![0; len], SOON).unwrap());
+    assert_eq!((server.waiting_bytes(0), server.waiting_bytes(1), server.waiting_bytes(9)), (0, 3, 503));
+    // A call that is over still has its entry.
     assert!(client.cancel(gone).unwrap().is_none());
-    assert_eq!((server.waiting_bytes(1), client.reply_len(gone)), (50, 0));
+    assert_eq!((server.waiting_bytes(1), client.reply_len(gone)), (500, 0));
     let request = server.recv(SOON).unwrap();
     assert_eq!((server.waiting_bytes(9), client.reply_len(first)), (0, 0));
-    request.reply(&[0; 70]).unwrap();
-    assert_eq!(client.reply_len(first), 70);
+    request.reply(&[0; 700]).unwrap();
+    assert_eq!(client.reply_len(first), 700);
     client.recv(first, SOON).unwrap();
     assert_eq!((client.reply_len(first), client.reply_len(Ticket::from_bits(u64::MAX))), (0, 0));
     all_free(&segment);
@@ -231,19 +215,19 @@ fn waiting_bytes_and_reply_len_count_only_present_payloads() {
 #[test]
 fn payloads_of_every_size_arrive_and_larger_ones_are_refused() {
     let segment = small();
-    let (client, server) =
-        (segment.client().unwrap(), segment.server_with(&ServerOptions::new().max_message(100)).unwrap());
-    let bytes: Vec<u8> = (0..=101).collect();
-    for len in 0..=100 {
+    let client = segment.client_with(&ClientOptions::new().max_message(110)).unwrap();
+    let server = segment.server_with(&ServerOptions::new().max_message(110)).unwrap();
+    let bytes: Vec<u8> = (0..=111).collect();
+    for len in 0..=110 {
         let ticket = client.try_send(&bytes[..len]).unwrap().expect("there is a slot");
         let request = server.try_recv().unwrap().expect("it was sent");
         assert_eq!(&*request, &bytes[..len]);
         assert!(request.reply(&bytes[1..=len]).unwrap());
         assert_eq!(client.recv(ticket, SOON).unwrap().into_vec(), &bytes[1..=len]);
     }
-    assert_eq!(kind(client.try_send(&bytes[..101])), Some(ErrorKind::TooLong));
+    assert_eq!(kind(client.try_send(&bytes[..111])), Some(ErrorKind::TooLong));
     let ticket = client.try_send("x").unwrap().expect("there is a slot");
-    assert_eq!(kind(server.recv(SOON).unwrap().reply(&bytes[..101])), Some(ErrorKind::TooLong));
+    assert_eq!(kind(server.recv(SOON).unwrap().reply(&bytes[..111])), Some(ErrorKind::TooLong));
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
     all_free(&segment);
 }
@@ -638,62 +622,6 @@ fn one_ticket_received_by_two_threads_gives_one_reply() {
     all_free(&segment);
 }
 
-/// In the middle of a copy, no other thread can reach the slot: neither one with the same ticket,
-/// nor one that makes up a ticket.
-#[test]
-fn recv_with_a_past_deadline_gets_a_reply_that_could_not_be_cancelled() {
-    let segment = small();
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-    let ticket = client.send("", SOON).unwrap();
-    let mut request = server.recv(SOON).unwrap();
-    assert_eq!(request.part("one, ", SOON), Ok(true));
-    assert_eq!(kind(client.recv(ticket, Duration::ZERO)), Some(ErrorKind::TimedOut));
-    assert_eq!(request.reply("two"), Ok(true));
-    // A thread of this client has taken the first part and still holds the lock.
-    let arrival = client.arrival(ticket);
-    let at_it = arrival.lock().unwrap();
-    assert_eq!(client.cancel_unless_done(ticket), Ok(false));
-    thread::scope(|scope| {
-        let receiving = scope.spawn(|| client.recv(ticket, Deadline::now()));
-        thread::sleep(Duration::from_millis(20));
-        drop(at_it);
-        assert_eq!(*receiving.join().unwrap().unwrap(), *b"one, two");
-    });
-    all_free(&segment);
-}
-
-#[test]
-fn recv_sleeps_while_another_thread_takes_a_part() {
-    /// How many times this thread has gone to sleep.
-    fn sleeps() -> u64 {
-        let status = std::fs::read_to_string("/proc/thread-self/status").expect("/proc is there");
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.and_then(|count| count.trim().parse().ok()).expect("it is a number")
-    }
-    let segment = small();
-    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-    let ticket = client.send("", SOON).unwrap();
-    let mut request = server.recv(SOON).unwrap();
-    assert_eq!(request.part("one, ", SOON), Ok(true));
-    // A thread of this client is about to take the part. If it has the lower priority and there is
-    // one CPU, it cannot continue before the other sleeps.
-    let arrival = client.arrival(ticket);
-    let at_it = arrival.lock().unwrap();
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let before = sleeps();
-            assert_eq!(kind(client.recv(ticket, Duration::from_secs(1))), Some(ErrorKind::TimedOut));
-            sleeps() - before
-        });
-        let slept = waiting.join().unwrap();
-        assert!(slept >= 20, "it slept {slept} times");
-    });
-    drop(at_it);
-    drop(request);
-    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
-    all_free(&segment);
-}
-
 #[test]
 fn recv_reports_corrupt_when_the_file_is_cut_while_it_parks() {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
@@ -712,6 +640,8 @@ fn recv_reports_corrupt_when_the_file_is_cut_while_it_parks() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// In the middle of a copy, the slot is out of reach of every other thread: one with the same
+/// ticket, and one that makes up a ticket.
 #[test]
 fn slot_that_another_thread_copies_from_or_to_cannot_be_received_or_cancelled() {
     let segment = small();
@@ -736,53 +666,77 @@ fn slot_that_another_thread_copies_from_or_to_cannot_be_received_or_cancelled() 
     all_free(&segment);
 }
 
+// ---------------------------------------------------------------- parts for clients that take none
+
 #[test]
-fn long_requests_that_are_not_taken_share_a_limit() {
-    const LONGEST: usize = 100_000;
-    let segment = Options::new().slots(8).request_bytes(4096).anonymous().unwrap();
+fn parts_of_a_call_come_as_one_reply_with_the_flags_of_the_last() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let answers: [fn(Request<'_>); 4] = [
+        |request| assert_eq!(request.reply(Message::new("three").flags(3)), Ok(true)),
+        |request| {
+            let write = |space: &mut Space<'_>| {
+                space.set_flags(3);
+                space.put(b"three")
+            };
+            assert_eq!(request.reply_with(50, write), Ok(true));
+        },
+        |request| {
+            let mut request = request.into_owned();
+            assert_eq!(request.flush(SOON), Ok(true));
+            assert_eq!(request.try_reply(Message::new("three").flags(3)), Ok(true));
+        },
+        |request| {
+            let reply = Message::new("three").flags(3);
+            assert_eq!(block_on(request.reply_async(reply)), Ok(true));
+        },
+    ];
+    for answer in answers {
+        let ticket = client.send("", SOON).unwrap();
+        let mut request = server.recv(SOON).unwrap();
+        assert_eq!(request.part(Message::new("one ").flags(1), Deadline::now()), Ok(true));
+        assert_eq!(block_on(request.part_async("two ")), Ok(true));
+        assert_eq!(client.try_recv(ticket), Ok(None));
+        answer(request);
+        let reply = client.recv(ticket, SOON).unwrap();
+        assert_eq!((&*reply, reply.flags()), (&b"one two three"[..], 3));
+    }
+    all_free(&segment);
+}
+
+#[test]
+fn parts_of_a_call_stay_with_a_request_that_is_kept_or_adopted() {
+    let segment = small();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let [one, two] = ["one", "two"].map(|text| client.send(text, SOON).unwrap());
+    for _ in 0..2 {
+        let mut request = server.recv(SOON).unwrap();
+        let text = request.to_vec();
+        assert_eq!(request.part(&text, SOON), Ok(true));
+        request.keep();
+    }
+    let mut request = server.kept(one).unwrap().expect("it is kept");
+    assert_eq!(request.part(", more", SOON), Ok(true));
+    request.keep();
+    assert_eq!(server.kept(one).unwrap().expect("it is kept").reply(", done"), Ok(true));
+    assert_eq!(server.adopt(two).unwrap().reply(", done"), Ok(true));
+    assert_eq!(&*client.recv(one, SOON).unwrap(), b"one, more, done");
+    assert_eq!(&*client.recv(two, SOON).unwrap(), b"two, done");
+    all_free(&segment);
+}
+
+#[test]
+fn parts_of_a_call_are_together_no_longer_than_max_message() {
+    let segment = small();
     let client = segment.client().unwrap();
-    let server = segment.server_with(&ServerOptions::new().max_message(LONGEST)).unwrap();
-    let caller = |byte: u8| {
-        let (client, request) = (client.clone(), vec![byte; LONGEST]);
-        move || client.call(&request, SOON)
-    };
-    thread::scope(|scope| {
-        let callers: Vec<_> = (1..=6).map(|byte| scope.spawn(caller(byte))).collect();
-        while segment.audit().unwrap().waiting < 6 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        // Has all six put together. Some may be whole before the others are looked at.
-        let mut early = 0;
-        while segment.audit().unwrap().waiting > 0 {
-            if let Some(request) = server.try_recv().unwrap() {
-                assert_eq!(request.reply("taken"), Ok(true));
-                early += 1;
-            }
-        }
-        while server.serving().inbox().gathering() > 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        let mut came = early;
-        // The last of these threads may not have handed its request over yet.
-        while !callers.iter().all(|caller| caller.is_finished()) {
-            for request in server.drain(8).unwrap() {
-                came += 1;
-                assert!(request.len() == LONGEST && request.iter().all(|byte| *byte == request[0]));
-                assert_eq!(request.reply("taken"), Ok(true));
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!((1..=4 + early).contains(&came), "{came} came, {early} of them early");
-        let outcomes: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
-        let failed = outcomes.iter().filter(
-            |outcome| matches!(outcome, Err(error) if error.to_string().contains("the server has too many long")),
-        );
-        assert_eq!(failed.count(), 6 - came);
-        // Requests that were taken or have failed no longer count.
-        let again = scope.spawn(caller(7));
-        assert_eq!(server.recv(SOON).unwrap().reply("b"), Ok(true));
-        assert_eq!(*again.join().unwrap().unwrap(), *b"b");
-    });
+    let server = segment.server_with(&ServerOptions::new().max_message(1000)).unwrap();
+    let ticket = client.send("", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    assert_eq!(request.part(&[1; 600], SOON), Ok(true));
+    assert_eq!(kind(request.part(&[2; 401], SOON)), Some(ErrorKind::TooLong));
+    assert_eq!(kind(request.try_reply(&[2; 401])), Some(ErrorKind::TooLong));
+    assert_eq!(request.try_reply(&[3; 400]), Ok(true));
+    assert_eq!(*client.recv(ticket, SOON).unwrap(), *[[1; 600].as_slice(), &[3; 400]].concat());
     all_free(&segment);
 }
 
@@ -950,12 +904,20 @@ fn give_back_handles_cancelled_forgotten_and_begun_calls() {
     assert_eq!((&*request, request.is_wanted(), request.redeliveries()), (&b"forgotten"[..], true, 1));
     drop(request);
 
-    let ticket = client.send("parts", SOON).unwrap();
+    let mut stream = client.stream("parts", SOON).unwrap();
     let mut request = server.recv(SOON).unwrap();
     assert!(request.part("one", SOON).unwrap());
     assert!(!request.give_back());
     drop(request);
-    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::Failed));
+    assert_eq!(kind(stream.next_part(SOON)), Some(ErrorKind::Failed));
+
+    // Its client takes no parts, and has got none.
+    let ticket = client.send("call", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    assert!(request.part("one", SOON).unwrap() && request.give_back());
+    drop(request);
+    assert_eq!(server.recv(SOON).unwrap().reply("two"), Ok(true));
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"two");
     all_free(&segment);
 }
 
@@ -968,11 +930,11 @@ fn report_death_ends_a_call_as_if_its_server_had_died() {
     assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
 
     // In the middle of a reply.
-    let ticket = client.send("parts", SOON).unwrap();
+    let mut stream = client.stream("parts", SOON).unwrap();
     let mut request = server.recv(SOON).unwrap();
     assert!(request.part("one", SOON).unwrap());
     assert!(request.report_death());
-    assert_eq!(kind(client.recv(ticket, SOON)), Some(ErrorKind::PeerDied));
+    assert_eq!(kind(stream.next_part(SOON)), Some(ErrorKind::PeerDied));
 
     let client = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
     let ticket = client.send("twice", SOON).unwrap();

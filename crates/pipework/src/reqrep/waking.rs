@@ -487,15 +487,16 @@ fn each_waiter_for_a_request_is_woken_beside_any_others() {
 #[test]
 fn each_waiter_for_the_clients_turn_is_woken_beside_any_others() {
     for kinds in picks(&[true, true, false, false]) {
-        let segment = Options::new().slots(8).reply_bytes(8).members(8).anonymous().unwrap();
+        let segment = Options::new().slots(8).members(8).anonymous().unwrap();
         let (client, server, crowd) = (client(&segment), server(&segment), Crowd::new());
         let mut streams = Vec::new();
         for by_task in &kinds {
             streams.push(client.stream("a", GUARD).unwrap());
-            let (request, by_task) = (server.recv(GUARD).unwrap().into_owned(), *by_task);
+            let (mut request, by_task) = (server.recv(GUARD).unwrap().into_owned(), *by_task);
+            assert_eq!(request.part(&[7; 8], GUARD), Ok(true));
             crowd.add(move || match by_task {
-                true => assert!(block_on(request.reply_async(&[7; 20])).unwrap()),
-                false => assert!(request.reply(&[7; 20]).unwrap()),
+                true => assert!(block_on(request.reply_async(&[7; 12])).unwrap()),
+                false => assert!(request.reply(&[7; 12]).unwrap()),
             });
         }
         thread::sleep(SETTLE);

@@ -2,7 +2,7 @@
 
 use super::layout::{Direction, HANDLE};
 use super::mapping::Shared;
-use super::naming::{Blobs, Leaving, NamedBlobs, Naming};
+use super::naming::{Blobs, Leaving, NamedBlobs, Names, Naming};
 use super::word::SlotWord;
 use crate::blob::{Blob, BlobMut, Handle, Name, Named, Slots};
 use crate::error::{Error, ErrorKind, Explanation, Result};
@@ -62,17 +62,25 @@ impl Shared {
         blobs: &[Blob],
         op: &'static str,
     ) -> Result<Naming> {
-        if blobs.is_empty() { Ok(Naming::default()) } else { self.name_some(idx, direction, blobs, op) }
+        if blobs.is_empty() { Ok(Naming::default()) } else { self.name_some(idx, direction, None, blobs, op) }
     }
 
+    /// The same, after `long`, which is the payload.
     #[cold]
-    fn name_some(&self, idx: u32, direction: Direction, blobs: &[Blob], op: &'static str) -> Result<Naming> {
+    pub(super) fn name_some(
+        &self,
+        idx: u32,
+        direction: Direction,
+        long: Option<&Blob>,
+        blobs: &[Blob],
+        op: &'static str,
+    ) -> Result<Naming> {
         if blobs.len() > self.geometry().blobs as usize {
             return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::TooManyBlobs));
         }
-        let mut naming = Naming(Some(Box::default()));
+        let mut naming = Naming(Some(Box::new(Names { blobs: Vec::new(), is_long: long.is_some() })));
         let region = self.handles_region(idx, direction).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        for (number, blob) in blobs.iter().enumerate() {
+        for (number, blob) in long.into_iter().chain(blobs).enumerate() {
             let place = region.rest(number * Handle::BYTES);
             let place = place.ok_or(Error::new(ErrorKind::Corrupt, op))?;
             let named = match Named::new(self.blobs(), blob) {
@@ -85,18 +93,19 @@ impl Shared {
             };
             let is_written = place.copy_in(&named.handle().encode());
             debug_assert!(is_written, "there is space for it");
-            naming.0.get_or_insert_default().push(named);
+            naming.0.get_or_insert_default().blobs.push(named);
         }
         Ok(naming)
     }
 
-    fn copied_blob(&self, bytes: &[u8], op: &'static str) -> Result<Blob> {
+    pub(super) fn copied_blob(&self, bytes: &[u8], op: &'static str) -> Result<Blob> {
         let mut draft = BlobMut::new(self.blobs(), bytes.len(), op)?;
         draft.copy_from_slice(bytes);
         draft.freeze()
     }
 
-    /// Adds the blobs of a message that this process has received, while its slot still names them.
+    /// Adds the blobs that are attached to a message that this process has received, while its slot
+    /// still names them.
     // Always inlined, and without a word if there are none: a message is moved right after this,
     // and a move stalls the processor when it meets a recent store of another size.
     #[inline(always)]
@@ -108,8 +117,8 @@ impl Shared {
         op: &'static str,
     ) -> Result<()> {
         match self.slot(idx).map(|slot| slot.named(direction)) {
-            Some(named) if named.count > 0 => {
-                blobs.append(self.receive_named(idx, direction, named, op)?);
+            Some(named) if named.count > u8::from(named.is_long) => {
+                *blobs = self.receive_named(idx, direction, named, op)?;
                 Ok(())
             }
             _ => Ok(()),
@@ -125,7 +134,54 @@ impl Shared {
         op: &'static str,
     ) -> Result<Blobs> {
         let handles = self.handles(idx, direction, named);
-        handles.iter().map(|handle| Blob::receive(self.blobs(), handle, op)).collect()
+        let attached = handles.iter().skip(usize::from(named.is_long));
+        attached.map(|handle| Blob::receive(self.blobs(), handle, op)).collect()
+    }
+
+    /// The payload of a message that is a blob, likewise; `None` if it lies in the slot. `TooLong` if
+    /// it has more than `max` bytes.
+    #[inline(always)]
+    pub(super) fn long_payload(
+        &self,
+        idx: u32,
+        direction: Direction,
+        max: usize,
+        op: &'static str,
+    ) -> Result<Option<Blob>> {
+        match self.slot(idx).is_some_and(|slot| slot.named(direction).is_long) {
+            true => self.receive_long(idx, direction, max, op),
+            false => Ok(None),
+        }
+    }
+
+    #[cold]
+    fn receive_long(
+        &self,
+        idx: u32,
+        direction: Direction,
+        max: usize,
+        op: &'static str,
+    ) -> Result<Option<Blob>> {
+        match self.long_handle(idx, direction) {
+            Some(handle) if handle.len > max as u64 => Err(Error::new(ErrorKind::TooLong, op)),
+            Some(handle) => Blob::receive(self.blobs(), &handle, op).map(Some),
+            // No peer of ours names none.
+            None => Err(Error::new(ErrorKind::Corrupt, op)),
+        }
+    }
+
+    fn long_handle(&self, idx: u32, direction: Direction) -> Option<Handle> {
+        let named = self.slot(idx)?.named(direction);
+        self.handles(idx, direction, named).first().copied().filter(|_| named.is_long)
+    }
+
+    /// Bytes of a message's payload, in its slot or in a blob, as its writer says.
+    pub(crate) fn payload_len(&self, idx: u32, direction: Direction) -> usize {
+        let Some(slot) = self.slot(idx) else { return 0 };
+        match slot.named(direction).is_long {
+            true => self.long_handle(idx, direction).map_or(0, |handle| handle.len as usize),
+            false => (slot.described(direction).0 as usize).min(self.geometry().bytes(direction)),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) enum Standing {
     /// A server has it and makes the next step.
     Taken,
     /// The client makes the next step, and this is the call's word: there is a part of the reply to
-    /// take, or a part of the request to write.
+    /// take.
     Turn(SlotWord),
     /// It is done, and this is its word: the reply has come, or the reason for a failure.
     Done(SlotWord),
@@ -32,19 +32,16 @@ impl Shared {
             _ if now.generation() != ticket.generation() => Standing::Over,
             Some(State::Sent) if is_mine => Standing::Sent,
             Some(State::Taken) if slot.caller().client == me => Standing::Taken,
-            Some(State::Part | State::More) if is_mine => Standing::Turn(now),
+            Some(State::Part) if is_mine => Standing::Turn(now),
             Some(state) if state.is_done() && is_mine => Standing::Done(now),
             _ => Standing::Over,
         }
     }
 
-    /// Whether the client of a call that goes in parts makes the next step.
+    /// Whether the client of a call is to take a part of the reply.
     pub(crate) fn is_clients_turn(&self, ticket: Ticket) -> bool {
         let word = self.slot(ticket.idx()).map(|slot| slot.load());
-        word.is_some_and(|word| {
-            let is_its_turn = matches!(word.state(), Some(State::Part | State::More));
-            is_its_turn && word.generation() == ticket.generation()
-        })
+        word.is_some_and(|word| word.state() == Some(State::Part) && word.generation() == ticket.generation())
     }
 
     /// The calls in progress of a client of this process: sent, and their replies not received.

@@ -56,12 +56,6 @@ impl Blobs {
     pub(crate) fn as_slice(&self) -> &[Blob] {
         self.0.as_ref().map_or(&[], |blobs| blobs.as_slice())
     }
-
-    pub(crate) fn append(&mut self, more: Blobs) {
-        if let Some(more) = more.0 {
-            Arc::make_mut(self.0.get_or_insert_default()).extend(more.iter().cloned());
-        }
-    }
 }
 
 impl FromIterator<Blob> for Blobs {
@@ -94,16 +88,23 @@ impl Leaving {
 
 /// Blobs that a slot is about to name. If it is dropped before that, it lowers their counts again.
 ///
-/// Takes one word if there are none: a call of one part moves it several times.
+/// Takes one word if there are none: it is moved several times with every call.
 #[derive(Default)]
-#[allow(clippy::box_collection, reason = "one word, moved with every call")]
-pub(crate) struct Naming(pub(super) Option<Box<Vec<Named>>>);
+pub(crate) struct Naming(pub(super) Option<Box<Names>>);
+
+#[derive(Default)]
+pub(crate) struct Names {
+    pub(super) blobs: Vec<Named>,
+    /// The first of them is the payload.
+    pub(super) is_long: bool,
+}
 
 impl Naming {
     /// For the marks of the slot.
     #[inline]
     pub(crate) fn named(&self) -> NamedBlobs {
-        NamedBlobs { count: self.0.as_ref().map_or(0, |named| named.len() as u8), is_long: false }
+        let named = |names: &Names| NamedBlobs { count: names.blobs.len() as u8, is_long: names.is_long };
+        self.0.as_deref().map_or_else(NamedBlobs::default, named)
     }
 
     /// Keeps the names, after the slot has made the step by which other processes see them.
@@ -123,7 +124,7 @@ impl Naming {
 
     #[cold]
     fn take_back(&mut self) {
-        self.0.take().into_iter().flat_map(|named| *named).for_each(Named::remove);
+        self.0.take().into_iter().flat_map(|names| names.blobs).for_each(Named::remove);
     }
 }
 

@@ -13,6 +13,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
 use crate::sys::Errno;
 
+/// What an error is about that a blob for a long payload cannot be had.
+const LONG: &str = "reqrep blob for a long message";
+
 impl Shared {
     /// Writes a request to its slot, or a reply; returns the blobs that the slot is to name. `Os`
     /// with ENOSPC if there is no page for it, `Corrupt` if a page of the segment was lost: no other
@@ -27,14 +30,47 @@ impl Shared {
         op: &'static str,
     ) -> Result<Naming> {
         let (bytes, corrupt) = (message.payload, Error::new(ErrorKind::Corrupt, op));
+        if bytes.len() > self.geometry().bytes(direction) {
+            return self.write_long(idx, direction, message, op);
+        }
         let (slot, area) = self.slot(idx).zip(self.payload(idx, direction)).ok_or(corrupt)?;
         self.reserve(idx, direction, bytes.len(), op)?;
         if !area.copy_in(bytes) {
-            return Err(Error::new(ErrorKind::TooLong, op));
+            return Err(corrupt);
         }
         slot.describe(direction, bytes.len() as u32, message.flags);
         self.check_whole(op)?;
         self.name(idx, direction, message.blobs, op)
+    }
+
+    /// A payload that is longer than its place in a slot goes into a blob of its own.
+    #[cold]
+    fn write_long(
+        &self,
+        idx: u32,
+        direction: Direction,
+        message: &Message<'_>,
+        op: &'static str,
+    ) -> Result<Naming> {
+        let slot = self.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        let payload = self.copied_blob(message.payload, LONG)?;
+        slot.describe(direction, 0, message.flags);
+        self.check_whole(op)?;
+        self.name_some(idx, direction, Some(&payload), message.blobs, op)
+    }
+
+    /// Fails with `TooLong` if a message that is longer than a slot is longer than `max` as well.
+    #[inline]
+    pub(crate) fn admit(
+        &self,
+        direction: Direction,
+        message: &Message<'_>,
+        max: usize,
+        op: &'static str,
+    ) -> Result<()> {
+        let len = message.payload.len();
+        let is_admitted = len <= self.geometry().bytes(direction) || len <= max;
+        if is_admitted { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
     }
 
     /// Has a request or a reply of up to `len` bytes written in place; as `write`.
@@ -56,18 +92,24 @@ impl Shared {
         self.check_whole(op)
     }
 
-    /// Copies a request or a reply into `payload`; its flags. `None` if no peer of ours wrote it.
-    // Always: a call of one part passes here, and the compiler counts the callers.
+    /// Puts a request or a reply into `payload`; its flags. `None` if no peer of ours wrote it,
+    /// `TooLong` if it is in a blob of more than `max` bytes.
+    // Always: a short call passes here, and the compiler counts the callers.
     #[inline(always)]
     pub(crate) fn read(
         &self,
         idx: u32,
         direction: Direction,
         payload: &mut Payload,
+        max: usize,
         op: &'static str,
     ) -> Result<Option<u32>> {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (len, flags) = slot.described(direction);
+        if let Some(blob) = self.long_payload(idx, direction, max, op)? {
+            payload.set_blob(blob);
+            return self.check_whole(op).map(|()| Some(flags));
+        }
         let copied = payload.fill(&area, len as usize);
         // First: what is not whole may give any length.
         self.check_whole(op)?;
@@ -77,24 +119,29 @@ impl Shared {
 
 /// The same, for what is copied elsewhere.
 impl Shared {
-    /// Appends a part of a request or a reply to `bytes`; its flags.
+    /// Appends a request or a reply to `bytes`; its flags. Otherwise as `read`.
     #[inline]
     pub(crate) fn append(
         &self,
         idx: u32,
         direction: Direction,
         bytes: &mut Vec<u8>,
+        max: usize,
         op: &'static str,
     ) -> Result<Option<u32>> {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (before, (len, flags)) = (bytes.len(), slot.described(direction));
+        if let Some(blob) = self.long_payload(idx, direction, max, op)? {
+            blob.append_to(bytes, op)?;
+            return self.check_whole(op).map(|()| Some(flags));
+        }
         let copied = area.append_to(len as usize, bytes);
         self.check_whole(op).inspect_err(|_| bytes.truncate(before))?;
         Ok(copied.map_err(|errno| errno.at(op))?.then_some(flags))
     }
 
-    /// Copies a part of a request or a reply to the beginning of `bytes`; its length and flags.
-    /// `TooLong` if it is longer than `bytes`.
+    /// Copies a request or a reply to the beginning of `bytes`; its length and flags. `TooLong` if it
+    /// is longer than `bytes`.
     pub(crate) fn read_into(
         &self,
         idx: u32,
@@ -104,6 +151,10 @@ impl Shared {
     ) -> Result<Option<(usize, u32)>> {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (len, flags) = slot.described(direction);
+        if let Some(blob) = self.long_payload(idx, direction, bytes.len(), op)? {
+            bytes[..blob.len()].copy_from_slice(&blob);
+            return self.check_whole(op).map(|()| Some((blob.len(), flags)));
+        }
         let len = len as usize;
         if len > area.len() {
             return Ok(None);
@@ -192,10 +243,9 @@ impl<'a> Message<'a> {
         Message { blobs: blobs.as_ref(), ..self }
     }
 
-    /// The first part of it, of at most `len` bytes, with the blobs, and the rest.
-    pub(crate) fn split(self, len: usize) -> (Message<'a>, Message<'a>) {
-        let (first, rest) = self.payload.split_at(len.min(self.payload.len()));
-        (Message { payload: first, ..self }, Message { payload: rest, blobs: &[], ..self })
+    /// The first `len` bytes of it, without the blobs.
+    pub(crate) fn cut(self, len: usize) -> Message<'a> {
+        Message { payload: &self.payload[..len.min(self.payload.len())], blobs: &[], ..self }
     }
 }
 
@@ -205,7 +255,7 @@ impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
     }
 }
 
-/// Bytes of a request or a reply. They are this process's own.
+/// Bytes of a request or a reply: this process's own, or those of a blob that it holds.
 ///
 /// No field is narrower than a word, and the small bytes are copied whole. Otherwise a move right
 /// after a write in pieces of other sizes makes the processor wait for longer than the rest of a
@@ -215,8 +265,17 @@ pub(crate) struct Payload {
     /// Length of the small bytes; more than [`SMALL`] if the bytes are in `large`.
     len: usize,
     small: Small,
-    large: Vec<u8>,
+    large: Large,
 }
+
+/// No larger than a vector.
+#[derive(Clone)]
+enum Large {
+    Copied(Vec<u8>),
+    Blob(Blob),
+}
+
+const _: () = assert!(size_of::<Large>() == size_of::<Vec<u8>>());
 
 #[derive(Clone)]
 #[repr(align(16))]
@@ -225,7 +284,7 @@ struct Small([u8; SMALL]);
 impl Payload {
     /// A payload of no bytes.
     pub(crate) fn empty() -> Payload {
-        Payload { len: 0, small: Small([0; SMALL]), large: Vec::new() }
+        Payload { len: 0, small: Small([0; SMALL]), large: Large::Copied(Vec::new()) }
     }
 
     /// Becomes the first `len` bytes of `region`; false, and nothing, if there are fewer. In place:
@@ -236,26 +295,41 @@ impl Payload {
             0..=SMALL => region.copy_few(len, &mut self.small.0),
             // It checks before it asks for memory: a length from the segment may be any number.
             _ => {
-                self.large.clear();
-                region.append_to(len, &mut self.large)?
+                let mut bytes = Vec::new();
+                let fits = region.append_to(len, &mut bytes)?;
+                self.large = Large::Copied(bytes);
+                fits
             }
         };
         self.len = if fits { len } else { 0 };
         Ok(fits)
     }
 
+    fn set_blob(&mut self, blob: Blob) {
+        // No client or server of ours puts so few bytes into a blob.
+        if let Some(few) = self.small.0.get_mut(..blob.len()) {
+            few.copy_from_slice(&blob);
+        }
+        (self.len, self.large) = (blob.len(), Large::Blob(blob));
+    }
+
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn from_vec(bytes: Vec<u8>) -> Payload {
         let mut payload = Payload::empty();
         payload.len = bytes.len();
         match bytes.len() {
             0..=SMALL => payload.small.0[..bytes.len()].copy_from_slice(&bytes),
-            _ => payload.large = bytes,
+            _ => payload.large = Large::Copied(bytes),
         }
         payload
     }
 
     pub(crate) fn into_vec(self) -> Vec<u8> {
-        if self.len <= SMALL { self.to_vec() } else { self.large }
+        match self.large {
+            _ if self.len <= SMALL => self.small.0[..self.len].to_vec(),
+            Large::Copied(bytes) => bytes,
+            Large::Blob(blob) => blob.into_vec(),
+        }
     }
 }
 
@@ -264,7 +338,11 @@ impl Deref for Payload {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        if self.len <= SMALL { &self.small.0[..self.len] } else { &self.large }
+        match &self.large {
+            _ if self.len <= SMALL => &self.small.0[..self.len],
+            Large::Copied(bytes) => bytes,
+            Large::Blob(blob) => blob,
+        }
     }
 }
 

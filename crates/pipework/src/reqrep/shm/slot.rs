@@ -1,8 +1,8 @@
 //! One call: the head of its slot, and every step that may change its word. SEGMENT.md numbers the
 //! steps.
 //!
-//! Invariant: a word that was left never comes back, as long as the call has not begun to go in
-//! parts; and then only after a step of each of its two sides. So a successful swap of a word that
+//! Invariant: a word that was left never comes back, as long as no part of the reply was given; and
+//! then only after a step of each of its two sides. So a successful swap of a word that
 //! was read proves that nothing happened in between that matters to the member that swaps.
 
 use super::layout::Direction;
@@ -22,14 +22,14 @@ const TURNS: usize = 64;
 pub(crate) struct Caller {
     pub(crate) client: u16,
     pub(crate) redeliveries: u8,
-    /// Another part of the request follows this one.
-    pub(crate) follows: bool,
+    /// The caller takes the parts of the reply one by one: it asked for a stream.
+    pub(crate) takes_parts: bool,
     /// The caller has the ticket: it was sent, and not called.
     pub(crate) has_ticket: bool,
     pub(crate) named: NamedBlobs,
 }
 
-const FOLLOWS: u32 = 1 << 24;
+const TAKES_PARTS: u32 = 1 << 24;
 const HAS_TICKET: u32 = 1 << 25;
 const NAMED_SHIFT: u32 = 27;
 
@@ -38,7 +38,7 @@ impl Caller {
         let mark = |mark: u32, is_set| if is_set { mark } else { 0 };
         u32::from(self.client)
             | u32::from(self.redeliveries) << 16
-            | mark(FOLLOWS, self.follows)
+            | mark(TAKES_PARTS, self.takes_parts)
             | mark(HAS_TICKET, self.has_ticket)
             | self.named.to_bits() << NAMED_SHIFT
     }
@@ -47,7 +47,7 @@ impl Caller {
         Caller {
             client: bits as u16,
             redeliveries: (bits >> 16) as u8,
-            follows: bits & FOLLOWS != 0,
+            takes_parts: bits & TAKES_PARTS != 0,
             has_ticket: bits & HAS_TICKET != 0,
             named: NamedBlobs::from_bits(bits >> NAMED_SHIFT),
         }
@@ -57,12 +57,10 @@ impl Caller {
 /// What a reply of a server is, besides its length and the user's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// A part.
+    /// A reply, or a part of one.
     Whole = 0,
-    /// A piece of a part, which the next one continues.
-    Continues = 1,
     /// Why the call has failed.
-    Reason = 2,
+    Reason = 1,
 }
 
 /// What a server has of a request that it claimed.
@@ -70,7 +68,7 @@ pub(crate) enum Mark {
 pub(crate) enum Holding {
     /// It is the server's turn.
     Taken,
-    /// It is the client's turn: to take a part, or to write one.
+    /// It is the client's turn: to take a part.
     Given,
     /// No caller waits for the reply: it was cancelled, or its client is dead.
     Dropped,
@@ -85,16 +83,15 @@ pub(crate) enum Holding {
 #[derive(Debug)]
 pub(crate) struct Slot {
     word: Word,
-    /// `{ named: 5, marks: 3, redeliveries: 8, client: 16 }`, a [`Caller`]. Written by the client in FILL;
-    /// its marks once more by the thread that sends, when it is done with that.
+    /// `{ named: 5, marks: 3, redeliveries: 8, client: 16 }`, a [`Caller`]. Written by the client in FILL.
     caller: AtomicU32,
     /// `{ named: 5, marks: 11, server: 16 }`. Written by the server in TAKEN.
     holder: AtomicU32,
-    /// Bytes of the part of the request. Written by the client in FILL and MORE, and so is the next.
+    /// Bytes of the request in the slot. Written by the client in FILL, and so is the next.
     request_len: AtomicU32,
     /// The user's.
     request_flags: AtomicU32,
-    /// Bytes of the part of the reply. Written by the server in TAKEN or DROPPED, and so is the
+    /// Bytes of the reply in the slot. Written by the server in TAKEN or DROPPED, and so is the
     /// next.
     reply_len: AtomicU32,
     /// The user's.
@@ -218,7 +215,7 @@ impl Slot {
             Some(State::Taken) if is_mine => Holding::Taken,
             Some(State::Dropped) if is_mine => Holding::Dropped,
             Some(State::Forgotten) if is_mine => Holding::Forgotten,
-            Some(State::Part | State::More) if self.fields().server == taken.owner() => Holding::Given,
+            Some(State::Part) if self.fields().server == taken.owner() => Holding::Given,
             _ => Holding::Lost,
         }
     }
@@ -274,28 +271,27 @@ impl Slot {
         None
     }
 
-    /// Steps 16 and 18: it is the client's turn, to take a part of the reply, or to write one of
-    /// the request. Returns the word that the slot had; `None` if it is not this server's turn.
-    pub(crate) fn pass_to_client(&self, taken: SlotWord, state: State) -> Option<SlotWord> {
+    /// Step 16: it is the client's turn, to take a part of the reply. Returns the word that the slot
+    /// had; `None` if it is not this server's turn.
+    pub(crate) fn pass_to_client(&self, taken: SlotWord) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
             if self.holding_now(now, taken) != Holding::Taken {
                 return None;
             }
-            if self.step(now, now.turned(state, self.fields().client)) {
+            if self.step(now, now.turned(State::Part, self.fields().client)) {
                 return Some(now);
             }
         }
         None
     }
 
-    /// Steps 17 and 19: it is the server's turn again. False if the slot has moved on since it was
-    /// `seen` in PART or MORE.
+    /// Step 17: it is the server's turn again. False if the slot has moved on since it was `seen` in
+    /// PART.
     pub(crate) fn pass_to_server(&self, seen: SlotWord, leaving: &Leaver<'_>) -> bool {
         for _ in 0..TURNS {
             let now = self.load();
-            // The server may have announced meanwhile that it waits.
-            if now.0 & !WAITER != seen.0 & !WAITER {
+            if !now.is_same_turn(seen) {
                 return false;
             }
             if self.step_leaving(now, now.turned(State::Taken, self.fields().server), leaving) {
@@ -306,6 +302,11 @@ impl Slot {
             }
         }
         false
+    }
+
+    /// Whether it is in the state in which it was `seen`.
+    pub(crate) fn is_still(&self, seen: SlotWord) -> bool {
+        self.load().is_same_turn(seen)
     }
 
     /// Step 24: a forked child gets what its parent claimed with `taken`.
@@ -338,23 +339,16 @@ impl Slot {
     }
 
     /// Steps 3, 6 and 20: a client gives up a call that is not done. Returns the slot's new word;
-    /// `None` if the call is done, or is not this client's, or another thread still sends it.
+    /// `None` if the call is done, or is not this client's.
     pub(crate) fn cancel(&self, generation: u64, client: u16, leaving: &Leaver<'_>) -> Option<SlotWord> {
-        // Nobody writes into the slot as long as no server has the request.
-        let may_leave = |now: SlotWord| now.state() == Some(State::Sent) || self.is_whole();
-        self.leave(generation, client, may_leave, SlotWord::freed, State::Dropped, leaving)
-    }
-
-    /// The same by the thread that sends the request, or has sent it.
-    pub(crate) fn cancel_own(&self, generation: u64, client: u16, leaving: &Leaver<'_>) -> Option<SlotWord> {
-        self.leave(generation, client, |_| true, SlotWord::freed, State::Dropped, leaving)
+        self.leave(generation, client, SlotWord::freed, State::Dropped, leaving)
     }
 
     /// Steps 25 and 26: a client does not wait for the reply of a call that is not done, and the
     /// request stays; as `cancel`.
     pub(crate) fn forget(&self, generation: u64, client: u16, leaving: &Leaver<'_>) -> Option<SlotWord> {
         let unclaimed = |sent: SlotWord| sent.with(State::Sent, NOBODY);
-        self.leave(generation, client, |_| self.is_whole(), unclaimed, State::Forgotten, leaving)
+        self.leave(generation, client, unclaimed, State::Forgotten, leaving)
     }
 
     /// Step 3 by the thread that could not push the request that it has `sent`, whether or not
@@ -377,15 +371,13 @@ impl Slot {
         &self,
         generation: u64,
         client: u16,
-        may_leave: impl Fn(SlotWord) -> bool,
         unclaimed: impl Fn(SlotWord) -> SlotWord,
         claimed: State,
         leaving: &Leaver<'_>,
     ) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
-            // Read after the word: a request that is whole stays so for as long as the generation.
-            if now.generation() != generation || !may_leave(now) {
+            if now.generation() != generation {
                 return None;
             }
             let Fields { client: caller, server, .. } = self.fields();
@@ -393,8 +385,6 @@ impl Slot {
                 State::Sent if now.owner() == client => unclaimed(now),
                 State::Taken if caller == client => now.with(claimed, now.owner()),
                 State::Part if now.owner() == client => now.with(claimed, server),
-                // What has parts to come cannot be carried out.
-                State::More if now.owner() == client => now.with(State::Dropped, server),
                 _ => return None,
             };
             if self.step_leaving(now, next, leaving) {
@@ -405,23 +395,6 @@ impl Slot {
             }
         }
         None
-    }
-
-    /// Says that no other part of the request follows, and whether the caller gets the ticket. By
-    /// the thread that sends, once, while it is the client's turn. From then on other threads of the
-    /// client may make its steps, and this thread writes nothing into the slot any more.
-    pub(crate) fn set_whole(&self, has_ticket: bool) {
-        let whole = Caller { follows: false, has_ticket, ..self.caller() };
-        // Release: pairs with the Acquire in `is_whole`. What this thread has written comes before
-        // whatever a thread does that finds the request whole.
-        self.caller.store(whole.to_bits(), Ordering::Release);
-    }
-
-    /// Whether no other part of the request follows. As long as one does, only the thread that
-    /// sends it makes the client's steps: another could free the slot under its hands.
-    #[inline]
-    pub(crate) fn is_whole(&self) -> bool {
-        !Caller::from_bits(self.caller.load(Ordering::Acquire)).follows
     }
 
     /// Says who calls. In FILL.

@@ -1,7 +1,7 @@
 //! The word of a slot: one call's state, who must make the next step, and what it becomes. Pure.
 //!
-//! Invariant: a word that was left never comes back, as long as the call has not begun to go in
-//! parts; and then only after a step of each of its two sides.
+//! Invariant: a word that was left never comes back, as long as no part of the reply was given; and
+//! then only after a step of each of its two sides.
 
 use super::layout::MAX_MEMBERS;
 
@@ -30,10 +30,8 @@ pub(crate) enum State {
     Died = 7,
     /// A part of the reply is there, and there may be more (client).
     Part = 8,
-    /// The next part of the request is to be written (client).
-    More = 9,
     /// A server has it, and no caller waits for the reply, which is as it should be (server).
-    Forgotten = 10,
+    Forgotten = 9,
 }
 
 impl State {
@@ -77,17 +75,6 @@ impl SlotWord {
         self.has_begun()
     }
 
-    /// A word that a server remembers, marked as that of a request whose client was asked for the
-    /// next part.
-    pub(crate) fn as_asked(self) -> SlotWord {
-        self.with(State::More, self.owner())
-    }
-
-    /// For a word that a server remembers: without the mark, and whether it was there.
-    pub(crate) fn without_asked(self) -> (SlotWord, bool) {
-        (self.with(State::Taken, self.owner()), self.state() == Some(State::More))
-    }
-
     /// The state; `None` for bits that no member of ours writes.
     pub(crate) fn state(self) -> Option<State> {
         Some(match self.0 & STATE {
@@ -100,8 +87,7 @@ impl SlotWord {
             6 => State::Failed,
             7 => State::Died,
             8 => State::Part,
-            9 => State::More,
-            10 => State::Forgotten,
+            9 => State::Forgotten,
             _ => return None,
         })
     }
@@ -123,12 +109,12 @@ impl SlotWord {
         self.0 & WAITER != 0
     }
 
-    /// Whether its reply is there, and is its only part.
-    pub(crate) fn is_answered_at_once(self) -> bool {
-        self.0 & (STATE | BEGUN) == State::Answered as u64
+    /// Whether its reply is there.
+    pub(crate) fn is_answered(self) -> bool {
+        self.0 & STATE == State::Answered as u64
     }
 
-    /// Whether a part of it has gone from one side to the other.
+    /// Whether a part of its reply was given.
     pub(crate) fn has_begun(self) -> bool {
         self.0 & BEGUN != 0
     }
@@ -136,6 +122,11 @@ impl SlotWord {
     /// Whether it is the call that a server claimed with `taken`, whoever is to make the next step.
     pub(super) fn is_call(self, taken: SlotWord) -> bool {
         self.generation() == taken.generation() && self.delivery() == taken.delivery()
+    }
+
+    /// Whether it is the word that was `seen`. The other side may have announced since that it waits.
+    pub(super) fn is_same_turn(self, seen: SlotWord) -> bool {
+        self.0 | WAITER == seen.0 | WAITER
     }
 
     /// Whether the request that a client has `sent` waits for its first server since. The client may
@@ -158,8 +149,8 @@ impl SlotWord {
         SlotWord(self.generation() << GENERATION_SHIFT)
     }
 
-    /// The turn passes to the other side of a call that has begun. Threads that wait for that are
-    /// woken, and announce themselves anew for the next turn.
+    /// The turn passes to the other side of a call whose reply comes in parts. Threads that wait for
+    /// that are woken, and announce themselves again for the next turn.
     pub(super) fn turned(self, state: State, owner: u16) -> SlotWord {
         SlotWord((self.with(state, owner).0 | BEGUN) & !WAITER)
     }
@@ -175,9 +166,9 @@ impl SlotWord {
             State::Taken if owned => Some(self.with(State::Died, client)),
             State::Taken if client == dead => Some(self.with(State::Dropped, self.owner())),
             State::Forgotten if owned && goes_on => Some(self.sent_again(NOBODY)),
-            State::Part | State::More if owned => Some(self.with(State::Dropped, server)),
-            State::Part | State::More if server == dead => Some(self.with(State::Died, self.owner())),
-            State::Free | State::Taken | State::Part | State::More => None,
+            State::Part if owned => Some(self.with(State::Dropped, server)),
+            State::Part if server == dead => Some(self.with(State::Died, self.owner())),
+            State::Free | State::Taken | State::Part => None,
             _ => owned.then(|| self.freed()),
         }
     }
@@ -201,7 +192,7 @@ impl SlotWord {
     pub(crate) fn names(self, fields: Fields) -> [u16; 2] {
         let other = match self.state() {
             Some(State::Taken) => fields.client,
-            Some(State::Part | State::More) => fields.server,
+            Some(State::Part) => fields.server,
             _ => self.owner(),
         };
         [self.owner(), other]

@@ -76,7 +76,7 @@ impl WatcherState {
     /// The same for this number of free slots and this queue.
     pub(super) fn is_there_beside(&self, free: usize, view: &View) -> bool {
         match &self.topic {
-            Topic::Requests(inbox) => self.shared.has_request() || inbox.has_gathered(),
+            Topic::Requests(_) => self.shared.has_request(),
             Topic::Space(_) => self.has_slot(free, view.waiting + view.selected),
             Topic::Replies | Topic::Turns => false,
         }

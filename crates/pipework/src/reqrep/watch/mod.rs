@@ -25,13 +25,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::event::Event;
-use crate::reqrep::inbox::ServerInbox;
 use crate::reqrep::liveness::Liveness;
 use crate::reqrep::shm::mapping::Shared;
 use crate::reqrep::shm::ticket::Ticket;
 use crate::reqrep::waiters::Waiters;
 use crate::spin::Spin;
-use crate::sync::Unshared;
+use crate::sync::{Flag, Unshared};
 
 pub(super) use handle::Watcher;
 pub(super) use interests::Registration;
@@ -39,15 +38,15 @@ pub(super) use interests::Registration;
 /// The steps that a watcher waits for, which also decide where its thread parks.
 #[derive(Clone, Debug)]
 pub(super) enum Topic {
-    /// A request that waits for a server, and the other arrivals at that server.
-    Requests(Arc<ServerInbox>),
+    /// A request that waits for a server; and whether that server was stopped.
+    Requests(Arc<Flag>),
     /// A slot for one more call, and a cell of the ring for it; also the wait queue that the thread
     /// leads when a task comes first. Never lock the queue while the interests are locked, because
     /// forks wait for both.
     Space(Arc<Waiters>),
     /// The ends of calls, and parts of their replies.
     Replies,
-    /// The steps of clients in calls that go in parts.
+    /// The steps of clients in calls whose replies come in parts.
     Turns,
 }
 
@@ -64,7 +63,7 @@ impl Topic {
 
     /// Whether its server was stopped.
     fn is_stopped(&self) -> bool {
-        matches!(self, Topic::Requests(inbox) if inbox.is_stopped())
+        matches!(self, Topic::Requests(stopped) if stopped.is_set())
     }
 }
 

@@ -1,0 +1,47 @@
+//! The parts of a reply that go as one, since the client of the request does not take parts.
+
+use super::shm::payload::Message;
+use crate::blob::Blob;
+use crate::error::{Error, ErrorKind, Explanation, Result};
+use crate::region;
+
+/// What the server has given of such a reply. Only its process has it, until the request is answered.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    bytes: Vec<u8>,
+    blobs: Vec<Blob>,
+}
+
+/// What a whole reply may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) bytes: usize,
+    pub(super) blobs: usize,
+}
+
+impl Collected {
+    /// Adds a part, or nothing where that fails.
+    pub(super) fn add(&mut self, part: &Message<'_>, most: Most, op: &'static str) -> Result<()> {
+        if self.bytes.len().saturating_add(part.payload.len()) > most.bytes {
+            return Err(Error::new(ErrorKind::TooLong, op));
+        }
+        if self.blobs.len() + part.blobs.len() > most.blobs {
+            return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::TooManyBlobs));
+        }
+        region::reserve(&mut self.bytes, part.payload.len()).map_err(|errno| errno.at(op))?;
+        self.bytes.extend_from_slice(part.payload);
+        self.blobs.extend_from_slice(part.blobs);
+        Ok(())
+    }
+
+    /// Takes the part back that was added last.
+    pub(super) fn take_back(&mut self, part: &Message<'_>) {
+        self.bytes.truncate(self.bytes.len() - part.payload.len());
+        self.blobs.truncate(self.blobs.len() - part.blobs.len());
+    }
+
+    /// All of it.
+    pub(super) fn message(&self, flags: u32) -> Message<'_> {
+        Message::new(&self.bytes).flags(flags).attach(&self.blobs)
+    }
+}
