@@ -12,6 +12,7 @@ use std::time::Duration;
 use loom::sync::Mutex;
 use loom::thread;
 
+use super::shm::naming::{NamedBlobs, none_leave};
 use super::shm::queue::Queue;
 use super::shm::slot::{Caller, Holding, Mark, Slot, SlotWord, State};
 use crate::deadline::Deadline;
@@ -88,7 +89,13 @@ impl ModelSegment {
     fn send(&self, idx: u32, request: u32, redeliveries: u8) -> Option<(SlotWord, bool)> {
         let slot = self.slot(idx);
         let filled = slot.acquire(CLIENT)?;
-        slot.set_caller(Caller { client: CLIENT, redeliveries, follows: false, has_ticket: false });
+        slot.set_caller(Caller {
+            client: CLIENT,
+            redeliveries,
+            takes_parts: true,
+            has_ticket: false,
+            named: NamedBlobs::default(),
+        });
         self.payloads[idx as usize].request.store(request, Ordering::Relaxed);
         let sent = slot.send(filled).expect("the slot is the client's");
         Some((sent, self.push(idx)))
@@ -116,7 +123,8 @@ impl ModelSegment {
     /// Answers with the request's bytes; returns true if the client gets the reply.
     fn echo(&self, taken: &ModelRequest) -> bool {
         self.payloads[taken.idx as usize].reply.store(taken.request, Ordering::Relaxed);
-        let left = self.slot(taken.idx).finish(taken.word, State::Answered).expect("it is this server's");
+        let left = self.slot(taken.idx).finish(taken.word, State::Answered, &none_leave);
+        let left = left.expect("it is this server's");
         if left.has_waiter() {
             self.slot(taken.idx).wake();
         }

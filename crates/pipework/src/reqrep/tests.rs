@@ -166,7 +166,8 @@ fn calls_shows_stages_and_members() {
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
     let seen = || segment.calls().map(|call| (call.stage, call.client, call.server)).collect::<Vec<_>>();
     assert_eq!(seen(), []);
-    let first = client.send("a", SOON).unwrap();
+    let stream = client.stream("a", SOON).unwrap();
+    let first = stream.ticket().expect("it goes on");
     let number = |role| segment.members().unwrap().iter().find(|member| member.role == role).unwrap().number;
     let clients = Some(number(Role::Client));
     assert_eq!(seen(), [(Stage::Waiting, clients, None)]);

@@ -1,9 +1,6 @@
-//! Calls that go in parts, and forgotten requests.
+//! Replies that come in parts, and requests that are forgotten.
 
 use super::*;
-
-/// The states in which a server waits.
-const TURNS: [State; 2] = [State::Part, State::More];
 
 impl ModelSegment {
     /// Gives a part of the reply; returns false if it is not the server's turn.
@@ -13,13 +10,8 @@ impl ModelSegment {
             return false;
         }
         self.payloads[taken.idx as usize].reply.store(part, Ordering::Relaxed);
-        self.pass(taken, State::Part)
-    }
-
-    fn pass(&self, taken: &ModelRequest, state: State) -> bool {
-        let slot = self.slot(taken.idx);
-        slot.set_holder(SERVER, Mark::Whole);
-        let before = slot.pass_to_client(taken.word, state);
+        slot.set_holder(SERVER, Mark::Whole, NamedBlobs::default());
+        let before = slot.pass_to_client(taken.word);
         if before.is_some_and(SlotWord::has_waiter) {
             slot.wake();
         }
@@ -30,7 +22,7 @@ impl ModelSegment {
     fn wait_for_turn(&self, taken: &ModelRequest) -> Holding {
         let slot = self.slot(taken.idx);
         let look = || Ok(Some(slot.holding(taken.word)).filter(|holding| *holding != Holding::Given));
-        let held = sleepily(|wait| slot.wait(taken.word.generation(), &TURNS, wait, look, || Ok(())));
+        let held = sleepily(|wait| slot.wait(taken.word.generation(), &[State::Part], wait, look, || Ok(())));
         held.expect("no deadline")
     }
 
@@ -39,9 +31,9 @@ impl ModelSegment {
         let slot = self.slot(taken.idx);
         if slot.holding(taken.word) == Holding::Taken {
             self.payloads[taken.idx as usize].reply.store(9, Ordering::Relaxed);
-            slot.set_holder(SERVER, Mark::Reason);
+            slot.set_holder(SERVER, Mark::Reason, NamedBlobs::default());
         }
-        let left = slot.finish(taken.word, State::Failed).expect("it is this server's");
+        let left = slot.finish(taken.word, State::Failed, &none_leave).expect("it is this server's");
         if left.has_waiter() {
             slot.wake();
         }
@@ -62,7 +54,7 @@ impl ModelSegment {
     /// Copies a part out; `None` if the call was ended meanwhile.
     fn take_part(&self, part: SlotWord) -> Option<u32> {
         let bytes = self.payloads[0].reply.load(Ordering::Relaxed);
-        self.slot(0).pass_to_server(part).then_some(bytes)
+        self.slot(0).pass_to_server(part, &none_leave).then_some(bytes)
     }
 }
 
@@ -93,28 +85,7 @@ fn part_and_reply_come_in_turn_wherever_either_side_sleeps() {
 }
 
 #[test]
-fn second_part_of_a_request_comes_when_it_is_asked_for() {
-    search(|| {
-        let (segment, taken, sent) = taken(0);
-        let server = Arc::clone(&segment);
-        let server = thread::spawn(move || {
-            assert!(server.pass(&taken, State::More));
-            assert_eq!(server.wait_for_turn(&taken), Holding::Taken);
-            let request = server.payloads[0].request.load(Ordering::Relaxed);
-            assert_eq!((request, server.slot(0).caller().follows), (8, true));
-        });
-        let more = segment.wait_for_client(sent);
-        assert_eq!(more.state(), Some(State::More));
-        segment.payloads[0].request.store(8, Ordering::Relaxed);
-        let slot = segment.slot(0);
-        slot.set_caller(Caller { follows: true, ..slot.caller() });
-        assert!(slot.pass_to_server(more));
-        server.join().expect("it does not panic");
-    });
-}
-
-#[test]
-fn call_is_cancelled_once_while_another_thread_takes_its_part() {
+fn a_call_is_cancelled_once_while_another_thread_takes_its_part() {
     search(|| {
         let (segment, taken, sent) = taken(0);
         assert!(segment.give(&taken, 1));
@@ -130,7 +101,7 @@ fn call_is_cancelled_once_while_another_thread_takes_its_part() {
             }
             taker.take_part(part)
         });
-        segment.slot(0).cancel(sent.generation(), CLIENT).expect("there is no reply");
+        segment.slot(0).cancel(sent.generation(), CLIENT, &none_leave).expect("there is no reply");
         server.join().expect("it does not panic");
         let part = taker.join().expect("it does not panic");
         assert!([None, Some(1), Some(2)].contains(&part), "{part:?}");
@@ -203,7 +174,7 @@ fn forgotten_request_is_taken_once_whenever_it_is_forgotten() {
             assert_eq!(taken.request, 7);
             server.echo(&taken)
         });
-        let forgotten = segment.slot(0).forget(sent.generation(), CLIENT).is_some();
+        let forgotten = segment.slot(0).forget(sent.generation(), CLIENT, &none_leave).is_some();
         assert_eq!(server.join().expect("it does not panic"), !forgotten);
         assert_eq!(segment.look(0, sent.generation()), (!forgotten).then_some(7));
         assert!(segment.take().is_none());
@@ -216,7 +187,7 @@ fn forgotten_request_is_redelivered_when_its_recovery_died_before_the_push() {
     search(|| {
         let segment = ModelSegment::new(2);
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
-        segment.slot(0).forget(sent.generation(), CLIENT).expect("no server has it");
+        segment.slot(0).forget(sent.generation(), CLIENT, &none_leave).expect("nobody has it");
         assert_eq!(segment.take_and_die(), Some(0));
         // It finds the entry of the dead server, which may be stale when it looks.
         let server = Arc::clone(&segment);

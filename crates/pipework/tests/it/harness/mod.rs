@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -70,11 +70,6 @@ pub(crate) fn block_on<T>(task: impl Future<Output = T>) -> T {
             Poll::Pending => thread::park(),
         }
     }
-}
-
-/// Polls a task once. Nothing wakes it.
-pub(crate) fn poll_once<T>(task: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
-    task.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Waits until `fd` is ready for `what`, no longer than [`PATIENCE`].

@@ -34,7 +34,7 @@ mod stopping;
 
 type Scene = fn(&Fate);
 
-const SCENES: [(&str, Scene); 83] = [
+const SCENES: [(&str, Scene); 80] = [
     ("attach client", joining::attach_client),
     ("attach server", joining::attach_server),
     ("attach in a dead server's place", joining::attach_in_a_dead_place),
@@ -53,11 +53,9 @@ const SCENES: [(&str, Scene); 83] = [
     ("cancel while a server has it", calling::cancel_taken),
     ("close a client", calling::close),
     ("take a part", getting::take_a_part),
-    ("receive parts", getting::receive_parts),
     ("stream", getting::stream),
     ("send a long request", getting::send_long),
     ("cancel a part", getting::cancel_a_part),
-    ("cancel a half-sent request", getting::cancel_half_sent),
     ("forget before a server has it", getting::forget_sent),
     ("forget while a server has it", getting::forget_taken),
     ("forget a part", getting::forget_a_part),
@@ -72,10 +70,9 @@ const SCENES: [(&str, Scene); 83] = [
     ("reply to a cancelled call", serving::reply_to_a_cancelled_call),
     ("fail", serving::fail),
     ("give a part to a parked client", giving::give),
-    ("give a part to a client with a doorbell", giving::give_to_a_doorbell),
     ("give a part of a cancelled call", giving::give_to_a_cancelled_call),
-    ("reply in parts", giving::reply_in_parts),
-    ("ask for the next part", giving::ask),
+    ("reply with a long message", giving::reply_long),
+    ("collect parts", giving::collect),
     ("fail with a reason", giving::fail_with_a_reason),
     ("fail in a stream", giving::fail_in_a_stream),
     ("fail behind a part", giving::fail_behind_a_part),
@@ -85,7 +82,7 @@ const SCENES: [(&str, Scene); 83] = [
     ("close a server", serving::close),
     ("serve a dead server's requests", serving::serve_again),
     ("recover", recovering::recover),
-    ("recover calls in parts", recovering::recover_parts),
+    ("recover streams", recovering::recover_streams),
     ("wait for a dead client", recovering::wait_for_a_client),
     ("wait for a dead server", recovering::wait),
     ("wait for a dead server, to redeliver", recovering::wait_and_redeliver),
@@ -120,18 +117,14 @@ const SCENES: [(&str, Scene); 83] = [
     ("attach beside an abandoned blob", blobs::attach),
 ];
 
-/// Scenes in which the victim stops at a point instead of dying there, and continues later.
-const STOPPING: [(&str, Scene); 10] = [
+/// Scenes whose victim stops where it would die in others, and then goes on.
+const STOPPING: [(&str, Scene); 6] = [
     ("stopped: give a part", stopping::give),
-    ("stopped: reply in parts", stopping::reply_in_parts),
-    ("stopped: ask for the next part", stopping::ask),
+    ("stopped: reply with a long message", stopping::reply_long),
     ("stopped: fail", stopping::fail),
     ("stopped: stream", stopping::stream),
-    ("stopped: receive parts", stopping::receive_parts),
-    ("stopped: send a long request", stopping::send_long),
     ("stopped: cancel a part", stopping::cancel),
     ("stopped: forget a part", stopping::forget),
-    ("stopped: cancel a half-sent request", stopping::cancel_half_sent),
 ];
 
 /// Points of each scene that are tried in addition to those that other processes can tell apart.
@@ -279,10 +272,10 @@ fn options(slots: u32) -> Options {
     options.request_bytes(PART as u32).reply_bytes(PART as u32)
 }
 
-/// Bytes of a part.
+/// Bytes of a slot.
 const PART: usize = 16;
-/// A message of two parts.
-const LONG: &[u8; 24] = b"in two parts, as you see";
+/// A message that is longer than a slot.
+const LONG: &[u8; 24] = b"in a blob, as you see it";
 
 /// The longest time that a victim waits. The event it waits for comes as soon as the victim sleeps,
 /// except in rare cases.

@@ -1,9 +1,7 @@
 //! Two users of one handle at the same moment: two threads, or a thread and a task.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
-use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -11,9 +9,7 @@ use pipework::reqrep::{Audit, Client, ClientOptions, Options, Segment, Server, T
 use pipework::{Deadline, Error, ErrorKind};
 use rustix::event::PollFlags;
 
-use crate::harness::{
-    PATIENCE, alone, asleep, awaited, fork, is_ready, poll_once, say, setting, shared, wait_for,
-};
+use crate::harness::{PATIENCE, alone, asleep, awaited, fork, is_ready, say, setting, shared, wait_for};
 
 mod strangers;
 
@@ -68,56 +64,6 @@ fn fill_ring(segment: &Segment, first: &Client, server: &Server) -> Ticket {
 }
 
 // ---------------------------------------------------------------- calls in the middle of sending
-
-#[test]
-fn cancel_and_forget_leave_a_call_that_another_thread_is_sending() {
-    let segment = small(1);
-    let (client, server) = ends(&segment);
-    let long = [7; 3 * PART];
-    for early_end in [false, true] {
-        let mut sending = pin!(client.send_async(&long));
-        assert!(poll_once(sending.as_mut()).is_pending());
-        let mut request = server.claim(PATIENCE).unwrap();
-        let ticket = segment.calls().next().expect("the call is listed").ticket;
-        let check = || {
-            assert_eq!(client.forget_all(), 0);
-            assert_eq!(kind(client.forget(ticket)), Some(ErrorKind::Stale));
-            assert!(client.recv_any(Duration::ZERO).unwrap().is_none());
-        };
-        check();
-        if early_end {
-            assert!(request.try_reply("enough").unwrap());
-        } else {
-            // It is the turn of the client, which may be writing.
-            assert_eq!(kind(request.next_part(Deadline::now())), Some(ErrorKind::TimedOut));
-            assert_eq!(kind(client.cancel_unless_done(ticket)), Some(ErrorKind::Stale));
-            assert_eq!(client.cancel(ticket), Ok(None), "the call goes on");
-        }
-        assert_eq!(kind(client.try_recv(ticket)), Some(ErrorKind::Stale));
-        check();
-        let reply = match early_end {
-            true => "enough",
-            false => {
-                for last in [false, true] {
-                    assert_eq!(poll_once(sending.as_mut()).is_ready(), last);
-                    assert!(request.next_part(PATIENCE).unwrap());
-                    assert_eq!(request.read().unwrap(), [7; PART]);
-                    assert_eq!(
-                        kind(request.next_part(Deadline::now())),
-                        (!last).then_some(ErrorKind::TimedOut)
-                    );
-                }
-                assert!(request.try_reply("all").unwrap());
-                "all"
-            }
-        };
-        if early_end {
-            assert!(matches!(poll_once(sending.as_mut()), Poll::Ready(Ok(sent)) if sent == ticket));
-        }
-        assert_eq!(&*client.recv(ticket, PATIENCE).unwrap(), reply.as_bytes());
-    }
-    assert_all_free(&segment);
-}
 
 #[test]
 fn forget_all_leaves_calls_to_threads_that_wait_for_them() {
@@ -258,14 +204,7 @@ fn clients_doorbell_is_not_readable_without_calls() {
     assert!(client.forget_all() == 1 && !is_readable(&doorbell));
     answered();
     assert!(client.recv_any(PATIENCE).unwrap().is_some() && !is_readable(&doorbell));
-    // The same after one part of a call has come.
-    let ticket = client.send("a", PATIENCE).unwrap();
-    let mut request = server.recv(PATIENCE).unwrap();
-    assert!(request.part("part", PATIENCE).unwrap());
-    wait_for(&doorbell, PollFlags::IN);
-    assert!(client.cancel(ticket).unwrap().is_none() && !is_readable(&doorbell));
-    drop(request);
-    // A call that another thread waits for does not ring the event loop's doorbell.
+    // A call that another thread waits for is not the event loop's.
     thread::scope(|scope| {
         let calling = asleep(scope, || client.call("a", PATIENCE));
         let late = client.doorbell().unwrap();

@@ -15,7 +15,7 @@ use pipework::reqrep::{
 
 use super::calling::{END, next_gets_the_slot};
 use super::fate::{Fate, Victim};
-use super::getting::server_gets_on;
+use super::getting::{server_gets_on, streaming};
 use super::recovering::caught;
 use super::serving::outcome_while;
 use super::{SOON, options};
@@ -170,8 +170,8 @@ pub(super) fn take_a_part(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
     let server = segment.server().unwrap();
-    let victim = fate.caller(segment, |client, ticket| {
-        assert!(client.try_recv(ticket).unwrap().is_none());
+    let victim = streaming(fate, segment, |_, stream| {
+        forget(stream.try_next_part().unwrap().unwrap());
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part(Message::new("part").attach(&new_blob(segment)), PATIENCE), Ok(true));

@@ -1,25 +1,23 @@
-//! Victims that are clients of calls in parts, or of calls that they forget.
+//! Victims that are clients of streams, of long messages, or of calls that they forget.
 
-use std::pin::pin;
 use std::thread;
 use std::time::Instant;
 
-use pipework::reqrep::Request;
-use pipework::{Deadline, ErrorKind};
+use pipework::reqrep::{Client, Request, Segment, Stream};
 
 use super::calling::{END, answer, answer_all, next_gets_the_slot, serve};
-use super::fate::Fate;
+use super::fate::{Fate, Victim};
 use super::serving::outcome_while;
-use super::{LONG, PART, SOON, assert_whole, small};
-use crate::harness::tracee::{mark, others_sleep};
-use crate::harness::{PATIENCE, asleep, poll_once};
+use super::{LONG, SOON, assert_whole, small};
+use crate::harness::tracee::mark;
+use crate::harness::{PATIENCE, asleep};
 
 /// The server sleeps until it can give the next part.
 pub(super) fn take_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.caller(&segment, |client, ticket| {
-        assert!(client.try_recv(ticket).unwrap().is_none());
+    let victim = streaming(fate, &segment, |_, stream| {
+        assert_eq!(*stream.try_next_part().unwrap().unwrap(), *b"part");
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part", PATIENCE), Ok(true));
@@ -27,24 +25,7 @@ pub(super) fn take_a_part(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The last part comes while the victim sleeps.
-pub(super) fn receive_parts(fate: &Fate) {
-    let segment = small(1);
-    let server = segment.server().unwrap();
-    let victim = fate.caller(&segment, |client, ticket| {
-        assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"part, last");
-    });
-    let mut request = server.try_recv().unwrap().unwrap();
-    assert_eq!(request.part("part, ", PATIENCE), Ok(true));
-    let mut request = Some(request);
-    let mut finish = || request.take().map(|request| request.reply("last").unwrap());
-    let died = victim.die_but_first(|| _ = finish());
-    finish();
-    fate.got_on(died);
-    assert_whole(&segment);
-}
-
-/// The same, part by part.
+/// The last part comes when the victim sleeps.
 pub(super) fn stream(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
@@ -66,31 +47,15 @@ pub(super) fn stream(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// A server asks for the second part while the victim sleeps.
 pub(super) fn send_long(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
     let victim = fate.client(&segment, |client| {
-        client.send(LONG, SOON).unwrap();
+        client.try_send(LONG).unwrap().unwrap();
     });
-    let mut request = None;
-    let mut ask = || {
-        if request.is_none()
-            && let Ok(mut first) = server.claim(Deadline::now())
-        {
-            // A victim at full speed may be faster than this look.
-            let has_come = first.next_part(Deadline::now()) == Ok(true);
-            request = Some((first, has_come));
-        }
-    };
-    let died = victim.die_but_first(&mut ask);
-    ask();
-    if let Some((mut request, has_come)) = request {
-        match if has_come { Ok(true) } else { request.next_part(PATIENCE) } {
-            Ok(has_come) => assert_eq!((has_come, request.read().unwrap()), (true, &LONG[PART..])),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
-        }
-        fate.got_on(died);
+    victim.die();
+    if let Some(request) = server.try_recv().unwrap() {
+        assert_eq!(answer(request), LONG);
     }
     assert_whole(&segment);
 }
@@ -99,33 +64,12 @@ pub(super) fn send_long(fate: &Fate) {
 pub(super) fn cancel_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.caller(&segment, |client, ticket| {
-        assert_eq!(client.cancel(ticket), Ok(None));
+    let victim = streaming(fate, &segment, |client, stream| {
+        assert_eq!(client.cancel(stream.ticket().unwrap()), Ok(None));
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part", PATIENCE), Ok(true));
     assert!(!server_gets_on(fate, request, || victim.die()), "the part is never taken");
-    assert_whole(&segment);
-}
-
-/// The server sleeps until the next part of the request comes.
-pub(super) fn cancel_half_sent(fate: &Fate) {
-    let segment = small(1);
-    let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        {
-            let mut sending = pin!(client.send_async(LONG));
-            assert!(poll_once(sending.as_mut()).is_pending());
-            others_sleep();
-            mark();
-        }
-        mark();
-    });
-    let mut request = server.claim(PATIENCE).unwrap();
-    let ended = outcome_while(fate, || request.next_part(PATIENCE), || victim.on_foot().die());
-    assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Closed));
-    drop(request);
     assert_whole(&segment);
 }
 
@@ -159,8 +103,8 @@ pub(super) fn forget_taken(fate: &Fate) {
 pub(super) fn forget_a_part(fate: &Fate) {
     let segment = small(1);
     let server = segment.server().unwrap();
-    let victim = fate.caller(&segment, |client, ticket| {
-        assert_eq!(client.forget(ticket), Ok(()));
+    let victim = streaming(fate, &segment, |client, stream| {
+        assert_eq!(client.forget(stream.ticket().unwrap()), Ok(()));
     });
     let mut request = server.try_recv().unwrap().unwrap();
     assert_eq!(request.part("part", PATIENCE), Ok(true));
@@ -208,7 +152,22 @@ pub(super) fn send_many(fate: &Fate) {
     assert_whole(&segment);
 }
 
-// ---------------------------------------------------------------- survivors
+/// A victim that has begun a stream.
+pub(super) fn streaming<'a>(
+    fate: &Fate,
+    segment: &'a Segment,
+    operation: impl FnOnce(&Client, &mut Stream),
+) -> Victim<'a> {
+    fate.victim(segment, || {
+        let client = segment.client().unwrap();
+        let mut stream = client.stream("ping", SOON).unwrap();
+        mark();
+        operation(&client, &mut stream);
+        mark();
+    })
+}
+
+// ---------------------------------------------------------------- the living
 
 /// A server has given a part and sleeps until it can give the next. `die` ends the victim; then the
 /// server must soon go on. Returns whether it could give the next part.

@@ -1,18 +1,16 @@
-//! Victims that are servers of calls in parts, or of cancelled and forgotten calls.
+//! Victims that are servers of streams, of long messages, or of calls that nobody waits for.
 
 use std::thread;
-use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Client, Reply, Segment, Stream, Ticket};
-use rustix::event::PollFlags;
+use pipework::reqrep::{CallError, Reply, Stream};
 
 use super::calling::{END, next_gets_the_slot, serve};
 use super::fate::Fate;
 use super::serving::{self, outcome_while};
-use super::{LONG, PART, SOON, assert_whole, small};
-use crate::harness::tracee::{mark, others_sleep};
-use crate::harness::{Child, PATIENCE, asleep, fork, wait_for};
+use super::{LONG, SOON, assert_whole, small};
+use crate::harness::tracee::mark;
+use crate::harness::{PATIENCE, asleep};
 
 /// The client sleeps; the victim wakes it, or dies before that.
 pub(super) fn give(fate: &Fate) {
@@ -33,36 +31,7 @@ pub(super) fn give(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// A sleeping thread is to notify the client's event loop.
-pub(super) fn give_to_a_doorbell(fate: &Fate) {
-    let segment = small(1);
-    let client = segment.client().unwrap();
-    let ticket = client.try_send("ping").unwrap().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        let mut request = server.try_recv().unwrap().unwrap();
-        mark();
-        assert_eq!(request.part("part", SOON), Ok(true));
-        mark();
-        drop(request);
-    });
-    let doorbell = client.doorbell().unwrap();
-    others_sleep();
-    let died = victim.die();
-    // The doorbell rings for the part, if it was given, and for the death.
-    let error = loop {
-        wait_for(&doorbell, PollFlags::IN);
-        match client.try_recv(ticket) {
-            Ok(reply) => assert!(reply.is_none(), "no reply was sent"),
-            Err(error) => break error,
-        }
-    };
-    fate.got_on(died);
-    assert_eq!(error.kind(), ErrorKind::PeerDied);
-    assert_whole(&segment);
-}
-
-/// The call was cancelled, and another client waits for its slot.
+/// The call was cancelled, and its slot is waited for.
 pub(super) fn give_to_a_cancelled_call(fate: &Fate) {
     let segment = small(1);
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
@@ -76,45 +45,30 @@ pub(super) fn give_to_a_cancelled_call(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The client takes the first part while the victim sleeps.
-pub(super) fn reply_in_parts(fate: &Fate) {
+/// The client sleeps, and is woken by the victim, or not.
+pub(super) fn reply_long(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
     let victim = fate.server(&segment, |request| {
         assert_eq!(request.reply(LONG), Ok(true));
     });
-    let mut reply = None;
-    // A victim at full speed may be faster than this look.
-    let died = victim.die_but_first(|| reply = client.try_recv(ticket).unwrap());
-    let outcome = reply.map_or_else(|| serving::outcome(&client, ticket), |reply| Ok(reply.into_vec()));
-    fate.got_on(died);
+    let outcome = outcome_while(fate, || serving::outcome(&client, ticket), || victim.die());
     assert!([Ok(LONG.to_vec()), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
     assert_whole(&segment);
 }
 
-/// The client writes the next part while the victim sleeps.
-pub(super) fn ask(fate: &Fate) {
+/// Its client does not take parts, and gets all of them or none.
+pub(super) fn collect(fate: &Fate) {
     let segment = small(1);
-    let (server, client) = (segment.server().unwrap(), segment.client().unwrap());
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        mark();
-        let mut request = server.claim(SOON).unwrap();
-        assert_eq!(request.next_part(SOON), Ok(true));
-        assert_eq!(request.read().unwrap(), &LONG[PART..]);
-        mark();
-        drop(request);
+    let client = segment.client().unwrap();
+    let ticket = client.try_send("ping").unwrap().unwrap();
+    let victim = fate.server(&segment, |mut request| {
+        assert_eq!(request.part(&LONG[..8], SOON), Ok(true));
+        assert_eq!(request.reply(&LONG[8..]), Ok(true));
     });
-    let writer = writer(&segment);
-    let died = victim.die_but_first(|| writer.resume());
-    writer.resume();
-    thread::scope(|scope| {
-        scope.spawn(|| serve(&server));
-        writer.join();
-        fate.got_on(died);
-        client.call(END, PATIENCE).unwrap();
-    });
+    let outcome = outcome_while(fate, || serving::outcome(&client, ticket), || victim.die());
+    assert!([Ok(LONG.to_vec()), Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
     assert_whole(&segment);
 }
 
@@ -125,7 +79,7 @@ pub(super) fn fail_with_a_reason(fate: &Fate) {
     let victim = fate.server(&segment, |request| {
         assert!(request.fail("why"));
     });
-    let reason = outcome_while(fate, || reason(&client, ticket), || victim.die());
+    let reason = outcome_while(fate, || reason(client.recv(ticket, PATIENCE)), || victim.die());
     assert!([Ok(b"why".to_vec()), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
     assert_whole(&segment);
 }
@@ -134,7 +88,7 @@ pub(super) fn fail_with_a_reason(fate: &Fate) {
 pub(super) fn fail_in_a_stream(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
-    let ticket = client.try_send("ping").unwrap().unwrap();
+    let mut stream = client.stream("ping", PATIENCE).unwrap();
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
         let mut request = server.try_recv().unwrap().unwrap();
@@ -143,8 +97,8 @@ pub(super) fn fail_in_a_stream(fate: &Fate) {
         assert!(request.fail("why"));
         mark();
     });
-    assert!(client.try_recv(ticket).unwrap().is_none());
-    let reason = outcome_while(fate, || reason(&client, ticket), || victim.die());
+    assert_eq!(*stream.try_next_part().unwrap().unwrap(), *b"part");
+    let reason = outcome_while(fate, || reason(stream.next_part(PATIENCE)), || victim.die());
     assert!([Ok(b"why".to_vec()), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
     assert_whole(&segment);
 }
@@ -153,7 +107,7 @@ pub(super) fn fail_in_a_stream(fate: &Fate) {
 pub(super) fn fail_behind_a_part(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
-    let ticket = client.try_send("ping").unwrap().unwrap();
+    let mut stream = client.stream("ping", PATIENCE).unwrap();
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
         let mut request = server.try_recv().unwrap().unwrap();
@@ -163,7 +117,11 @@ pub(super) fn fail_behind_a_part(fate: &Fate) {
         mark();
     });
     let died = victim.die();
-    let reason = reason(&client, ticket);
+    let ended = match stream.next_part(PATIENCE) {
+        Ok(Some(part)) if *part == *b"part" => stream.next_part(PATIENCE),
+        ended => ended,
+    };
+    let reason = reason(ended);
     fate.got_on(died);
     assert!([Ok(vec![]), Err(ErrorKind::PeerDied)].contains(&reason), "{reason:?}");
     assert_whole(&segment);
@@ -241,31 +199,10 @@ fn rest(stream: &mut Stream) -> (Vec<Vec<u8>>, Option<ErrorKind>) {
     }
 }
 
-/// A client that has sent the first part of a request and then stops. When it continues, the
-/// request is answered, or its server dies.
-pub(super) fn writer(segment: &Segment) -> Child {
-    let waiting = || segment.audit().unwrap().waiting;
-    let before = waiting();
-    let writer = fork(|| {
-        let client = segment.client().unwrap();
-        let ticket = client.send(LONG, PATIENCE).unwrap();
-        let outcome = serving::outcome(&client, ticket);
-        let answered = Ok(LONG.to_ascii_uppercase());
-        assert!([answered, Err(ErrorKind::PeerDied)].contains(&outcome), "{outcome:?}");
-    });
-    while waiting() == before {
-        thread::sleep(Duration::from_micros(100));
-    }
-    writer.settle('S');
-    writer.stop();
-    writer.settle('T');
-    writer
-}
-
-/// The reason of a failed call, or the kind of another error.
-fn reason(client: &Client, ticket: Ticket) -> Result<Vec<u8>, ErrorKind> {
-    match client.recv(ticket, PATIENCE) {
-        Ok(reply) => panic!("no reply was sent: {reply:?}"),
+/// Why a call has failed.
+fn reason<T: std::fmt::Debug>(ended: Result<T, CallError>) -> Result<Vec<u8>, ErrorKind> {
+    match ended {
+        Ok(reply) => panic!("nobody has answered: {reply:?}"),
         Err(error) if error.kind() == ErrorKind::Failed => {
             Ok(error.into_reason().map_or(Vec::new(), Reply::into_vec))
         }

@@ -2,16 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, ClientOptions, Request, Segment, Server, Ticket};
-use pipework::{Deadline, ErrorKind};
+use pipework::ErrorKind;
+use pipework::reqrep::{Client, ClientOptions, Request, Segment, Server, Stream, Ticket};
 
 use super::calling::{answer, answer_all};
 use super::fate::Fate;
-use super::giving::writer;
 use super::serving::{answered, outcome, outcome_with};
 use super::{SOON, assert_whole, options, small};
+use crate::harness::PATIENCE;
 use crate::harness::tracee::{Tracee, mark, trace};
-use crate::harness::{Child, PATIENCE};
 
 pub(super) fn recover(fate: &Fate) {
     let segment = Living::segment();
@@ -26,9 +25,9 @@ pub(super) fn recover(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The same with calls in parts, and with forgotten requests.
-pub(super) fn recover_parts(fate: &Fate) {
-    let segment = options(7).members(12).anonymous().unwrap();
+/// The same with streams, and with requests that nobody waits for.
+pub(super) fn recover_streams(fate: &Fate) {
+    let segment = options(5).members(12).anonymous().unwrap();
     let living = Giving::among_the_dead(&segment);
     let victim = fate.victim(&segment, || {
         mark();
@@ -44,7 +43,7 @@ pub(super) fn recover_parts(fate: &Fate) {
 pub(super) fn wait_for_a_client(fate: &Fate) {
     let segment = small(2);
     let server = segment.server().unwrap();
-    let dead = caller(&segment, &["ping", "first"]);
+    let dead = streamer(&segment, 2);
     let victim = fate.victim(&segment, || {
         let server = segment.server().unwrap();
         let mut request = server.try_recv().unwrap().unwrap();
@@ -172,25 +171,19 @@ impl Living {
     }
 }
 
-/// Two clients and a server in the middle of calls with four members that died, two of them
-/// servers.
+/// A client and a server in the middle of calls with three processes that died, one of them a server.
 struct Giving {
-    client: Client,
     server: Server,
     /// A dead server has given a part of its reply.
-    given: Ticket,
-    /// A dead server has asked it for the second part of its request.
-    writer: Child,
-    /// A dead client sent it and has not taken the first part of the reply.
+    given: Stream,
+    /// A dead client's, which has not taken the first part of the reply.
     untaken: Request<'static>,
-    /// A dead client sent it and has not written the second part.
-    unwritten: Request<'static>,
 }
 
 impl Giving {
-    const DEAD: usize = 4;
+    const DEAD: usize = 3;
 
-    /// Leaves a call in each of seven slots.
+    /// Leaves a call in each of five slots.
     fn among_the_dead(segment: &Segment) -> Giving {
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         let again = segment.client_with(&ClientOptions::new().redeliveries(1)).unwrap();
@@ -198,27 +191,21 @@ impl Giving {
             let ticket = client.try_send(request).unwrap().unwrap();
             client.forget(ticket).unwrap();
         };
-        let asked = writer(segment);
-        let given = client.try_send("given").unwrap().unwrap();
+        let given = client.stream("given", PATIENCE).unwrap();
         forget(&client, "lost");
         forget(&again, "once more");
         let giver = trace(|| {
             let server = segment.server().unwrap();
-            let mut asked = server.claim(Deadline::now()).unwrap();
-            assert!(asked.next_part(Deadline::now()).is_err(), "the part does not come at once");
             let mut given = server.try_recv().unwrap().unwrap();
             assert_eq!(given.part("part", SOON), Ok(true));
             let forgotten = server.drain(2).unwrap();
             mark();
-            drop((asked, given, forgotten));
+            drop((given, forgotten));
         });
 
-        let caller = caller(segment, &["ping"]);
+        let streamer = streamer(segment, 1);
         let mut untaken = server.try_recv().unwrap().unwrap().into_owned();
         assert_eq!(untaken.part("part", SOON), Ok(true));
-        let unable = writer(segment);
-        let mut unwritten = server.claim(PATIENCE).unwrap().into_owned();
-        assert!(unwritten.next_part(Deadline::now()).is_err(), "the part does not come at once");
 
         // No member joins from here on: it would recover the member whose number it takes.
         forget(&again, "again");
@@ -232,28 +219,23 @@ impl Giving {
         caught(recoverer, || segment.audit().unwrap().unqueued == 1).kill();
 
         giver.kill();
-        caller.kill();
-        unable.kill();
-        Giving { client, server, given, writer: asked, untaken, unwritten }
+        streamer.kill();
+        Giving { server, given, untaken }
     }
 
     /// Checks that all members go on after a victim has died as well.
     fn get_on(self, fate: &Fate, died: Instant) {
-        let Giving { client, server, given, writer, mut untaken, mut unwritten } = self;
-        assert_eq!(outcome(&client, given), Err(ErrorKind::PeerDied));
+        let Giving { server, mut given, mut untaken } = self;
+        let ended = match given.next_part(PATIENCE) {
+            Ok(Some(part)) if *part == *b"part" => given.next_part(PATIENCE),
+            ended => ended,
+        };
+        assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::PeerDied));
         fate.got_on(died);
-        let began = Instant::now();
-        writer.resume();
-        writer.join();
-        fate.got_on(began);
         let began = Instant::now();
         assert_eq!(untaken.part("next", PATIENCE), Ok(false));
         fate.got_on(began);
-        let began = Instant::now();
-        let ended = unwritten.next_part(PATIENCE).map_err(|error| error.kind());
-        assert_eq!(ended, Err(ErrorKind::Closed));
-        fate.got_on(began);
-        // They come with a tick: each member learns of its own losses before the rest is recovered.
+        // They come with a tick: each hears of what concerns it before the rest is recovered.
         let mut requests = [(); 2].map(|()| answer(server.recv(PATIENCE).unwrap()));
         requests.sort();
         assert_eq!(requests, [&b"again"[..], b"once more"]);
@@ -274,7 +256,18 @@ fn caller(segment: &Segment, requests: &[&str]) -> Tracee {
     })
 }
 
-/// A server that has taken `requests` requests and is about to take one more.
+/// A client that has begun so many streams.
+fn streamer(segment: &Segment, streams: usize) -> Tracee {
+    trace(|| {
+        let client = segment.client().unwrap();
+        let streams: Vec<_> = (0..streams).map(|_| client.stream("ping", SOON).unwrap()).collect();
+        mark();
+        drop(streams);
+        mark();
+    })
+}
+
+/// A server that has taken so many requests, and is about to take one more.
 fn taker(segment: &Segment, requests: usize) -> Tracee {
     trace(|| {
         let server = segment.server().unwrap();

@@ -1,19 +1,16 @@
-//! Victims that are stopped in the middle of a call in parts, and stay alive. The other side gets
-//! its error by the deadline. Then the victim continues, learns that the call has ended, and leaves
-//! nothing behind.
+//! Victims that stop in the middle of a stream or of a long reply, and live on. The other side ends
+//! by its deadline and says so; then the victim goes on, finds out, and nothing is left.
 
-use std::pin::pin;
-use std::task::Poll;
-use std::thread;
 use std::time::Duration;
 
 use pipework::reqrep::{CallError, Client, Reply, Request, Segment, ServerOptions, Ticket};
-use pipework::{Deadline, Error, ErrorKind};
+use pipework::{Error, ErrorKind};
 
 use super::fate::{Fate, Stopped, Victim};
-use super::{LONG, PART, assert_whole, small};
-use crate::harness::tracee::{mark, others_sleep};
-use crate::harness::{PATIENCE, poll_once};
+use super::getting::streaming;
+use super::{LONG, assert_whole, small};
+use crate::harness::PATIENCE;
+use crate::harness::tracee::mark;
 
 /// How long the other side waits.
 const SHORT: Duration = Duration::from_millis(10);
@@ -38,8 +35,7 @@ pub(super) fn give(fate: &Fate) {
     end(fate, &segment, stopped);
 }
 
-/// The client takes the first part while the victim sleeps.
-pub(super) fn reply_in_parts(fate: &Fate) {
+pub(super) fn reply_long(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
     let ticket = client.try_send("ping").unwrap().unwrap();
@@ -47,45 +43,9 @@ pub(super) fn reply_in_parts(fate: &Fate) {
         let replied = request.reply(LONG);
         assert!(replied.is_ok(), "{replied:?}");
     });
-    let mut reply = None;
-    let stopped = victim.stop_but_first(|| reply = client.try_recv(ticket).unwrap());
-    // A victim at full speed may be faster than the first look.
-    let reply = reply.map_or_else(|| received(&client, ticket), |reply| Some(reply.into_vec()));
+    let stopped = victim.stop();
+    let reply = received(&client, ticket);
     assert!(reply.as_deref().is_none_or(|reply| reply == LONG), "{reply:?}");
-    end(fate, &segment, stopped);
-}
-
-/// The client writes the second part while the victim sleeps.
-pub(super) fn ask(fate: &Fate) {
-    let segment = small(1);
-    let client = segment.client().unwrap();
-    let victim = fate.victim(&segment, || {
-        let server = segment.server().unwrap();
-        mark();
-        // There is no request if the client gave up earlier.
-        if let Ok(mut request) = server.claim(Deadline::now()) {
-            match request.next_part(PATIENCE) {
-                Ok(has_come) => assert_eq!((has_come, request.read().unwrap()), (true, &LONG[PART..])),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
-            }
-        }
-        mark();
-    });
-    let mut sent = Poll::Pending;
-    let stopped = {
-        // Dropping the future cancels the call if it is pending.
-        let mut sending = pin!(client.send_async(LONG));
-        assert!(poll_once(sending.as_mut()).is_pending());
-        others_sleep();
-        let stopped = victim.stop_but_first(|| sent = poll_once(sending.as_mut()));
-        if sent.is_pending() {
-            sent = poll_once(sending);
-        }
-        stopped
-    };
-    if let Poll::Ready(sent) = sent {
-        assert!(is_over(client.cancel(sent.unwrap())));
-    }
     end(fate, &segment, stopped);
 }
 
@@ -120,87 +80,20 @@ pub(super) fn stream(fate: &Fate) {
     finish(fate, &segment, server.try_recv().unwrap().unwrap(), victim);
 }
 
-/// The same with the reply in one piece.
-pub(super) fn receive_parts(fate: &Fate) {
-    let segment = small(1);
-    let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
-    let victim = fate.caller(&segment, |client, ticket| match client.recv(ticket, PATIENCE) {
-        Ok(reply) => assert_eq!(*reply, *b"partlast"),
-        Err(error) => assert_eq!(error.kind(), ErrorKind::Failed),
-    });
-    finish(fate, &segment, server.try_recv().unwrap().unwrap(), victim);
-}
-
-/// The server asks for the second part while the victim sleeps.
-pub(super) fn send_long(fate: &Fate) {
-    let segment = small(1);
-    let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        mark();
-        let sent = client.send(LONG, PATIENCE);
-        mark();
-        let ended = sent.map_err(CallError::from).and_then(|ticket| client.recv(ticket, PATIENCE)).map(drop);
-        assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Failed));
-    });
-    let mut request = None;
-    let stopped = victim.stop_but_first(|| {
-        let mut first = server.claim(PATIENCE).unwrap();
-        let has_come = first.next_part(Deadline::now()) == Ok(true);
-        request = Some((first, has_come));
-    });
-    if request.is_none() {
-        request = server.claim(SHORT).ok().map(|first| (first, false));
-    }
-    let Some((mut request, has_come)) = request else {
-        // The victim has not sent the request yet.
-        return thread::scope(|scope| {
-            scope.spawn(|| server.recv(PATIENCE).map(drop).unwrap());
-            end(fate, &segment, stopped);
-        });
-    };
-    match if has_come { Ok(true) } else { request.next_part(SHORT) } {
-        Ok(has_come) => assert_eq!((has_come, request.read().unwrap()), (true, &LONG[PART..])),
-        Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
-    }
-    drop(request);
-    end(fate, &segment, stopped);
-}
-
 pub(super) fn cancel(fate: &Fate) {
     let segment = small(1);
-    let victim = fate.caller(&segment, |client, ticket| {
-        assert!(is_over(client.cancel(ticket)));
+    let victim = streaming(fate, &segment, |client, stream| {
+        assert!(is_over(client.cancel(stream.ticket().unwrap())));
     });
     gives_the_next(fate, &segment, victim);
 }
 
 pub(super) fn forget(fate: &Fate) {
     let segment = small(1);
-    let victim = fate.caller(&segment, |client, ticket| client.forget(ticket).unwrap());
-    gives_the_next(fate, &segment, victim);
-}
-
-/// The victim cancels in the middle of its request.
-pub(super) fn cancel_half_sent(fate: &Fate) {
-    let segment = small(1);
-    let server = segment.server().unwrap();
-    let victim = fate.victim(&segment, || {
-        let client = segment.client().unwrap();
-        {
-            let mut sending = pin!(client.send_async(LONG));
-            assert!(poll_once(sending.as_mut()).is_pending());
-            others_sleep();
-            mark();
-        }
-        mark();
+    let victim = streaming(fate, &segment, |client, stream| {
+        client.forget(stream.ticket().unwrap()).unwrap();
     });
-    let mut request = server.claim(PATIENCE).unwrap();
-    let stopped = victim.on_foot().stop();
-    let ended = request.next_part(SHORT).map_err(|error| error.kind());
-    assert!([Err(ErrorKind::TimedOut), Err(ErrorKind::Closed)].contains(&ended), "{ended:?}");
-    drop(request);
-    end(fate, &segment, stopped);
+    gives_the_next(fate, &segment, victim);
 }
 
 // ---------------------------------------------------------------- both sides

@@ -1,9 +1,7 @@
 //! How servers stop, and long calls of tasks.
 
-use std::pin::pin;
-
 use super::*;
-use crate::harness::{alone, awaited, block_on, fork, poll_once, shared};
+use crate::harness::{alone, awaited, block_on, fork, shared};
 
 #[test]
 fn stop_ends_every_wait_of_the_server() {
@@ -39,7 +37,7 @@ fn stop_ends_every_wait_of_the_server() {
 }
 
 #[test]
-fn tasks_send_receive_and_stream_long_payloads() {
+fn tasks_send_receive_and_stream_long_messages() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long = Random::new(5).bytes(20 * PART + 7);
@@ -49,7 +47,6 @@ fn tasks_send_receive_and_stream_long_payloads() {
                 for _ in 0..2 {
                     let request = server.recv_async().await.unwrap();
                     let answer = request.to_vec();
-                    // The reply blocks until its last part is given; the caller is another thread.
                     request.reply(&answer).unwrap();
                 }
                 let mut request = server.recv_async().await.unwrap();
@@ -80,62 +77,7 @@ fn tasks_send_receive_and_stream_long_payloads() {
 }
 
 #[test]
-fn half_sent_request_ends_with_its_future_and_with_its_server() {
-    let segment = small();
-    let (client, server) = ends(&segment);
-    let long = vec![1; 5 * PART];
-    {
-        let mut sending = pin!(client.send_async(&long));
-        assert!(poll_once(sending.as_mut()).is_pending());
-        // The first part was taken; a thread waits for the next.
-        assert!(server.try_recv().unwrap().is_none());
-    }
-    let began = Instant::now();
-    while segment.audit().unwrap().free < 4 {
-        assert!(began.elapsed() < PATIENCE, "the call was cancelled: {:?}", segment.audit());
-        thread::sleep(Duration::from_millis(1));
-    }
-    let mut sending = pin!(client.send_async(&long));
-    assert!(poll_once(sending.as_mut()).is_pending());
-    assert!(server.try_recv().unwrap().is_none());
-    drop(server);
-    // That thread has the last handle of the server and notices the death.
-    assert!(block_on(sending).is_ok(), "the receiver gets the outcome");
-    let began = Instant::now();
-    while segment.members().unwrap().len() > 1 {
-        assert!(began.elapsed() < PATIENCE / 4, "the server does not leave");
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(kind(client.recv_any(PATIENCE)), None);
-}
-
-#[test]
-fn server_goes_on_after_many_half_sent_requests_were_cancelled() {
-    let segment = small();
-    let (client, server) = ends(&segment);
-    let long = vec![1; 1 << 20];
-    thread::scope(|scope| {
-        let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply("served").unwrap());
-        for _ in 0..3 * segment.geometry().slots {
-            let began = Instant::now();
-            let mut sending = pin!(client.send_async(&long));
-            assert!(poll_once(sending.as_mut()).is_pending());
-            while segment.audit().unwrap().waiting > 0 {
-                assert!(
-                    began.elapsed() < PATIENCE && !serving.is_finished(),
-                    "the server does not ask for the rest"
-                );
-                thread::sleep(Duration::from_micros(100));
-            }
-        }
-        assert_eq!(*client.call("whole", PATIENCE).unwrap(), *b"served");
-        assert!(serving.join().unwrap());
-    });
-    assert_all_free(&segment);
-}
-
-#[test]
-fn task_learns_of_a_client_killed_long_after_its_last_step() {
+fn a_task_hears_of_a_client_that_is_killed_long_after_its_last_step() {
     alone(|| {
         let segment = small();
         let server = segment.server().unwrap();
@@ -166,25 +108,4 @@ fn task_learns_of_a_client_killed_long_after_its_last_step() {
         segment.recover().unwrap();
         assert_all_free(&segment);
     });
-}
-
-#[test]
-fn slow_client_does_not_keep_a_server_from_other_clients() {
-    let segment = small();
-    let (client, server) = ends(&segment);
-    let long = vec![1; 5 * PART];
-    let mut slow = pin!(client.send_async(&long));
-    assert!(poll_once(slow.as_mut()).is_pending());
-    thread::scope(|scope| {
-        scope.spawn(|| server.recv(PATIENCE).unwrap().reply("quick"));
-        let began = Instant::now();
-        assert_eq!(*segment.client().unwrap().call("quick", PATIENCE).unwrap(), *b"quick");
-        assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
-        // The request comes whole once its client continues.
-        let serving = scope.spawn(|| server.recv(PATIENCE).unwrap().reply("slow"));
-        let ticket = block_on(slow).unwrap();
-        assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"slow");
-        assert_eq!(serving.join().unwrap(), Ok(true));
-    });
-    assert_all_free(&segment);
 }

@@ -2,11 +2,9 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::Poll;
 
 use super::*;
-use crate::harness::{alone, fork, poll_once};
+use crate::harness::{alone, fork};
 
 #[test]
 fn recv_any_returns_the_next_ended_call_with_its_ticket() {
@@ -47,32 +45,7 @@ fn recv_any_returns_the_next_ended_call_with_its_ticket() {
 }
 
 #[test]
-fn recv_continues_when_another_calls_parts_stop_coming() {
-    let segment = small();
-    let (client, server) = ends(&segment);
-    let tickets = client.send_many(["waited for", "in parts"], PATIENCE).unwrap();
-    thread::scope(|scope| {
-        let serving = scope.spawn(|| {
-            let waited_for = server.recv(PATIENCE).unwrap();
-            let mut in_parts = server.recv(PATIENCE).unwrap();
-            let (began, mut random) = (Instant::now(), Random::new(7));
-            // The waiter takes the parts of the other call in short pieces of its own wait, as long
-            // as parts keep coming.
-            while began.elapsed() < Duration::from_secs(2) {
-                assert_eq!(in_parts.part("a part", PATIENCE), Ok(true));
-                thread::sleep(Duration::from_micros(random.below(1500) as u64));
-            }
-            assert_eq!((in_parts.reply(""), waited_for.reply("done")), (Ok(true), Ok(true)));
-        });
-        assert_eq!(*client.recv(tickets[0], PATIENCE).unwrap(), *b"done");
-        assert!(client.recv(tickets[1], PATIENCE).unwrap().starts_with(b"a part"));
-        serving.join().unwrap();
-    });
-    assert_all_free(&segment);
-}
-
-#[test]
-fn send_many_sends_short_and_long_requests() {
+fn many_requests_go_at_once_and_long_ones_among_them() {
     let segment = small();
     let (client, server) = ends(&segment);
     let (long, short) = (vec![9; 3 * PART], vec![1; 3]);
@@ -233,37 +206,19 @@ fn kept_requests_are_answered_once_by_their_tickets() {
 }
 
 #[test]
-fn kept_request_continues_with_its_parts() {
+fn a_long_request_is_read_again_where_it_was_kept() {
     let segment = small();
     let (client, server) = ends(&segment);
     let long: Vec<u8> = (0..3 * PART as u32).map(|n| n as u8).collect();
-    // The client makes progress only when this thread polls.
-    let mut sending = pin!(client.send_async(&long));
-    assert!(poll_once(sending.as_mut()).is_pending());
-    let ticket = server.claim(PATIENCE).unwrap().keep();
-    let with = |act: &mut dyn FnMut(&mut Request<'_>)| {
+    let ticket = client.send(&long, PATIENCE).unwrap();
+    let mut request = server.recv(PATIENCE).unwrap();
+    assert_eq!(request.take_payload(), long);
+    assert_eq!(request.keep(), ticket);
+    for _ in 0..2 {
         let mut request = server.kept(ticket).unwrap().unwrap();
-        act(&mut request);
-        assert_eq!(request.keep(), ticket);
-    };
-    let mut received = vec![];
-    with(&mut |request| received.extend_from_slice(request.read().unwrap()));
-    for part in 1..3 {
-        // The part is asked for twice and written once.
-        let not_yet = |request: &mut Request<'_>| {
-            assert!(request.has_more());
-            assert_eq!(kind(request.next_part(SHORT)), Some(ErrorKind::TimedOut));
-        };
-        (0..2).for_each(|_| with(&mut { not_yet }));
-        let sent = poll_once(sending.as_mut()).map(Result::unwrap);
-        assert_eq!(sent, if part == 2 { Poll::Ready(ticket) } else { Poll::Pending });
-        with(&mut |request| {
-            assert_eq!(request.next_part(SHORT), Ok(true));
-            received.extend_from_slice(request.read().unwrap());
-        });
+        assert_eq!((request.size(), request.read().unwrap()), (long.len(), &*long));
+        request.keep();
     }
-    assert_eq!(received, long);
-    with(&mut |request| assert_eq!(request.next_part(SHORT), Ok(false)));
     assert_eq!(server.kept(ticket).unwrap().unwrap().reply("whole"), Ok(true));
     assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), *b"whole");
     assert_all_free(&segment);
@@ -298,25 +253,7 @@ fn forked_child_answers_requests_that_it_adopted_from_its_parent() {
 }
 
 #[test]
-fn recv_any_skips_a_request_that_is_still_being_sent() {
-    let segment = small();
-    let (client, server) = ends(&segment);
-    let long = vec![1; 5 * PART];
-    thread::scope(|scope| {
-        let sending = scope.spawn(|| client.send(&long, PATIENCE));
-        let mut request = server.claim(PATIENCE).unwrap();
-        assert!(client.recv_any(SHORT).unwrap().is_none(), "its ticket is not given out yet");
-        assert_eq!(request.next_part(PATIENCE), Ok(true));
-        request.fail("enough");
-        let ticket = sending.join().unwrap().expect("the receiver gets the outcome");
-        let done = client.recv_any(PATIENCE).unwrap().unwrap();
-        assert_eq!((done.ticket, reason(done.result)), (ticket, b"enough".to_vec()));
-    });
-    assert_all_free(&segment);
-}
-
-#[test]
-fn panic_while_a_request_is_written_frees_its_slot() {
+fn a_panic_while_a_request_is_written_leaves_no_slot_behind() {
     let segment = small();
     let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
     for _ in 0..9 {
@@ -343,7 +280,7 @@ fn destructor_can_send_while_its_thread_panics() {
     }
     let segment = small();
     let server = segment.server().unwrap();
-    let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
+    let client = segment.client_with(&ClientOptions::new().max_in_flight(1).max_message(PART)).unwrap();
     let sent = Cell::new(None);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _bye = Bye(&client, &sent);
@@ -356,8 +293,6 @@ fn destructor_can_send_while_its_thread_panics() {
     assert_eq!(request.reply(""), Ok(true));
 }
 
-/// A server waits until its part is taken, so a thread that waits for one server has to take the
-/// parts of the others.
 #[test]
 fn one_thread_receives_many_long_calls_in_any_order() {
     let segment = small();
@@ -375,7 +310,6 @@ fn one_thread_receives_many_long_calls_in_any_order() {
                 assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), **sent);
             }
         }
-        // The servers wait ten seconds before they give up on a client.
         assert!(began.elapsed() < PATIENCE / 10, "{:?}", began.elapsed());
         (0..2).for_each(|_| drop(client.call("", PATIENCE).unwrap()));
     });

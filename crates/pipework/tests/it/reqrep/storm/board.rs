@@ -199,8 +199,7 @@ impl Board {
             for n in 0..self.orders[2].load(SeqCst) as u32 {
                 let (name, events) = (Name::new(run, n), self.call(n).events.load(SeqCst));
                 let is_lost = events & FORGOTTEN != 0 && events & TAKEN == 0;
-                // A server may have left while it put the request together.
-                assert!(!is_lost || name.is_long(run), "{name:?} is lost, {run:?}");
+                assert!(!is_lost, "{name:?} is lost, {run:?}");
             }
         }
     }

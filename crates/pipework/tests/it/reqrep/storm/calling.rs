@@ -215,11 +215,6 @@ impl Caller<'_> {
             let (run, name) = (self.hall.run, self.begin());
             let outcome = match nth {
                 0 => self.client().send(run, name, PATIENCE).map(Some),
-                // The slot that it waits for may be one of its own.
-                _ if name.is_long(run) => {
-                    let soon = Duration::from_micros(self.random.below(3000) as u64);
-                    self.client().send(run, name, soon).map(Some)
-                }
                 _ => self.client().try_send(run, name),
             };
             match outcome {
@@ -228,9 +223,6 @@ impl Caller<'_> {
                     sent.push((name, ticket));
                 }
                 Ok(None) => self.board().add(Count::NotSent, 1),
-                Err(error) if nth > 0 && name.is_long(run) && error.kind() == ErrorKind::TimedOut => {
-                    self.board().add(Count::NotSent, 1);
-                }
                 Err(error) if run.needs_server && error.kind() == ErrorKind::NoServer => {
                     self.board().add(Count::NoServer, 1);
                 }

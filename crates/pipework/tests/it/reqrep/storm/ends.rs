@@ -54,16 +54,10 @@ impl Name {
         if reply.is_empty() { vec![reply] } else { reply.chunks(len).collect() }
     }
 
-    pub(super) fn is_long(self, run: &Run) -> bool {
-        self.request(run).len() > run.part_bytes
-    }
-
-    /// Whether the request or the reply goes in parts. Such a call may fail at any time: because
-    /// one side is slow, or because a server leaves while it puts the request together.
+    /// Whether its server gives the reply in parts. It may fail then because its client is slow.
     pub(super) fn goes_in_parts(self, run: &Run) -> bool {
         let reply = self.reply(run);
-        let is_streamed = self.pieces(&reply).len() > 1;
-        is_streamed || self.is_long(run) || reply.len() > run.part_bytes
+        self.pieces(&reply).len() > 1
     }
 
     /// Bytes of the blob that goes with the request; most have none.
@@ -336,7 +330,7 @@ impl Taken<'_> {
         let ticket = self.0.keep();
         let mut kept = server.0.kept(ticket).expect("it is this server's").expect("it was kept");
         let bytes = kept.read().expect("it is there");
-        assert!(name.request(run).ends_with(bytes), "{name:?}: {} bytes", bytes.len());
+        assert!(name.request(run) == bytes, "{name:?}: {} bytes", bytes.len());
         Taken(kept)
     }
 }
