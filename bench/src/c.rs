@@ -33,7 +33,6 @@ struct Request {
     len: usize,
     flags: u32,
     redeliveries: u16,
-    has_more: bool,
 }
 
 /// `pwk_item`, as far as it is looked at.

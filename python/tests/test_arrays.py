@@ -11,7 +11,7 @@ from pipework import atomic
 from pipework.pipe import pipe
 from pipework.reqrep import Segment
 from processes import PART, ends
-from support import SOON, after
+from support import SOON
 
 # To type checkers, an array is a buffer from Python 3.12 on.
 MATRIX: Any = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -83,22 +83,18 @@ def test_a_view_is_no_copy(segment: Segment) -> None:
     client.close()
 
 
-def test_a_view_is_of_the_part_that_is_there(segment: Segment) -> None:
+def test_a_long_claimed_request_is_viewed_and_read_into_a_buffer(segment: Segment) -> None:
     client, server = ends(segment)
     data = bytes(range(2 * PART))
-
-    def take() -> None:
-        with server.claim(timeout=SOON) as request:
-            first = request.view()
-            assert request.next_part(timeout=SOON) and request.size == PART
-            with pytest.raises(pipework.TooLong):
-                request.recv_into(bytearray(PART - 1))
-            second = request.view()
-            request.reply(b"".join([second, first]))
-
-    thread = after(0, take)
-    assert client.call(data, timeout=SOON) == data[PART:] + data[:PART]
-    thread.join()
+    ticket = client.send(data)
+    with server.claim(timeout=SOON) as request:
+        assert request.size == len(data)
+        with pytest.raises(pipework.TooLong):
+            request.recv_into(bytearray(len(data) - 1))
+        buffer = bytearray(len(data))
+        assert request.recv_into(buffer) == len(data) and buffer == data == bytes(request.view())
+        request.reply(b"done")
+    assert client.recv(ticket) == b"done"
     client.close()
 
 

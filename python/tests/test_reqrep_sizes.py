@@ -1,42 +1,27 @@
-"""Requests and replies of any size, part by part, and copied into buffers."""
+"""Requests and replies of any size, and copied into buffers."""
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 import pipework
 import pytest
 from pipework.reqrep import Client, Segment, Server
-from processes import PART, ends, forked, serving
-from support import SOON, Alarm, after, signal_after
+from processes import PART, ends, serving
+from support import SOON, Alarm, signal_after
 
 
-def test_a_transfer_may_take_longer_than_a_slice(segment: Segment) -> None:
-    """A wait looks at signals four times a second, and must not begin again each time."""
+def test_long_messages_are_sent_and_received_without_a_wait(segment: Segment) -> None:
     client, server = ends(segment)
-    data = bytes(range(200)) * 2
-
-    def slowly() -> None:
-        with server.claim(timeout=SOON) as request:
-            got = request.data
-            while request.has_more:
-                time.sleep(0.1)
-                assert request.next_part(timeout=SOON)
-                got += request.data
-            assert not request.next_part(timeout=SOON)
-            request.reply(got)
-
-    for _ in range(2):
-        thread = after(0, slowly)
-        assert client.call(data, timeout=SOON) == data
-        thread.join()
-    assert segment.stats().cancelled == 0
-    thread = after(0, slowly)
-    assert client.recv(client.send(data, timeout=SOON), timeout=SOON) == data
-    thread.join()
-    assert segment.stats().cancelled == 0
+    data = os.urandom(1000)
+    ticket = client.try_send(data, flags=3)
+    assert ticket is not None
+    request = server.try_recv()
+    assert request is not None and request.data == data and request.flags == 3
+    assert request.reply(data[1:])
+    assert client.try_recv(ticket) == data[1:]
+    client.close()
 
 
 def test_max_message_holds_for_both_ends_and_both_ways(segment: Segment) -> None:
@@ -65,27 +50,30 @@ def test_max_message_holds_for_both_ends_and_both_ways(segment: Segment) -> None
     assert Server(segment, timeout=3.0, max_message=70, part_timeout=0.5).__reduce__()[1][2][1] == options
 
 
-def test_a_client_that_stops_holds_a_server_for_part_timeout(segment: Segment) -> None:
-    server = Server(segment, part_timeout=0.2)
-    with forked(lambda: Client(segment).call(b"x")) as pid:
-        request = server.recv(timeout=SOON)
-        os.kill(pid, signal.SIGSTOP)
-        began = time.monotonic()
-        with pytest.raises(pipework.TimedOut):
-            request.reply(bytes(500))
-        assert 0.2 <= time.monotonic() - began < SOON
+def test_a_client_that_takes_no_part_holds_a_server_for_part_timeout(segment: Segment) -> None:
+    client, server = Client(segment), Server(segment, part_timeout=0.2)
+    stream = client.stream(b"x")
+    request = server.recv(timeout=SOON)
+    assert request.send_part(b"part")
+    began = time.monotonic()
+    with pytest.raises(pipework.TimedOut):
+        request.reply(bytes(500))
+    assert 0.2 <= time.monotonic() - began < SOON
+    with pytest.raises(pipework.RemoteError):
+        list(stream)
     with pytest.raises(pipework.Invalid):
         Server(segment, part_timeout=-1.0)
 
 
 def test_a_signal_ends_a_reply_that_waits_for_its_client(segment: Segment) -> None:
     client, server = ends(segment)
-    ticket = client.send(b"x")
+    stream = client.stream(b"x")
     request = server.recv()
+    assert request.send_part(b"part")
     with pytest.raises(Alarm), signal_after(0.05):
         request.reply(bytes(500))
     with pytest.raises(pipework.RemoteError):
-        client.recv(ticket, timeout=SOON)
+        list(stream)
 
 
 # ---------------------------------------------------------------- in place
@@ -125,7 +113,7 @@ def test_requests_are_read_into_a_buffer(segment: Segment) -> None:
     buffer = bytearray(PART)
     ticket = client.send(b"x" * 10, flags=3)
     request = server.claim()
-    assert "in the segment" in repr(request) and not request.has_more
+    assert "in the segment" in repr(request)
     with pytest.raises(pipework.TooLong, match="the request has 10 bytes, and the buffer 9"):
         request.recv_into(bytearray(9))
     assert request.recv_into(buffer) == 10 and buffer[:11] == b"x" * 10 + b"\0" and request.flags == 3
@@ -142,23 +130,7 @@ def test_requests_are_read_into_a_buffer(segment: Segment) -> None:
         client.recv(unread)
     client.send(b"12345")
     whole = server.recv()
-    assert whole.recv_into(buffer) == 5 and buffer[:5] == b"12345" and not whole.next_part()
+    assert whole.recv_into(buffer) == 5 and buffer[:5] == b"12345"
     with pytest.raises(pipework.TooLong):
         whole.recv_into(bytearray(4))
     client.close()
-
-
-def test_a_request_whose_client_dies_in_the_middle(segment: Segment) -> None:
-    server = Server(segment)
-    with forked(lambda: Client(segment).call(bytes(1000))) as pid:
-        request = server.claim(timeout=SOON)
-        assert request.has_more
-        os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(TimeoutError):
-            request.next_part(timeout=0.05)
-        with pytest.raises(Alarm), signal_after(0.05):
-            request.next_part()
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(pipework.Closed):
-            request.next_part(timeout=SOON)
-    request.fail()

@@ -117,17 +117,12 @@ impl Server for PipeworkServer {
     fn answer(&mut self) -> Result<bool, Failure> {
         if self.in_place {
             let mut request = self.server.claim(Deadline::NEVER)?;
-            let (mut len, is_short) = (0, !request.has_more());
-            loop {
-                let end = len + request.size();
-                if self.reply.len() < end {
-                    self.reply.resize(end, 0);
-                }
-                len += request.read_into(&mut self.reply[len..])?;
-                if !request.next_part(Deadline::NEVER)? {
-                    break;
-                }
+            let (size, slot) = (request.size(), self.server.segment().geometry().reply_bytes as usize);
+            if self.reply.len() < size {
+                self.reply.resize(size, 0);
             }
+            let len = request.read_into(&mut self.reply)?;
+            let is_short = len <= slot;
             let reply = &self.reply[..len];
             match is_short {
                 true => request.reply_with(len, |space| space.put(reply))?,

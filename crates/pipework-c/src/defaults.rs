@@ -6,9 +6,9 @@ use pipework::defaults;
 
 /// Calls of a segment that can be in progress at the same time.
 pub const PWK_DEFAULT_SLOTS: u32 = defaults::SLOTS;
-/// Bytes of a slot for a request. A longer request goes in parts.
+/// Bytes of a slot for a request. A longer request lies in a blob.
 pub const PWK_DEFAULT_REQUEST_BYTES: u32 = defaults::REQUEST_BYTES;
-/// Bytes of a slot for a reply. A longer reply goes in parts.
+/// Bytes of a slot for a reply. A longer reply lies in a blob.
 pub const PWK_DEFAULT_REPLY_BYTES: u32 = defaults::REPLY_BYTES;
 /// Clients and servers that can be attached to a segment at the same time.
 pub const PWK_DEFAULT_MEMBERS: u32 = defaults::MEMBERS;
@@ -16,7 +16,7 @@ pub const PWK_DEFAULT_MEMBERS: u32 = defaults::MEMBERS;
 pub const PWK_DEFAULT_MODE: u32 = defaults::MODE;
 /// Bytes of the longest message, request or reply: 256 MiB.
 pub const PWK_DEFAULT_MAX_MESSAGE: usize = defaults::MAX_MESSAGE;
-/// For how long a client may keep a server waiting in the middle of a call that goes in parts.
+/// For how long a client may take for a part that the reply comes after.
 pub const PWK_DEFAULT_PART_TIMEOUT_NS: u64 = nanoseconds(defaults::PART_TIMEOUT);
 /// For how long a wait spins before it parks.
 pub const PWK_DEFAULT_SPIN_NS: u64 = nanoseconds(defaults::SPIN);

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 /// Calls of a segment that can be in progress at the same time.
 pub const SLOTS: u32 = 256;
-/// Bytes of a slot for a request. A longer request goes in parts.
+/// Bytes of a slot for a request. A longer request lies in a blob.
 pub const REQUEST_BYTES: u32 = 4096;
-/// Bytes of a slot for a reply. A longer reply goes in parts.
+/// Bytes of a slot for a reply. A longer reply lies in a blob.
 pub const REPLY_BYTES: u32 = 4096;
 /// Clients and servers that can be attached to a segment at the same time.
 pub const MEMBERS: u32 = 256;
@@ -17,7 +17,7 @@ pub const MEMBERS: u32 = 256;
 pub const MODE: u32 = 0o600;
 /// Bytes of the longest message, request or reply: 256 MiB.
 pub const MAX_MESSAGE: usize = 256 << 20;
-/// How long a client may keep a server waiting in the middle of a call whose message goes in parts.
+/// How long a client may take for a part that the reply comes after.
 pub const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a wait spins before it parks: about the cost of parking and waking.
 pub const SPIN: Duration = Duration::from_micros(20);

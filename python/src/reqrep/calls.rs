@@ -115,9 +115,7 @@ impl Calls {
         }
         let Ok(ticket) = start(&client, started, request, PAST) else { return Ok(None) };
         let is_there = client.spin_for(ticket).unwrap_or(false) && client.reply_len(ticket) <= SMALL;
-        let ended = is_there.then(|| client.recv(ticket, PAST));
-        // A reply of several parts may not be whole.
-        Ok(ended.filter(|ended| !ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut)))
+        Ok(is_there.then(|| client.recv(ticket, PAST)))
     }
 
     pub(super) fn send(&self, py: Python<'_>, request: Request<'_>, deadline: Deadline) -> PyResult<u64> {
@@ -165,7 +163,7 @@ impl Calls {
     pub(super) fn try_send(&self, py: Python<'_>, request: Request<'_>) -> PyResult<Option<u64>> {
         let (client, len) = (self.get(py)?, request.0.len());
         let sent = unless_small(py, len, || client.try_send(message(request)));
-        let (option, most) = ("the segment's request_bytes", self.largest_request());
+        let (option, most) = self.limit();
         let sent = sent.map_err(|error| Oversize { error: error.into(), len, option, most });
         Ok(sent.or_raise(py)?.map(Ticket::to_bits))
     }
@@ -185,12 +183,10 @@ impl Calls {
 
     pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Received>> {
         let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
-        if client.whole_reply_len(ticket) > SMALL {
+        if client.reply_len(ticket) > SMALL {
             return end_in_place(py, &client, ticket).or_raise(py).map(Some);
         }
-        // A look that finds nothing copies nothing, so it keeps the interpreter lock.
-        let reply = unless_small(py, client.reply_len(ticket), || client.try_recv(ticket));
-        Ok(reply.or_raise(py)?.map(Received::Reply))
+        Ok(client.try_recv(ticket).or_raise(py)?.map(Received::Reply))
     }
 
     pub(super) fn recv_into(
@@ -311,11 +307,7 @@ impl Calls {
     }
 
     fn limit(&self) -> Limit {
-        let slot = self.largest_request();
-        match slot {
-            0 => ("the segment's request_bytes", 0),
-            _ => ("the client's max_message", self.terms.max_message.max(slot)),
-        }
+        ("the client's max_message", self.terms.max_message.max(self.largest_request()))
     }
 
     fn largest_request(&self) -> usize {
@@ -431,8 +423,8 @@ impl Received {
 /// How a call has ended.
 pub(super) type Answer<T = Received> = std::result::Result<T, CallError>;
 
-/// Waits until a call has ended, without the interpreter lock. A long reply that came whole is
-/// copied once, to where it is to lie.
+/// Waits until a call has ended, without the interpreter lock. A long reply is copied once, to where
+/// it is to lie.
 fn end(
     py: Python<'_>,
     client: &Client,
@@ -442,7 +434,7 @@ fn end(
     let (ticket, reply) = py.detach(|| {
         let ticket = ticket()?;
         client.wait_for(ticket, deadline)?;
-        if client.whole_reply_len(ticket) > SMALL {
+        if client.reply_len(ticket) > SMALL {
             return Ok::<_, CallError>((ticket, None));
         }
         client.recv(ticket, deadline).map(|reply| (ticket, Some(reply)))
@@ -450,8 +442,8 @@ fn end(
     reply.map_or_else(|| end_in_place(py, client, ticket), |reply| Ok(Received::Reply(reply)))
 }
 
-/// Receives into a buffer of the caller's, under the interpreter lock: a part at a time, each waited
-/// for without it. `len` is how long the last one was.
+/// Receives into a buffer of the caller's, under the interpreter lock; waits without it. `len` is how
+/// long the reply is.
 fn recv_in_place(
     py: Python<'_>,
     client: &Client,
@@ -460,19 +452,14 @@ fn recv_in_place(
     deadline: Deadline,
     len: &mut usize,
 ) -> Answer<(usize, u32)> {
-    loop {
-        py.detach(|| client.wait_for(ticket, deadline))?;
-        *len = client.reply_len(ticket);
-        match client.recv_into(ticket, space.lend(), PAST) {
-            Err(error) if error.kind() == ErrorKind::TimedOut && !deadline.has_passed() => {}
-            done => return done,
-        }
-    }
+    py.detach(|| client.wait_for(ticket, deadline))?;
+    *len = client.reply_len(ticket);
+    client.recv_into(ticket, space.lend(), PAST)
 }
 
 /// The same for such a reply, once it is there.
 fn end_in_place(py: Python<'_>, client: &Client, ticket: Ticket) -> Answer {
-    let len = client.whole_reply_len(ticket);
+    let len = client.reply_len(ticket);
     match filled(py, len, |space| client.recv_into(ticket, space, PAST)) {
         Ok((made, Ok((copied, flags)))) if copied == len => Ok(Received::Bytes(made, flags)),
         Ok((_, Err(error))) => Err(error),

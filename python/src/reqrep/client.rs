@@ -29,8 +29,8 @@ use crate::wait::{CallTimeout, Seconds, Timeout, until};
 /// own. Default None: for ever.
 ///
 /// `redeliveries`: how often (at most 3) a request goes to another server because its own has died,
-/// for requests that may be carried out twice. A request longer than a slot is not kept, so its call
-/// raises `PeerDied`, and so does a call whose reply has begun to come in parts. Default 0.
+/// for requests that may be carried out twice. A stream of which a part has come raises
+/// `PeerDied` all the same. Default 0.
 ///
 /// `needs_server`: whether a call raises `NoServer` if no server is attached. Default False: it
 /// waits for one.
@@ -39,9 +39,8 @@ use crate::wait::{CallTimeout, Seconds, Timeout, until};
 /// `try_send` returns None, as without a free slot, until a reply is received or a call cancelled.
 /// That leaves slots to other clients. Default 0: any number.
 ///
-/// `max_message`: bytes of the longest request and reply. A payload longer than a slot goes in parts
-/// and arrives whole, or the call raises. Each part costs a switch between processes: where most
-/// payloads are long, make longer slots (`Options`).
+/// `max_message`: bytes of the longest request and reply. A payload longer than a slot is copied
+/// into a file in memory, unseen, and out of it once.
 ///
 /// >>> import threading
 /// >>> from pipework.reqrep import Client, Segment, Server
@@ -126,11 +125,10 @@ impl Client {
         as_message(py, self.0.call(py, (&data, flags.0), self.0.timeout(timeout))?)
     }
 
-    /// Sends a request and returns the ticket for its reply. Waits for a free slot; if the request is
-    /// longer than a slot, waits also until a server has taken all but its last part. As many calls
-    /// may be in progress as the segment has slots.
+    /// Sends a request and returns the ticket for its reply. Waits for a free slot. As many calls may
+    /// be in progress as the segment has slots.
     ///
-    /// Raises `TimedOut`, `TooLong` and `NoServer`: then no server has the whole request.
+    /// Raises `TimedOut`, `TooLong` and `NoServer`: then no server has the request.
     #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
     fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: CallTimeout, flags: Flags) -> PyResult<u64> {
         self.0.send(py, (&data, flags.0), self.0.until(timeout))
@@ -157,7 +155,7 @@ impl Client {
     }
 
     /// Sends a request and returns its ticket; None if no slot is free. Never waits. Raises `NoServer`
-    /// as `send`, and `TooLong` if the request is longer than a slot.
+    /// and `TooLong` as `send`.
     #[pyo3(signature = (data, *, flags=Flags(0)), text_signature = "($self, data, *, flags=0)")]
     fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Option<u64>> {
         self.0.try_send(py, (&data, flags.0))
@@ -276,8 +274,7 @@ impl Client {
     }
 
     /// As `recv`, but copies the reply from the segment to the beginning of `buffer` and returns its
-    /// length. A reply longer than the buffer raises `TooLong`: the ticket stays valid, unless the
-    /// reply came in parts.
+    /// length. A reply longer than the buffer raises `TooLong`: the ticket stays valid.
     #[pyo3(signature = (ticket, buffer, *, timeout=CallTimeout::Unset))]
     fn recv_into(
         &self,

@@ -32,8 +32,8 @@ use crate::wait::{PAST, Seconds, Timeout, Used, until, wait};
 pub(crate) struct Request {
     /// None of one that was claimed.
     data: Option<Py<PyBytes>>,
-    /// Of one that was claimed: the part that was read last.
-    part: Locked<Option<Arc<Py<PyBytes>>>>,
+    /// Of one that was claimed, once it was read.
+    read: Locked<Option<Arc<Py<PyBytes>>>>,
     flags: AtomicU32,
     redeliveries: u8,
     ticket: Ticket,
@@ -47,19 +47,19 @@ impl Request {
     #[pyo3(name = "__match_args__")]
     const MATCH_ARGS: (&'static str,) = ("data",);
 
-    /// The bytes of the request; of one that was claimed, those of the part that is there.
+    /// The bytes of the request.
     #[getter]
     fn data(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
         if let Some(data) = &self.data {
             return Ok(data.clone_ref(py));
         }
-        if let Some(part) = self.part.with(|part| part.clone()) {
-            return Ok((*part).clone_ref(py));
+        if let Some(data) = self.read.with(|data| data.clone()) {
+            return Ok((*data).clone_ref(py));
         }
         let mut request = self.open.borrow(py)?;
         let data = read(py, &mut request)?;
         self.flags.store(request.flags(), Ordering::Relaxed);
-        drop(self.part.replace(Arc::new(data.clone_ref(py))));
+        drop(self.read.replace(Arc::new(data.clone_ref(py))));
         Ok(data)
     }
 
@@ -69,8 +69,7 @@ impl Request {
         PyMemoryView::from(self.data(py)?.bind(py).as_any())
     }
 
-    /// Bytes of the request; of one that was claimed, of the part that is there: the space that
-    /// `recv_into` needs.
+    /// Bytes of the request: the space that `recv_into` needs.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.data {
@@ -85,29 +84,8 @@ impl Request {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Whether the client has more parts of it. One that was received, and not claimed, is whole.
-    #[getter]
-    fn has_more(&self) -> bool {
-        self.open.look(|request| request.has_more()).unwrap_or(false)
-    }
-
-    /// Waits for the next part of a request that was claimed. It takes the place of the part before:
-    /// `data` and `recv_into` give it. Returns False if the request has no more parts.
-    ///
-    /// Raises `TimedOut`; the next call goes on waiting for the same part. `Closed` if the client
-    /// has cancelled the call or has died.
-    #[pyo3(signature = (*, timeout=None))]
-    fn next_part(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
-        let next = |request: &mut reqrep::Request<'static>, deadline| request.next_part(deadline);
-        let next = self.open.wait_for(py, until(timeout), next)?.or_raise(py)?;
-        if next {
-            drop(self.part.take());
-        }
-        Ok(next)
-    }
-
-    /// Copies the bytes of the request, or of the current part of a claimed one, from the segment to
-    /// the beginning of `buffer`. Returns how many. Raises `TooLong` if they do not fit.
+    /// Copies the bytes of the request, those of a claimed one from the segment, to the beginning of
+    /// `buffer`. Returns how many. Raises `TooLong` if they do not fit.
     fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>) -> PyResult<usize> {
         let too_long = |len, most| {
             let text = format!("the request has {len} bytes, and the buffer {most}");
@@ -133,10 +111,9 @@ impl Request {
     /// Answers the request. Returns False if the client has cancelled or forgotten the call, or has
     /// died. `flags` are 32 bits that travel with the reply.
     ///
-    /// If the reply is longer than a slot, or comes after a part, this waits until the client has
-    /// taken all but the end of it. Raises `TooLong` if the reply is longer than the server's
-    /// `max_message`, and `TimedOut` if the client does not take a part within the server's
-    /// `part_timeout`; the request then fails at its client, as it does when a signal handler raises.
+    /// After a part, this waits until the client has taken that. Raises `TooLong` if the reply is longer
+    /// than the server's `max_message`, and `TimedOut` if the client does not take the part within the
+    /// server's `part_timeout`; the request then fails at its client, as it does when a signal handler raises.
     /// `Invalid` if the request was answered before; `Stale` in a child that was forked after the
     /// request was taken.
     #[pyo3(signature = (data, *, flags=Flags(0)), text_signature = "($self, data, *, flags=0)")]
@@ -152,8 +129,8 @@ impl Request {
         self.sent(py, data.len(), answered)
     }
 
-    /// As `reply`, in asyncio or trio: other tasks run while the client takes a long reply. `timeout`
-    /// is for the whole reply and replaces the server's `part_timeout`. If it passes, or the task is
+    /// As `reply`, in asyncio or trio: other tasks run while the client takes the part before. `timeout`
+    /// replaces the server's `part_timeout`. If it passes, or the task is
     /// cancelled, the request fails.
     #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
     fn areply<'py>(
@@ -171,11 +148,11 @@ impl Request {
 
     /// Sends the client a part of the reply. After the last part comes `reply`, which may be empty.
     /// Returns False if the client has cancelled or forgotten the call, or has died. A client that
-    /// does not ask for parts gets all of them as one reply, with the flags of the last.
+    /// does not ask for parts gets all of them as one reply, with the flags of the last: they are
+    /// collected here until then.
     ///
-    /// Waits until the client has taken the part before. Raises `TimedOut`: nothing was sent, unless
-    /// the part is longer than a slot; then the request fails. `TooLong` as `reply`. `Invalid` if the
-    /// request was answered before, or has more parts itself.
+    /// Waits until the client has taken the part before. Raises `TimedOut`: nothing was sent. `TooLong`
+    /// as `reply`. `Invalid` if the request was answered before.
     #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
     fn send_part(
         &self,
@@ -186,28 +163,16 @@ impl Request {
     ) -> PyResult<bool> {
         let (deadline, part) = (until(timeout), message((&data, flags.0)));
         let mut request = self.open.borrow(py)?;
-        let mut giving = match request.begin_part(&part) {
-            Ok(giving) => giving,
-            Err(error) => return self.sent(py, data.len(), Err(error)),
-        };
-        let at_once = unless_small(py, data.len(), || request.give_until(&mut giving, PAST));
+        let at_once = unless_small(py, data.len(), || request.part(part, PAST));
         drop(request);
         let given = match at_once {
             Err(error) if error.kind() == ErrorKind::TimedOut && deadline != PAST => {
-                let give = |request: &mut reqrep::Request<'static>, deadline| {
-                    request.give_until(&mut giving, deadline)
-                };
-                self.open.wait_for(py, deadline, give)
+                let give = |request: &mut reqrep::Request<'static>, deadline| request.part(part, deadline);
+                self.open.wait_for(py, deadline, give)?
             }
-            given => Ok(given),
+            given => given,
         };
-        let given = given.and_then(|given| self.sent(py, data.len(), given));
-        if given.is_err()
-            && let Ok(mut request) = self.open.borrow(py)
-        {
-            request.stop_giving(&giving);
-        }
-        given
+        self.sent(py, data.len(), given)
     }
 
     /// Waits until the client has taken the part that was sent last. Returns False if the client has
@@ -218,8 +183,7 @@ impl Request {
         self.open.wait_for(py, until(timeout), flush)?.or_raise(py)
     }
 
-    /// As `send_part`, in asyncio or trio. If the task is cancelled, the part was not sent, unless
-    /// it is longer than a slot; then the request fails.
+    /// As `send_part`, in asyncio or trio. If the task is cancelled, the part was not sent.
     #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
     fn asend_part<'py>(
         slf: &Bound<'py, Request>,
@@ -321,7 +285,7 @@ impl Request {
     fn new(request: reqrep::Request<'static>, data: Option<Py<PyBytes>>, limit: Limit) -> Request {
         Request {
             data,
-            part: Locked::new(None),
+            read: Locked::new(None),
             flags: request.flags().into(),
             redeliveries: request.redeliveries(),
             ticket: request.ticket(),
@@ -369,7 +333,7 @@ impl Given for Request {
         let data = bytes(py, [&request])?;
         if request.len() >= LARGE {
             // Python has its copy.
-            drop(request.take_payload());
+            request.drop_payload();
         }
         Ok(Request::new(request, Some(data), limit))
     }

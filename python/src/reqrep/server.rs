@@ -57,9 +57,8 @@ impl Server {
         self.0.try_recv(py)
     }
 
-    /// Waits for the next request and leaves its bytes in the segment, for `Request.recv_into`. If the
-    /// request is longer than a slot, this is its first part, and `Request.next_part` gets the
-    /// others. Raises as `recv`.
+    /// Waits for the next request and leaves its bytes in the segment, for `Request.recv_into`. Raises as
+    /// `recv`.
     #[pyo3(signature = (*, timeout=CallTimeout::Unset))]
     fn claim(&self, py: Python<'_>, timeout: CallTimeout) -> PyResult<Request> {
         self.0.claim(py, self.0.until(timeout))
@@ -106,8 +105,7 @@ impl Server {
 
     /// In a forked child, makes a request its own that the parent had kept when it forked:
     /// for servers that fork for each request. Raises `Stale` if the parent has answered it
-    /// or has died, or something of it went in parts already; the parent gets it from then
-    /// on.
+    /// or has died, or has given a part of the reply; the parent gets it from then on.
     fn adopt(&self, py: Python<'_>, ticket: u64) -> PyResult<Request> {
         self.0.adopt(py, ticket)
     }
@@ -180,8 +178,7 @@ impl Server {
         self.0.terms().max_message
     }
 
-    /// Seconds that a client may keep this server waiting in the middle of a call that goes in
-    /// parts.
+    /// Seconds that a client may take for a part that the reply comes after.
     #[getter]
     fn part_timeout(&self) -> f64 {
         self.0.terms().part_timeout.as_secs_f64()

@@ -228,10 +228,8 @@ impl Taking {
     }
 
     fn limit(&self) -> Limit {
-        match self.segment.get().sizes().reply_bytes as usize {
-            0 => ("the segment's reply_bytes", 0),
-            slot => ("the server's max_message", self.terms.max_message.max(slot)),
-        }
+        let slot = self.segment.get().sizes().reply_bytes as usize;
+        ("the server's max_message", self.terms.max_message.max(slot))
     }
 
     pub(super) fn clear(&self, py: Python<'_>) -> PyResult<usize> {

@@ -29,14 +29,14 @@ pub struct pwk_client {
 pub struct pwk_client_options {
     /// sizeof(pwk_client_options).
     pub size: usize,
-    /// Bytes of the longest message in parts that it sends or receives;
+    /// Bytes of the longest message that it sends or receives;
     /// PWK_DEFAULT_MAX_MESSAGE by default.
     pub max_message: usize,
     /// How many calls may be in progress at a time; 0, the default, is no limit.
     pub max_in_flight: u32,
     /// How many times another server may get a request after a server died with it: up to 3, and 0
-    /// by default. For requests that may be carried out twice. A call of which a part was asked for
-    /// or given fails with PWK_PEER_DIED all the same, since no copy of it is kept.
+    /// by default. For requests that may be carried out twice. A stream of which a part was given
+    /// fails with PWK_PEER_DIED all the same.
     pub redeliveries: u8,
     /// A call fails with PWK_NO_SERVER where no server is attached, instead of waiting for one.
     pub needs_server: Truth,
@@ -149,12 +149,10 @@ pub extern "C" fn pwk_client_call_into(
 /// the segment has slots; a reply that was not received keeps its slot: see module reqrep in
 /// pipework(3).
 ///
-/// Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
-/// until a server has taken all but the last part of it.
+/// Waits until a slot is free, or until the deadline.
 ///
-/// Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED: if a server dies or gives
-/// up while it takes the parts, pwk_client_recv reports it. After any failure, no server has the
-/// whole request, which can be sent again.
+/// Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED. After any failure, no server
+/// has the request, which can be sent again.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_send(
     client: In<'_, pwk_client>,
@@ -183,8 +181,7 @@ pub extern "C" fn pwk_client_send_message(
 
 /// Sends a request if a slot is free, else PWK_WOULD_BLOCK. It does not wait.
 ///
-/// Fails as pwk_client_send, but never with PWK_TIMED_OUT or PWK_INTERRUPTED; with PWK_TOO_LONG if
-/// the request is longer than a slot.
+/// Fails as pwk_client_send, but never with PWK_TIMED_OUT or PWK_INTERRUPTED.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_try_send(
     client: In<'_, pwk_client>,
@@ -302,8 +299,7 @@ pub extern "C" fn pwk_client_try_recv_message(
 /// the reply is.
 ///
 /// Fails as pwk_client_recv; with PWK_TOO_LONG, too, if the reply is longer than `space`: then the
-/// call goes on, and pwk_client_reply_len says how much space it needs. A reply that comes in parts
-/// is put together first, and is over then.
+/// call goes on, and pwk_client_reply_len says how much space it needs.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_recv_into(
     client: In<'_, pwk_client>,

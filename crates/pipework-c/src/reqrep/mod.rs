@@ -17,12 +17,8 @@
 //! answers each request that it has taken, also if `wanted` is false, with pwk_server_reply or
 //! pwk_server_fail.
 //!
-//! Make slots as long as the usual request and reply: longer ones go in parts, for which the two
-//! sides take turns. A server that has a part to give waits until the client takes it. A thread
-//! that waits for one call takes the parts of the client's other calls as well, except streams, and
-//! only now and then: one thread with several long calls in progress is quickest with
-//! pwk_client_recv_any and slots that hold its requests, or with a thread for each call. A client
-//! that takes no parts for part_timeout_ns loses the call, with PWK_FAILED.
+//! Make slots as long as the usual short request and reply. A longer message is copied into a file in
+//! memory, unseen, and its receiver copies it out of that.
 
 pub mod segment;
 pub mod client;

@@ -38,10 +38,10 @@ pub struct pwk_segment_options {
     /// How many entries the queue of waiting requests has, cancelled ones included, or PWK_UNSET
     /// for twice the slots, which is enough.
     pub queue: u32,
-    /// Bytes of the largest request of one part, or PWK_UNSET for PWK_DEFAULT_REQUEST_BYTES. A longer
-    /// one goes in parts.
+    /// Bytes of the largest request in a slot, or PWK_UNSET for PWK_DEFAULT_REQUEST_BYTES. A longer one
+    /// lies in a blob, unseen.
     pub request_bytes: u32,
-    /// Bytes of the largest reply of one part, or PWK_UNSET for PWK_DEFAULT_REPLY_BYTES.
+    /// Bytes of the largest reply in a slot, or PWK_UNSET for PWK_DEFAULT_REPLY_BYTES.
     pub reply_bytes: u32,
     /// How many clients and servers can be attached at the same time: 1 to 65535, or PWK_UNSET for
     /// PWK_DEFAULT_MEMBERS.

@@ -14,8 +14,8 @@ use crate::bytes::pwk_buffer;
 use crate::deadline::{at, pwk_deadline};
 use crate::defaults::{PWK_DEFAULT_MAX_MESSAGE, PWK_DEFAULT_PART_TIMEOUT_NS};
 use crate::edge::{
-    Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, Truth, free, get, hand_out, or_would_block,
-    put, run,
+    Growing, Handle, In, InOut, Lent, Name, Options, Out, Space, free, get, hand_out, or_would_block, put,
+    run,
 };
 use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 
@@ -44,8 +44,6 @@ pub struct pwk_request {
     pub flags: u32,
     /// How many servers have died with this request.
     pub redeliveries: u16,
-    /// The client has more parts of it, for pwk_server_next_part. Only after pwk_server_claim.
-    pub has_more: Truth,
 }
 
 /// How a server answers.
@@ -54,10 +52,10 @@ pub struct pwk_request {
 pub struct pwk_server_options {
     /// sizeof(pwk_server_options).
     pub size: usize,
-    /// Bytes of the longest message in parts that it receives or answers with;
+    /// Bytes of the longest message that it receives or answers with;
     /// PWK_DEFAULT_MAX_MESSAGE by default.
     pub max_message: usize,
-    /// For how long a client may keep it waiting in the middle of a call that goes in parts;
+    /// For how long a client may take for a part that the reply comes after;
     /// PWK_DEFAULT_PART_TIMEOUT_NS by default.
     pub part_timeout_ns: u64,
 }
@@ -99,8 +97,7 @@ pub extern "C" fn pwk_server_recv(
         let mut data = name.given(data)?.lend(name)?;
         let KeptRequest { ticket, flags, redeliveries } = server.recv_to(&mut data, at(deadline))?;
         let (ticket, redeliveries) = (ticket.to_bits(), redeliveries.into());
-        let (offset, len, has_more) = (0, data.len(), Truth::of(false));
-        put(Some(request), pwk_request { ticket, offset, len, flags, redeliveries, has_more })
+        put(Some(request), pwk_request { ticket, offset: 0, len: data.len(), flags, redeliveries })
     })
 }
 
@@ -166,64 +163,16 @@ pub extern "C" fn pwk_server_drain(
     })
 }
 
-/// As pwk_server_recv, but of a request that is longer than a slot it takes the first part only:
-/// `request` says whether it has more, for pwk_server_next_part.
-#[unsafe(no_mangle)]
-pub extern "C" fn pwk_server_claim(
-    server: In<'_, pwk_server>,
-    deadline: pwk_deadline,
-    data: InOut<'_, pwk_buffer>,
-    request: Out<'_, pwk_request>,
-    error: Out<'_, pwk_error>,
-) -> pwk_status {
-    run("pwk_server_claim", error, |name| {
-        let (server, place) = (&name.given(server)?.server, name.given(request)?);
-        let mut data = name.given(data)?.lend(name)?;
-        data.clear();
-        let mut request = server.claim(at(deadline))?;
-        request.read()?;
-        put(Some(place), keep(request, &mut data))
-    })
-}
-
-/// Takes the next part of the request that `request` was filled in for, and fills it in again. Its
-/// bytes replace what `data` holds.
-///
-/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: call again, for the same part. PWK_CLOSED if there
-/// is no other part, or if the client has cancelled the call or has died. PWK_STALE as
-/// pwk_server_reply.
-#[unsafe(no_mangle)]
-pub extern "C" fn pwk_server_next_part(
-    server: In<'_, pwk_server>,
-    deadline: pwk_deadline,
-    data: InOut<'_, pwk_buffer>,
-    request: InOut<'_, pwk_request>,
-    error: Out<'_, pwk_error>,
-) -> pwk_status {
-    run("pwk_server_next_part", error, |name| {
-        let (server, place) = (&name.given(server)?.server, name.given(request)?);
-        let mut data = name.given(data)?.lend(name)?;
-        data.clear();
-        with(server, place.ticket, name, |request| {
-            if !request.next_part(at(deadline))? {
-                return Err(name.failure(ErrorKind::Closed));
-            }
-            request.read()?;
-            *place = described(request, &mut data);
-            Ok(PWK_OK)
-        })
-    })
-}
-
 /// Answers a request. If its client has cancelled or forgotten the call, or has died, that is no
 /// failure: pwk_server_reply_message says so in `wanted`.
 ///
-/// Does not wait for a reply that fits into a slot. A longer one goes in parts, each as soon as the
-/// client has taken the one before, for which it has part_timeout_ns, whatever signals come.
+/// It waits only after pwk_server_part, until the client has taken that part, for which it has
+/// part_timeout_ns, whatever signals come.
 ///
 /// Fails with PWK_TOO_LONG if the reply is longer than max_message: then the request is still to be
 /// answered. It is over after any other failure: PWK_STALE if the ticket is none that this server
-/// has to answer; PWK_TIMED_OUT if the client has not taken a part in time; PWK_CORRUPT; PWK_OS.
+/// has to answer; PWK_TIMED_OUT if the client has not taken the part in time; PWK_CORRUPT;
+/// PWK_OS, with ENOSPC if no memory is left for a long reply.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_reply(
     server: In<'_, pwk_server>,
@@ -252,9 +201,8 @@ pub extern "C" fn pwk_server_reply_message(
 
 /// As pwk_server_reply_message, but waits for the client until the deadline.
 ///
-/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing of it was given, and the request is still
-/// to be answered. Of a reply that is longer than a slot, something may have been given; then the
-/// request is over.
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: it was not given, and the request is still to be
+/// answered. Otherwise as pwk_server_reply.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_reply_until(
     server: In<'_, pwk_server>,
@@ -277,14 +225,14 @@ pub extern "C" fn pwk_server_reply_until(
 /// Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
 /// parts, or pwk_server_reply. `wanted` is false if the call is not waited for any more: the client
 /// has cancelled or forgotten it, or its death was noticed; pwk_server_fail ends the request then.
-/// A client that does not ask for parts gets all of them as one reply.
+/// A client that does not ask for parts gets all of them as one reply: they are collected in this
+/// process until then.
 ///
 /// Waits until the client has taken the part before, or until the deadline.
 ///
-/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing of it was given, and it can be given
-/// again. Of a part that is longer than a slot, something may have been given; then the request is
-/// over. PWK_TOO_LONG if it is longer than max_message. PWK_INVALID if the request has more parts
-/// itself: they come first. PWK_STALE, PWK_CORRUPT and PWK_OS as pwk_server_reply.
+/// Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: it was not given, and can be given again.
+/// PWK_TOO_LONG if it is longer than max_message, or what is collected would be. PWK_STALE,
+/// PWK_CORRUPT and PWK_OS as pwk_server_reply, but the request is not over.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_part(
     server: In<'_, pwk_server>,
@@ -324,7 +272,7 @@ pub extern "C" fn pwk_server_flush(
 }
 
 /// Gives a request up: its call fails with PWK_FAILED, and its client gets the reason, bytes of
-/// which as many arrive as a reply of one part has. There may be none. `wanted` says whether the
+/// which as many arrive as a reply in one slot has. There may be none. `wanted` says whether the
 /// client still waited.
 ///
 /// Fails with PWK_STALE if the ticket is none that this server has to answer.
@@ -380,8 +328,8 @@ pub extern "C" fn pwk_server_redeliveries(
 /// In a forked child, makes a request its own that the parent had taken when it forked: for servers
 /// that fork for each request. The parent must not answer it any more, and gets PWK_STALE.
 ///
-/// Fails with PWK_STALE if the parent has answered it or has died, if something of it went in parts
-/// already, or if the ticket is none that it had to answer. It also fails as pwk_server_new, since
+/// Fails with PWK_STALE if the parent has answered it or has died, if it has given a part of the
+/// reply, or if the ticket is none that it had to answer. It also fails as pwk_server_new, since
 /// the child attaches.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_adopt(
@@ -494,7 +442,6 @@ fn described(request: &Request<'_>, data: &mut Vec<u8>) -> pwk_request {
         len,
         flags: request.flags(),
         redeliveries: request.redeliveries().into(),
-        has_more: Truth::of(request.has_more()),
     }
 }
 

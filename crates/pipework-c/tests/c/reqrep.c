@@ -128,7 +128,7 @@ static void a_ticket_stands_for_a_call(void) {
 
     OK(pwk_server_try_recv(server, &data, &request, &error));
     CHECK(holds(&data, "ask") && request.ticket == tickets[0] && request.flags == 0);
-    CHECK(request.offset == 0 && request.len == 3 && request.redeliveries == 0 && !request.has_more);
+    CHECK(request.offset == 0 && request.len == 3 && request.redeliveries == 0);
     OK(pwk_server_is_wanted(server, request.ticket, &answer, &error));
     CHECK(answer);
     OK(pwk_server_redeliveries(server, request.ticket, &redeliveries, &error));
@@ -403,69 +403,19 @@ static void a_reply_comes_part_by_part(void) {
     tear_down();
 }
 
-static void *send_long(void *of) {
-    char *bytes = malloc(300);
-    memset(bytes, 'a', 300);
-    bytes[299] = 'z';
-    GIVES(of == NULL ? PWK_OK : PWK_TIMED_OUT,
-          pwk_client_call_message(client, bytes, 300, 3, of == NULL ? SOON : SHORT, &reply, NULL, &error));
-    free(bytes);
-    return NULL;
-}
-
-static void a_request_is_taken_part_by_part(void) {
+static void long_messages_are_sent_without_a_wait_and_come_whole(void) {
+    char bytes[300];
     set_up();
-    GIVES(PWK_TIMED_OUT, pwk_server_claim(server, SHORT, &data, &request, &error));
-    pthread_t thread = started(send_long, NULL);
-    OK(pwk_server_claim(server, SOON, &data, &request, &error));
-    CHECK(data.len == 64 && request.len == 64 && request.has_more && request.flags == 3);
-    /* An answer in parts must wait for the rest of the request. */
-    GIVES(PWK_INVALID, pwk_server_part(server, request.ticket, "x", 1, 0, SOON, NULL, &error));
-    size_t total = data.len;
-    while (request.has_more) {
-        OK(pwk_server_next_part(server, SOON, &data, &request, &error));
-        total += data.len;
-    }
-    CHECK(total == 300 && ((char *)data.data)[data.len - 1] == 'z');
-    GIVES(PWK_CLOSED, pwk_server_next_part(server, SOON, &data, &request, &error));
-    OK(pwk_server_reply(server, request.ticket, "done", 4, &error));
-    pthread_join(thread, NULL);
-    CHECK(holds(&reply, "done"));
-    GIVES(PWK_STALE, pwk_server_next_part(server, SOON, &data, &request, &error));
-
-    /* A part that was asked for once is not asked for again. */
-    pid_t child = fork();
-    if (child == 0) {
-        raise(SIGSTOP);
-        send_long(NULL);
-        _exit(holds(&reply, "done") ? 0 : 1);
-    }
-    int status;
-    CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
-    kill(child, SIGCONT);
-    OK(pwk_server_claim(server, SOON, &data, &request, &error));
-    kill(child, SIGSTOP);
-    CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
-    total = data.len;
-    pwk_status next = pwk_server_next_part(server, SHORT, &data, &request, &error);
-    CHECK(next == PWK_TIMED_OUT || next == PWK_OK);
-    if (next == PWK_OK) total += data.len;
-    GIVES(PWK_TIMED_OUT, pwk_server_next_part(server, SHORT, &data, &request, &error));
-    kill(child, SIGCONT);
-    while (request.has_more) {
-        OK(pwk_server_next_part(server, SOON, &data, &request, &error));
-        total += data.len;
-    }
-    CHECK(total == 300);
-    OK(pwk_server_reply(server, request.ticket, "done", 4, &error));
-    reap(child);
-
-    thread = started(send_long, &answer);
-    OK(pwk_server_claim(server, SOON, &data, &request, &error));
-    pthread_join(thread, NULL);
-    GIVES(PWK_CLOSED, pwk_server_next_part(server, SOON, &data, &request, &error));
-    OK(pwk_server_fail(server, request.ticket, NULL, 0, &answer, &error));
-    CHECK(!answer);
+    memset(bytes, 'a', sizeof bytes);
+    bytes[299] = 'z';
+    OK(pwk_client_try_send_message(client, bytes, sizeof bytes, 3, &ticket, &error));
+    OK(pwk_server_try_recv(server, &data, &request, &error));
+    CHECK(data.len == 300 && request.len == 300 && request.flags == 3);
+    CHECK(memcmp(data.data, bytes, 300) == 0);
+    OK(pwk_server_reply(server, request.ticket, bytes, 299, &error));
+    CHECK(pwk_client_reply_len(client, ticket) == 299);
+    OK(pwk_client_try_recv(client, ticket, &reply, &error));
+    CHECK(reply.len == 299 && memcmp(reply.data, bytes, 299) == 0);
     tear_down();
 }
 
@@ -543,7 +493,6 @@ static void a_signal_ends_every_wait_and_nothing_is_lost(void) {
     set_up();
     begin(&signals);
     GIVES(PWK_INTERRUPTED, pwk_server_recv(server, SOON, &data, &request, &error));
-    GIVES(PWK_INTERRUPTED, pwk_server_claim(server, SOON, &data, &request, &error));
     GIVES(PWK_INTERRUPTED, pwk_server_recv_many(server, 8, SOON, 0, &data, requests, &count, &error));
     GIVES(PWK_INTERRUPTED, pwk_client_call(client, "ask", 3, SOON, &reply, &error));
     GIVES(PWK_INTERRUPTED, pwk_client_call_into(client, "ask", 3, 0, SOON, into, 8, NULL, NULL, &error));
@@ -922,10 +871,6 @@ static void null_is_an_error_where_it_means_nothing(void) {
     NAMES(pwk_server_recv_many);
     GIVES(PWK_INVALID, pwk_server_drain(server, 1, &data, requests, NULL, &error));
     NAMES(pwk_server_drain);
-    GIVES(PWK_INVALID, pwk_server_claim(server, SOON, NULL, &request, &error));
-    NAMES(pwk_server_claim);
-    GIVES(PWK_INVALID, pwk_server_next_part(server, SOON, &data, NULL, &error));
-    NAMES(pwk_server_next_part);
     GIVES(PWK_INVALID, pwk_server_reply(NULL, 1, "x", 1, &error));
     NAMES(pwk_server_reply);
     GIVES(PWK_INVALID, pwk_server_reply_message(server, 1, NULL, 1, 0, NULL, &error));
@@ -963,7 +908,7 @@ static const struct test tests[] = {
     TEST(who_gives_up_may_say_why),
     TEST(a_reply_that_is_too_long_leaves_the_request_open),
     TEST(a_reply_comes_part_by_part),
-    TEST(a_request_is_taken_part_by_part),
+    TEST(long_messages_are_sent_without_a_wait_and_come_whole),
     TEST(what_was_forgotten_outlives_its_client),
     TEST(a_child_is_a_member_of_its_own),
     TEST(the_death_of_a_server_is_reported),

@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) max_message: Option<usize>,
 
-    /// How long a caller may take to write a part of a long request, or to take one of a reply
+    /// How long a caller may take to take a part of a streamed reply
     #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds)]
     pub(crate) part_timeout: Duration,
 
@@ -78,11 +78,11 @@ pub(crate) struct MakingArgs {
     #[arg(long, value_name = "N", value_parser = number(1..=reqrep::MAX_SLOTS))]
     pub(crate) slots: Option<u32>,
 
-    /// Room for a request; a longer one goes in parts (default 4096)
+    /// Room for a request in a slot; a longer one goes in a blob (default 4096)
     #[arg(long, value_name = "BYTES", value_parser = short_bytes)]
     pub(crate) request_bytes: Option<u32>,
 
-    /// Room for a reply; a longer one goes in parts (default 4096)
+    /// Room for a reply in a slot; a longer one goes in a blob (default 4096)
     #[arg(long, value_name = "BYTES", value_parser = short_bytes)]
     pub(crate) reply_bytes: Option<u32>,
 

@@ -177,9 +177,7 @@ impl<'a> Service<'a> {
         if is_job(request) {
             return Ok(true);
         }
-        // A part longer than a slot goes in several steps, which must not be broken off.
-        let is_short = part.len() <= self.server.segment().geometry().reply_bytes as usize;
-        match request.part(part, if is_short { TICK.min(limit) } else { limit }) {
+        match request.part(part, TICK.min(limit)) {
             Ok(true) => {
                 *slow = None;
                 Ok(true)
@@ -188,11 +186,7 @@ impl<'a> Service<'a> {
             Err(error) => {
                 let is_early = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted);
                 let since = *slow.get_or_insert_with(Instant::now);
-                if is_short && is_early && since.elapsed() < limit {
-                    Ok(false)
-                } else {
-                    Err(Stop::NotTaken(error))
-                }
+                if is_early && since.elapsed() < limit { Ok(false) } else { Err(Stop::NotTaken(error)) }
             }
         }
     }

@@ -9,7 +9,7 @@ use super::place::Sending;
 use super::reply::{Answer, CallError};
 use super::request::Request;
 use super::server::Server;
-use super::shm::payload::Message;
+use super::shm::payload::{Message, Payload};
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
@@ -102,6 +102,14 @@ pub struct KeptRequest {
     pub flags: u32,
     /// As [`Request::redeliveries`].
     pub redeliveries: u8,
+}
+
+impl Request<'_> {
+    /// Drops the bytes that were received, of which the binding has a copy.
+    #[doc(hidden)]
+    pub fn drop_payload(&mut self) {
+        self.payload = Payload::empty();
+    }
 }
 
 /// Requests that are their tickets.

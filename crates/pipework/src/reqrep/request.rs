@@ -37,7 +37,7 @@ pub struct Request<'a> {
     /// With the word 0 once it is over.
     claimed: Claimed,
     flags: u32,
-    payload: Payload,
+    pub(super) payload: Payload,
     blobs: Blobs,
     /// The bytes are in the segment, and only there.
     is_unread: bool,
