@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region;
 
 /// What the server has given of such a reply. Only its process has it, until the request is answered.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Collected {
     bytes: Vec<u8>,
     blobs: Vec<Blob>,

@@ -385,9 +385,7 @@ impl Client {
         let Reply { payload, blobs, .. } = &mut reply;
         let read = |shared: &Shared| {
             let max = self.inner.max_message;
-            let flags = shared.read(ticket.idx(), Direction::Reply, payload, max, op)?;
-            shared.add_named_blobs(ticket.idx(), Direction::Reply, blobs, op)?;
-            Ok(flags)
+            shared.read(ticket.idx(), Direction::Reply, (payload, blobs), max, op)
         };
         reply.flags = self.copy_and_free(ticket, held, read, op)?;
         Ok(reply)

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::collected::Collected;
 use super::serving::{Claimed, Serving};
 use super::shm::layout::{Direction, SMALL};
-use super::shm::naming::{Blobs, Naming};
+use super::shm::naming::{Blobs, NamedBlobs, Naming};
 use super::shm::payload::{Message, Payload, Space};
-use super::shm::slot::{Holding, SlotWord, State};
+use super::shm::slot::{Holding, Mark, SlotWord};
 use super::shm::ticket::Ticket;
 use crate::blob::Blob;
 use crate::deadline::Deadline;
@@ -42,7 +42,7 @@ pub struct Request<'a> {
     /// The bytes are in the segment, and only there.
     is_unread: bool,
     /// The parts of the reply so far, where the client takes none.
-    collected: Option<Box<Collected>>,
+    collected: Option<Arc<Collected>>,
 }
 
 impl<'a> Request<'a> {
@@ -58,7 +58,7 @@ impl<'a> Request<'a> {
     pub(super) fn kept(
         server: &'a Serving,
         claimed: Claimed,
-        collected: Option<Box<Collected>>,
+        collected: Option<Arc<Collected>>,
     ) -> Request<'a> {
         let mut request = Request::new(Cow::Borrowed(server), claimed);
         request.collected = collected;
@@ -185,7 +185,13 @@ impl Request<'_> {
         if self.is_unread {
             self.check_held(RECV)?;
             let (shared, max) = (self.server.shared(), self.server.max_message());
-            let flags = shared.read(self.claimed.idx, Direction::Request, &mut self.payload, max, RECV)?;
+            let flags = shared.read(
+                self.claimed.idx,
+                Direction::Request,
+                (&mut self.payload, &mut self.blobs),
+                max,
+                RECV,
+            )?;
             self.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
             self.is_unread = false;
         }
@@ -225,15 +231,13 @@ impl Request<'_> {
         }
         let Request { server, claimed, payload, blobs, .. } = self;
         let (shared, max) = (server.shared(), server.max_message());
-        let read = shared.read(claimed.idx, Direction::Request, payload, max, RECV);
-        let attached = shared.add_named_blobs(claimed.idx, Direction::Request, blobs, RECV);
-        match (read, attached) {
-            (Ok(flags), Ok(())) => {
+        match shared.read(claimed.idx, Direction::Request, (payload, blobs), max, RECV) {
+            Ok(flags) => {
                 self.flags = flags.unwrap_or(0);
                 self.is_unread = false;
                 Ok(flags.is_some())
             }
-            (Err(error), _) | (_, Err(error)) => self.refuse(error),
+            Err(error) => self.refuse(error),
         }
     }
 
@@ -358,7 +362,8 @@ impl Request<'_> {
             return Ok(self.finish_answered(Naming::default()));
         }
         // It goes behind the parts.
-        shared.describe_answer(self.claimed.slot_and_word(), &Naming::default());
+        let slot = self.server.slot(self.claimed, REPLY)?;
+        slot.set_holder(self.claimed.taken.owner(), Mark::Whole, NamedBlobs::default());
         let mut bytes = Vec::new();
         let flags = shared.append(idx, Direction::Reply, &mut bytes, len, REPLY)?;
         self.answer(&Message::new(&bytes).flags(flags.unwrap_or(0)))
@@ -510,8 +515,9 @@ impl Request<'_> {
     #[cold]
     fn answer_collected(&mut self, last: &Message<'_>) -> Result<Option<bool>> {
         let Some(mut collected) = self.collected.take() else { return Ok(None) };
-        let answered = collected.add(last, self.server.most(), REPLY).and_then(|()| {
-            self.answer_now(&collected.message(last.flags)).inspect_err(|_| collected.take_back(last))
+        let whole = Arc::make_mut(&mut collected);
+        let answered = whole.add(last, self.server.most(), REPLY).and_then(|()| {
+            self.answer_now(&whole.message(last.flags)).inspect_err(|_| whole.take_back(last))
         });
         if answered.is_err() {
             self.collected = Some(collected);
@@ -531,7 +537,8 @@ impl Request<'_> {
             }
             Holding::Taken => {
                 let most = self.server.most();
-                self.collected.get_or_insert_default().add(part, most, PART).map(|()| Some(true))
+                let collected = Arc::make_mut(self.collected.get_or_insert_default());
+                collected.add(part, most, PART).map(|()| Some(true))
             }
             Holding::Given => Ok(None),
             Holding::Dropped | Holding::Forgotten => Ok(Some(false)),
@@ -556,8 +563,7 @@ impl Request<'_> {
     fn finish_answered(&mut self, naming: Naming) -> bool {
         // It counts as finished from here on, whatever happens: a drop must not finish it again.
         let claimed = self.disarm();
-        self.server.shared().describe_answer(claimed.slot_and_word(), &naming);
-        let is_wanted = self.server.finish(claimed, State::Answered);
+        let is_wanted = self.server.finish_answered(claimed, naming.named());
         if is_wanted {
             naming.publish();
         }

@@ -9,8 +9,9 @@ use super::liveness::Liveness;
 use super::segment::Segment;
 use super::shm::mapping::{Role, Shared, count};
 use super::shm::member::{Attached, Membership};
+use super::shm::naming::NamedBlobs;
 use super::shm::payload::Message;
-use super::shm::slot::{Holding, Slot, SlotWord, State};
+use super::shm::slot::{Holding, Mark, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::watch::{Topic, Watcher, WatcherState};
 use crate::deadline::Deadline;
@@ -260,10 +261,11 @@ impl Serving {
         self.shared().give_part(claimed.slot_and_word(), part, op)
     }
 
-    /// Ends a request; true if its client gets to know the outcome.
+    /// Ends a request with the reply in its slot, and the blobs that it names; true if its client
+    /// gets it.
     #[inline]
-    pub(super) fn finish(&self, claimed: Claimed, outcome: State) -> bool {
-        self.0.finish(claimed, outcome)
+    pub(super) fn finish_answered(&self, claimed: Claimed, named: NamedBlobs) -> bool {
+        self.0.finish(claimed, State::Answered, Some(named))
     }
 
     /// Gives a request up, for a reason that its client gets as far as the slot holds it; true if
@@ -283,7 +285,7 @@ impl Serving {
         shared.tell_of_death(idx, before, after);
         match after.state() {
             Some(State::Sent) => match self.queue_again(claimed) {
-                Some(claimed) => self.finish(claimed, State::Died),
+                Some(claimed) => self.0.finish(claimed, State::Died, None),
                 None => true,
             },
             state => state == Some(State::Died),
@@ -311,7 +313,7 @@ impl Serving {
 
     /// Keeps a request for [`kept`](Serving::kept), with what was collected of its reply.
     #[inline]
-    pub(super) fn keep(&self, claimed: Claimed, collected: Option<Box<Collected>>) {
+    pub(super) fn keep(&self, claimed: Claimed, collected: Option<Arc<Collected>>) {
         if let Some(collected) = collected {
             self.0.kept.with_collected(|all| all.insert(claimed.idx, collected));
         }
@@ -321,7 +323,7 @@ impl Serving {
 
     /// Takes back a request that was kept; `None` if it was not, or was taken back already.
     #[inline]
-    pub(super) fn kept(&self, ticket: Ticket) -> Option<(SlotWord, Option<Box<Collected>>)> {
+    pub(super) fn kept(&self, ticket: Ticket) -> Option<(SlotWord, Option<Arc<Collected>>)> {
         let place = self.0.kept.places.get()?.get(ticket.idx() as usize)?;
         let bits = place.load(Ordering::Relaxed);
         let is_it = bits != 0 && SlotWord::from_bits(bits).generation() == ticket.generation();
@@ -338,9 +340,12 @@ impl Serving {
 impl ServingInner {
     // Always: every call passes here, and the compiler counts the callers.
     #[inline(always)]
-    fn finish(&self, claimed: Claimed, outcome: State) -> bool {
+    fn finish(&self, claimed: Claimed, outcome: State, reply: Option<NamedBlobs>) -> bool {
         let Claimed { idx, taken, .. } = claimed;
         let Some(slot) = self.shared.slot(idx) else { return false };
+        if let Some(named) = reply {
+            slot.set_holder(taken.owner(), Mark::Whole, named);
+        }
         let client = slot.caller().client;
         let Some(next) = slot.finish(taken, outcome, &self.shared.leaving(idx)) else { return false };
         self.shared.member(taken.owner()).inspect(|me| count(&me.counters.0.replies));
@@ -354,7 +359,7 @@ impl ServingInner {
 
     fn fail(&self, claimed: Claimed, reason: &Message<'_>) -> bool {
         self.shared.write_reason(claimed.slot_and_word(), reason);
-        self.finish(claimed, State::Failed)
+        self.finish(claimed, State::Failed, None)
     }
 }
 
@@ -385,7 +390,7 @@ struct KeptRequests {
     collected: Mutex<CollectedOfSlots>,
 }
 
-type CollectedOfSlots = HashMap<u32, Box<Collected>, foldhash::fast::RandomState>;
+type CollectedOfSlots = HashMap<u32, Arc<Collected>, foldhash::fast::RandomState>;
 
 impl KeptRequests {
     fn new() -> KeptRequests {

@@ -5,7 +5,7 @@
 
 use super::layout::Direction;
 use super::mapping::Shared;
-use super::naming::{Blobs, NamedBlobs, Naming};
+use super::naming::{Blobs, NamedBlobs};
 use super::payload::{Message, Payload};
 use super::slot::{Holding, Mark, SlotWord};
 use crate::error::{Error, ErrorKind, Result};
@@ -35,13 +35,6 @@ impl Shared {
         Ok(passed.is_some())
     }
 
-    /// Before a request is answered: says what the reply is that lies in the slot.
-    #[inline]
-    pub(crate) fn describe_answer(&self, (idx, taken): (u32, SlotWord), naming: &Naming) {
-        let slot = self.slot(idx);
-        slot.inspect(|slot| slot.set_holder(taken.owner(), Mark::Whole, naming.named()));
-    }
-
     /// Before a request fails: leaves the reason for its client, as much of it as there is space
     /// for. Where it is the client's turn, it gets none.
     pub(crate) fn write_reason(&self, (idx, taken): (u32, SlotWord), reason: &Message<'_>) {
@@ -68,10 +61,8 @@ impl Shared {
         op: &'static str,
     ) -> Result<Option<u32>> {
         let Some(slot) = self.slot(idx) else { return Ok(None) };
-        let received = self.read(idx, Direction::Reply, payload, max, op).and_then(|flags| {
-            self.add_named_blobs(idx, Direction::Reply, blobs, op)?;
-            flags.ok_or(Error::new(ErrorKind::Corrupt, op))
-        });
+        let received = self.read(idx, Direction::Reply, (payload, blobs), max, op);
+        let received = received.and_then(|flags| flags.ok_or(Error::new(ErrorKind::Corrupt, op)));
         let flags = match received {
             // Another thread has cancelled the call: what was read is another call's.
             Err(_) if !slot.is_still(part) => return Ok(None),

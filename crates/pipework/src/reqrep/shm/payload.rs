@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use super::layout::{Direction, SMALL};
 use super::mapping::Shared;
-use super::naming::Naming;
+use super::naming::{Blobs, Naming};
 use crate::blob::Blob;
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
@@ -92,28 +92,51 @@ impl Shared {
         self.check_whole(op)
     }
 
-    /// Puts a request or a reply into `payload`; its flags. `None` if no peer of ours wrote it,
-    /// `TooLong` if it is in a blob of more than `max` bytes.
+    /// Puts a request or a reply into `payload`, and what is attached to it into `blobs`; its flags.
+    /// `None` if no peer of ours wrote it, `TooLong` if it is in a blob of more than `max` bytes.
     // Always: a short call passes here, and the compiler counts the callers.
     #[inline(always)]
     pub(crate) fn read(
         &self,
         idx: u32,
         direction: Direction,
-        payload: &mut Payload,
+        (payload, blobs): (&mut Payload, &mut Blobs),
         max: usize,
         op: &'static str,
     ) -> Result<Option<u32>> {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (len, flags) = slot.described(direction);
-        if let Some(blob) = self.long_payload(idx, direction, max, op)? {
-            payload.set_blob(blob);
-            return self.check_whole(op).map(|()| Some(flags));
+        let named = slot.named(direction);
+        if named.count > 0 {
+            return self.read_named(idx, direction, (payload, blobs), max, op);
         }
         let copied = payload.fill(&area, len as usize);
         // First: what is not whole may give any length.
         self.check_whole(op)?;
         Ok(copied.map_err(|errno| errno.at(op))?.then_some(flags))
+    }
+
+    #[cold]
+    fn read_named(
+        &self,
+        idx: u32,
+        direction: Direction,
+        (payload, blobs): (&mut Payload, &mut Blobs),
+        max: usize,
+        op: &'static str,
+    ) -> Result<Option<u32>> {
+        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
+        let (len, flags) = slot.described(direction);
+        let fits = match self.long_payload(idx, direction, max, op)? {
+            Some(blob) => {
+                payload.set_blob(blob);
+                true
+            }
+            None => payload.fill(&area, len as usize).map_err(|errno| errno.at(op))?,
+        };
+        self.add_named_blobs(idx, direction, blobs, op)?;
+        self.check_whole(op)?;
+        Ok(fits.then_some(flags))
     }
 }
 
@@ -289,7 +312,7 @@ impl Payload {
 
     /// Becomes the first `len` bytes of `region`; false, and nothing, if there are fewer. In place:
     /// a payload is larger than what the processor moves at once.
-    #[inline]
+    #[inline(always)]
     fn fill(&mut self, region: &Region, len: usize) -> std::result::Result<bool, Errno> {
         let fits = match len {
             0..=SMALL => region.copy_few(len, &mut self.small.0),
