@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn bytes_parses_sizes() {
         assert_eq!(bytes("4096"), Ok(4096));
         assert_eq!(bytes("64k"), Ok(64 << 10));
         assert_eq!(bytes("10M"), Ok(10 << 20));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn times() {
+    fn seconds_parses_times() {
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
         for wrong in ["", "-1", "inf", "nan", "1s", "1e300"] {
             assert_eq!(seconds(wrong), Err(SECONDS.into()), "{wrong}");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers() {
+    fn number_accepts_only_its_range() {
         let few = number(1..=200u8);
         assert_eq!(number(1u64..)("0"), Err("a whole number from 1".into()));
         assert_eq!((few("1"), few("200")), (Ok(1), Ok(200)));

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_fit_on_a_screen() {
+    fn every_table_fits_on_a_screen() {
         for case in &CASES {
             let figures: Vec<Figures> = case
                 .lanes

@@ -101,11 +101,11 @@ pub(crate) enum Removal {
 /// is leased, no other open succeeds. So no process can join from the proof on until the name is
 /// gone. This process must not have it open itself.
 ///
-/// Somebody may have left a job in it a moment ago, so what waits is counted then. More requests than
+/// A client may have left a job in it a moment ago, so the waiting requests are counted then. More than
 /// `may_lose` keep the channel.
 ///
 /// # Errors
-/// That it cannot be opened or removed.
+/// Fails if the file cannot be opened or removed.
 pub(crate) fn remove_unused(path: &Path, id: FileId, may_lose: usize) -> io::Result<Removal> {
     sys::ignore_broken_leases();
     let file = sys::open_to_change(path)?;
@@ -134,7 +134,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn refusals_say_what_is_there_instead() {
+    fn refusal_names_the_kind_of_file() {
         let folder = std::env::temp_dir().join(format!("pipework-channel-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let place = |name: &str| folder.join(name);

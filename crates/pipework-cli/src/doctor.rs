@@ -41,7 +41,7 @@ pub(crate) fn doctor(args: &DoctorArgs, quiet: bool) -> Result<u8, Failure> {
     Ok(if report.is_sick { DAMAGE } else { 0 })
 }
 
-/// Who confirms a fix.
+/// How a fix is confirmed.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
     /// No question: every fix is confirmed.
@@ -97,7 +97,7 @@ impl Report {
         }
         let mut said = vec![];
         for Finding { text, remedy } in &findings {
-            let outcome = self.mend(find, text, *remedy)?;
+            let outcome = self.fix(find, text, *remedy)?;
             let (is_mended, words) = match &outcome {
                 Some(Ok(words)) => (true, Some(words)),
                 Some(Err(words)) => (false, Some(words)),
@@ -121,7 +121,7 @@ impl Report {
 
     /// Reports a finding, and fixes it if that is wanted. The report says what it did, or why it
     /// did not.
-    fn mend(
+    fn fix(
         &self,
         find: &Find,
         text: &str,
@@ -204,7 +204,7 @@ fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
     findings
 }
 
-/// Whether it is said of a copy of a channel, or of a channel on another mount, which somebody has
+/// Whether the finding is about a copy of a channel, or a channel on another mount, which a process has
 /// made on purpose.
 fn is_elsewhere(error: &pipework::Error) -> bool {
     error.kind() == ErrorKind::Incompatible && error.op() == "reqrep open" && error.explanation().is_some()

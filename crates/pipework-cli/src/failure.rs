@@ -101,7 +101,7 @@ impl Display for Failure {
     }
 }
 
-/// Says what a system error is about, for `map_err`: "PATH: No such file or directory".
+/// Names the subject of a system error, for `map_err`: "PATH: No such file or directory".
 pub(crate) fn at(what: impl Display) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure::new(format!("{what}: {}", words(error)))
 }
@@ -112,7 +112,7 @@ pub(crate) fn words(error: impl Display) -> String {
     text.split_once(" (os error ").map_or(text.as_str(), |(words, _)| words).into()
 }
 
-/// Says what an error of the library is about, for `map_err`; in words of the command's options.
+/// Names the subject of an error of the library, for `map_err`, in words of the command's options.
 pub(crate) fn during<E: Into<pipework::Error>>(what: impl Display) -> impl FnOnce(E) -> Failure {
     move |error| {
         let error = error.into();
@@ -129,7 +129,7 @@ pub(crate) fn of_the_command(text: &str) -> String {
     text.replace("`mixed`", "--mixed").replace("`zstd`", "--zstd")
 }
 
-/// Calls again what a signal interrupted; the deadline inside is absolute, so no time is gained.
+/// Repeats a call that a signal interrupted. Its deadline is absolute, so the wait gets no longer.
 pub(crate) fn uninterrupted<T, E>(mut call: impl FnMut() -> Result<T, E>) -> Result<T, E>
 where
     E: Clone + Into<pipework::Error>,

@@ -111,7 +111,7 @@ impl Turn {
         sys::unlock(&self.fifo).map_err(at(self.path.display()))
     }
 
-    /// Closes the FIFO. Returns what would be lost, if this was the last to have it open for
+    /// Closes the FIFO. Returns the bytes that would be lost if this was the last process with it open for
     /// reading. Fails if bytes may be lost because this process may not write to the FIFO.
     pub(crate) fn leave(self, reader: Option<Reader>) -> Result<Option<Rest>, Failure> {
         // A sender may have seen this end only, and write just now.
@@ -206,7 +206,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_receiver_that_goes_on_with_what_it_has_left_is_not_in_its_own_way() {
+    fn turn_with_a_kept_rest_is_free_of_keepers() {
         let path = std::env::temp_dir().join(format!("pipework-fifo-{}", std::process::id()));
         create_fifo(&path).unwrap();
         let turn = Turn::at(&path, None).unwrap();

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_vectors_of_rfc_4648() {
+    fn base64_matches_the_vectors_of_rfc_4648() {
         let vectors = [
             ("", ""),
             ("f", "Zg=="),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_every_item() {
+    fn write_formats_every_item_in_every_form() {
         let message = Item::Message(Message {
             data: b"a \"b\"".into(),
             writer: WriterKey { pid: 7, tid: 9 },
@@ -305,7 +305,7 @@ mod tests {
 
     /// Pieces of a line, and a message between two of them.
     #[test]
-    fn lines_in_pieces() {
+    fn lines_in_pieces_are_joined_or_marked() {
         let line = |text: &'static str| Item::Line(Line { data: text.as_bytes().into() });
         let burst = || Item::Burst(Burst { data: b"B".into(), compressed: None });
         let written = |form: Form, items: &[Item<'_>]| {

@@ -104,7 +104,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn paths_that_name_descriptors() {
+    fn location_recognizes_paths_of_descriptors() {
         let of = |path: &str| Location::of(Path::new(path), 7);
         for (path, number) in [
             ("-", 7),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_by_the_kernel_alone() {
+    fn location_leaves_links_to_the_kernel() {
         let name = format!("pipework-links-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir(&folder).unwrap();

@@ -234,7 +234,7 @@ pub(crate) fn is_something_else(error: &pipework::Error) -> bool {
     ends.iter().any(|end| error.op().ends_with(end)) || error.errno() == Some(libc::ENOENT)
 }
 
-/// That nothing was found, for a person who would otherwise see nothing at all.
+/// Says that nothing was found; otherwise a person would see no output at all.
 pub(crate) fn say_nothing_found(paths: &[PathBuf]) {
     let places: Vec<String> = paths.iter().map(|place| path(place)).collect();
     crate::progress::say(format!("nothing found in {}", places.join(", ")));

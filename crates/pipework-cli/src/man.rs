@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_becomes_sections() {
+    fn sections_turns_text_into_roff() {
         let text = "Examples:\n  One:\n    a -b\n\n  Two:\n    'c'\n\nSome words\nmore\n\nLast:\n  .x";
         let roff = ".SH EXAMPLES\n.nf\nOne:\n  a \\-b\n\nTwo:\n  'c'\n\n.fi\n.PP\nSome words\nmore\n\
                     .PP\n.SH LAST\n.nf\n\\&.x\n.fi\n";
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_sections_is_the_description() {
+    fn split_separates_the_description_from_the_sections() {
         let (prose, rest) = ("It does this:\nnothing.\n\nMore\n\n", "Examples:\n  One:\n    a\n");
         assert_eq!(split(&[prose, rest].concat()), (prose, rest));
         assert_eq!(split(prose), (prose, ""));

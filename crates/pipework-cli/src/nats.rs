@@ -1,5 +1,5 @@
 //! `pipework nats`: hands over to the program `pipework-nats`, which is built by itself, so that
-//! users who need no network build no client of one.
+//! users without a network need not build a client for it.
 
 use crate::exec::{self, CANNOT_EXECUTE};
 use crate::failure::{Failure, words};

@@ -198,7 +198,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn pieces_are_short_and_end_with_a_line() {
+    fn write_takes_short_pieces_that_end_with_a_line() {
         // A read of such a pipe returns the bytes of one write.
         let (reader, writer) = pipe_with(PipeFlags::DIRECT).unwrap();
         let mut outlet = Outlet::new(writer);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pipe_is_not_waited_for() {
+    fn write_does_not_wait_for_a_full_pipe() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut outlet = Outlet::new(writer);
         outlet.buffer().resize(200_000, b'x');

@@ -50,7 +50,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn a_pipe_is_asked_in_both_ways() {
+    fn fill_is_found_through_either_end() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(&[0; 100]).unwrap();
         let end = |number, reads| Use { id: std::process::id() as i32, number, reads, writes: !reads };

@@ -242,7 +242,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn a_child_is_seen_to_have_open_what_it_has() {
+    fn uses_finds_the_open_files_of_a_child() {
         let (reader, writer) = std::io::pipe().unwrap();
         let file = crate::sys::file_id(&reader).unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").stdin(reader).spawn().unwrap();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proc_that_hides_processes_is_known() {
+    fn hides_detects_hidepid_options() {
         let root = "22 1 0:20 / / rw - ext4 /dev/sda rw";
         let mount = |options: &str| format!("{root}\n25 22 0:23 / /proc rw,nosuid - proc proc {options}\n");
         assert!(!hides(root) && !hides(&mount("rw")) && !hides(&mount("rw,hidepid=0")));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_shows_its_pipe_and_when_it_began() {
+    fn pipes_and_start_time_of_this_process_are_found() {
         let (reader, writer) = io::pipe().unwrap();
         let found: Vec<_> = pipes(id()).unwrap().into_iter().map(|(found, _)| found).collect();
         let end = |number, reads| Use { id: id(), number, reads, writes: !reads };

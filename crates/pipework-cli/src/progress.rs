@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_for_reading() {
+    fn grouped_separates_thousands() {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1000), "1,000");

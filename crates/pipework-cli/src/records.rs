@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_however_they_are_cut() {
+    fn records_are_the_same_however_reads_are_cut() {
         let text = b"one\n\nthree\nrest";
         for size in 1..=text.len() {
             let mut records = Records::new(b'\n');

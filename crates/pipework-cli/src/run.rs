@@ -1,4 +1,4 @@
-//! `pipework run`: commands whose standard output is a pipe in mixed mode.
+//! `pipework run`: starts commands with a pipe in mixed mode as standard output.
 //!
 //! One loop waits for everything: the pipes of the commands, arguments for more of them, signals
 //! (the end of a command is one of them), times that are over and space in the outputs. So a Ctrl-C
@@ -106,7 +106,7 @@ struct Run<'a> {
     /// It runs more than one command.
     many: bool,
     outputs: Outputs,
-    /// When what has not ended then is ended by force.
+    /// When commands that still run get SIGKILL.
     last: Deadline,
     /// A command has failed that must not (`--fail-fast`).
     failed: bool,

@@ -3,7 +3,7 @@
 //!
 //! Records of standard input go out with the block in which their end was read: many of them share
 //! a call while input is plentiful, and a record of a slow producer waits for nothing. Only the
-//! record whose end has not been read yet is kept.
+//! unfinished record is kept.
 
 mod args;
 

@@ -99,7 +99,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn lines_are_whole_and_marked() {
+    fn take_returns_whole_lines_with_their_tag() {
         let (mut stderr, mut writer) = Stderr::pair().unwrap();
         let mut out = Vec::new();
         writer.write_all(b"one\ntw").unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_does_not_fill_the_memory() {
+    fn take_bounds_the_memory_of_an_endless_line() {
         let (mut stderr, mut writer) = Stderr::pair().unwrap();
         let mut out = Vec::new();
         let block = [b'x'; 4096];
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_in_pieces_has_a_tag_before_each_and_is_said_to_be_cut() {
+    fn take_tags_each_piece_of_a_cut_line() {
         let (mut stderr, mut writer) = Stderr::pair().unwrap();
         let mut out = Vec::new();
         let block = [b'x'; 4096];

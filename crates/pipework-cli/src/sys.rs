@@ -705,7 +705,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_command_starts_when_its_parent_has_died_before() {
+    fn command_does_not_start_if_its_parent_has_died() {
         let ours = rustix::process::getpid();
         // A process that has died meanwhile is not the parent any more; here it never was.
         let gone = Pid::from_raw(ours.as_raw_pid() + 1).expect("a number");

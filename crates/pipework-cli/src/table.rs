@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_under_each_other() {
+    fn table_aligns_its_columns() {
         let rows = [["1".to_string(), "a".into(), "x".into()], ["20".into(), "bcd".into(), String::new()]];
         let text = table([("N", Align::Right), ("AB", Align::Left), ("C", Align::Left)], &rows);
         assert_eq!(text, " N  AB   C\n 1  a    x\n20  bcd\n");
     }
 
     #[test]
-    fn names_and_ages_for_reading() {
+    fn plain_escapes_and_span_rounds() {
         assert_eq!(plain("a\u{1b}[2Jb\nü"), "a\\x1b[2Jb\\x0aü");
         assert_eq!(plain_lines("a\u{1b}[2J\u{9b}1m\tb\nü"), "a\\x1b[2J\\x9b1m\tb\nü");
         let spans = [0, 99, 100, 5999, 6000, 172_799, 172_800].map(|s| span(Duration::from_secs(s)));

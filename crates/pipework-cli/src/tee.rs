@@ -107,7 +107,7 @@ struct Tee {
     out: Outlet,
     /// The way to the reader.
     copy: PipeWriter,
-    /// `None` when what comes is no stream of messages.
+    /// `None` if the input is no stream of messages.
     reader: Option<Reader>,
     account: Account,
     log: Log,

@@ -1,6 +1,6 @@
 //! A command line that was not understood, in words for the user who typed it.
 //!
-//! The parser knows what is wrong; here it is said as every other failure is: a line that names the
+//! The parser finds the mistake; this file reports it as any other failure: a line that names the
 //! option and says what it takes, and one that shows the way to more.
 
 use crate::failure::{Failure, USAGE};
@@ -25,7 +25,7 @@ pub(crate) fn misread(error: &Error, mut top: Command) -> Failure {
         });
         return printed.err().unwrap_or(Failure::silent(0));
     }
-    let Some(what) = what_is_wrong(error) else {
+    let Some(what) = mistake(error) else {
         let mut stderr = streams::stderr();
         // If it cannot be written, no other place is left to report it.
         let _ = stderr.write_all(words(stderr.is_terminal()).as_bytes());
@@ -45,7 +45,7 @@ pub(crate) fn misread(error: &Error, mut top: Command) -> Failure {
 const TOO_MANY: &str = "is one argument too many";
 
 /// The parser's complaint; `None` if its own text is as good.
-fn what_is_wrong(error: &Error) -> Option<String> {
+fn mistake(error: &Error) -> Option<String> {
     let argument = || Some(plain(&one(error, ContextKind::InvalidArg)?));
     match error.kind() {
         ErrorKind::UnknownArgument => {

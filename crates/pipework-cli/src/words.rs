@@ -200,7 +200,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn lines_beyond_the_limit_are_counted_in_their_place() {
+    fn lines_over_the_limit_are_counted_in_their_place() {
         static WORDS: Words = Words::new();
         let (go, gone) = mpsc::channel::<()>();
         let (written, seen) = mpsc::channel();
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_whole_lines_as_far_as_these_are_short() {
+    fn piece_is_whole_lines_if_they_are_short() {
         assert_eq!(piece(b"a\nb\nc"), 4);
         assert_eq!(piece(b"abc"), 3);
         assert_eq!(piece(&[vec![b'x'; 5000], vec![b'\n']].concat()), PIECE);
     }
 
     #[test]
-    fn an_end_after_a_signal_does_not_wait_for_what_stands_still() {
+    fn end_after_a_signal_does_not_wait_for_a_stuck_writer() {
         static WORDS: Words = Words::new();
         WORDS.put(
             b"never\n",

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_the_medians_of_the_rounds() {
+    fn figures_are_medians_of_the_rounds() {
         let sample = |millis, cpu| Sample {
             count: 1000,
             elapsed: Duration::from_millis(millis),
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_reading() {
+    fn time_and_times_use_few_digits() {
         let shown = [0.5e-9, 99.96e-9, 0.5e-6, 1e-6, 12.34e-6, 1234e-6].map(time);
         assert_eq!(shown, ["0.50 ns", "100.0 ns", "500 ns", "1.00 us", "12.3 us", "1234 us"]);
         assert_eq!([0.5, 9.99, 154.2].map(times), ["x 0.50", "x 9.99", "x 154"]);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_lines() {
+    fn records_splits_text_into_lines() {
         let found = |text: &'static str| records(text.as_bytes()).collect::<Vec<_>>();
         assert_eq!(found(""), [] as [&[u8]; 0]);
         assert_eq!(found("\n"), [b""]);

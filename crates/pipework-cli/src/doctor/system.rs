@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_from_what_is_well() {
+    fn checks_return_ok_only_for_good_values() {
         let levels = ["6.18.44-x", "6.1", "5.10.0-8-amd64", "5.4.0", ""].map(|release| kernel(release).level);
         assert_eq!(levels, [Level::Ok, Level::Ok, Level::Ok, Level::Note, Level::Note]);
         assert_eq!(call().level, Level::Ok);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_quota_of_both_versions_counts() {
+    fn quota_is_the_smallest_of_both_cgroup_versions() {
         let root = std::env::temp_dir().join(format!("pipework-cgroup-{}", std::process::id()));
         let write = |path: &str, text: &str| {
             let path = root.join(path);

@@ -229,7 +229,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Adds to the reason why standard output is given up what it has not got.
+    /// Adds the lost output to the reason why standard output is given up.
     fn left_out(&self, failure: Failure) -> Failure {
         match (failure.is_silent(), self.out.unwritten_entries()) {
             (true, _) | (_, 0) => failure,

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn destinations() {
+    fn destination_parses_descriptors_commands_and_files() {
         assert_eq!(destination("fd:3"), Ok(Destination::Descriptor(3)));
         assert_eq!(destination("exec:jq .id"), Ok(Destination::Command("jq .id".into())));
         assert_eq!(destination("log"), Ok(Destination::File("log".into())));

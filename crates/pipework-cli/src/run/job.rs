@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_those_of_a_shell() {
+    fn shell_status_matches_the_shell() {
         assert_eq!(shell_status(ExitStatus::from_raw(3 << 8)), 3);
         assert_eq!(shell_status(ExitStatus::from_raw(9)), 137);
     }

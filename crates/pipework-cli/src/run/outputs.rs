@@ -308,7 +308,7 @@ impl Outputs {
         } else if job.has_failed()
             // One command alone says by its status that it has failed.
             && (self.many || job.is_late())
-            // That it could not be started has been said.
+            // The failed start has been reported.
             && let Some(how) = job.how()
         {
             self.warn(format!("{}: {how}", job.label));

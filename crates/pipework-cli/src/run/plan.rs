@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_commands_apart() {
+    fn names_of_commands_are_distinct() {
         let mut plans = [
             command(&["/bin/make", "a"]),
             shell("(cd x; ls)"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_have_their_places() {
+    fn with_argument_fills_the_places() {
         let with = |plan: Plan, argument: &str| plan.with_argument(argument.as_bytes(), false).words;
         assert_eq!(with(command(&["cp", "{}", "{}.old"]), "a b"), ["cp", "a b", "a b.old"]);
         assert_eq!(with(command(&["echo", "-n"]), "{}"), ["echo", "-n", "{}"]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn places_between_quotes() {
+    fn quotes_its_place_detects_quoted_places() {
         for line in ["echo '{}'", "echo \"{}\"", "a \"b{}c\"", "$(echo \"{}\")", "sh -c 'ls {}'", "\"`a`{}\""]
         {
             assert!(quotes_its_place(line.as_ref()), "{line}");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_short_lines() {
+    fn label_is_one_short_line() {
         let label = |name: &str| label(name.as_ref());
         assert_eq!(label("a\nb"), "a b");
         let long = format!("{}{}", "a".repeat(100), "b".repeat(20));

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_are_octal() {
+    fn mode_parses_octal_permissions() {
         assert_eq!(mode("660"), Ok(0o660));
         for wrong in ["", "668", "rw", "-1", "7777", "0", "066", "400"] {
             assert!(mode(wrong).is_err(), "{wrong}");

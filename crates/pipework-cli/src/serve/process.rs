@@ -125,7 +125,7 @@ impl<'a> Process<'a> {
         Ok(())
     }
 
-    /// How it has ended: the command's name, and its exit status, or that it closed its input or
+    /// Its end: the command's name, and its exit status, or that it closed its input or
     /// output.
     pub(super) fn how(&self) -> String {
         let how = match (self.status, &self.ending) {

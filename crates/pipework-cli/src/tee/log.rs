@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-/// The log as those see it who write to it.
+/// The log as its writers see it.
 pub(super) struct Log {
     name: String,
     shared: Arc<Shared>,
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn take_from_counts_entries_that_do_not_fit() {
         let mut waiting = entries(&["aa"]);
         let mut more = entries(&["b", "cc", "d"]);
         assert_eq!(waiting.take_from(&mut more, 3), 1);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_has_space_again_gets_what_waited() {
+    fn log_writes_waiting_entries_once_the_disk_has_space() {
         let (holds, space) = (Arc::default(), Arc::new(Mutex::new(5)));
         let disk = Disk { holds: Arc::clone(&holds), space: Arc::clone(&space) };
         let log = Log::start(disk, "disk".into(), 12, b"").unwrap();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_whole_is_counted_and_taken_back() {
+    fn log_counts_and_removes_an_unfinished_entry() {
         let (holds, space) = (Arc::default(), Arc::new(Mutex::new(6)));
         let disk = Disk { holds: Arc::clone(&holds), space };
         let log = Log::start(disk, "disk".into(), 100, b"\n").unwrap();

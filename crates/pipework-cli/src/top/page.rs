@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_loopback_interface() {
+    fn address_accepts_only_the_loopback_interface() {
         for (text, address) in [
             ("127.0.0.1:9464", "127.0.0.1:9464"),
             ("9464", "127.0.0.1:9464"),

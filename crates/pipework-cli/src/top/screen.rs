@@ -281,7 +281,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     #[test]
-    fn it_fits_on_a_screen_of_any_size() {
+    fn drawing_fits_on_a_screen_of_any_size() {
         let mut watch =
             Watch::new(&[std::process::id().to_string().into()], std::time::Duration::from_secs(1)).unwrap();
         let (_reader, _writer) = std::io::pipe().unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_understood() {
+    fn wish_of_maps_keys() {
         let key = |code, modifiers| Wish::of(&Event::Key(KeyEvent::new(code, modifiers)));
         assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(Wish::Quit));
         assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Wish::Quit));

@@ -263,7 +263,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
 
     #[test]
-    fn ages_of_so_many_of_a_hundred() {
+    fn ages_returns_percentiles() {
         let ms = Duration::from_millis;
         let mut ages: Vec<_> = (1..=200).rev().map(ms).collect();
         assert_eq!(
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_as_old_as_it_has_been_seen() {
+    fn call_age_starts_when_it_is_first_seen() {
         let path = std::env::temp_dir().join(format!("pipework-top-{}", std::process::id()));
         let segment = Options::new().slots(4).members(4).create(&path).unwrap();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
@@ -309,7 +309,7 @@ mod tests {
         }
         drop((client, server));
         assert!(channel.figures(at(3000)).members.is_empty());
-        assert!(channel.segment.is_none(), "what nobody uses is not kept open");
+        assert!(channel.segment.is_none(), "an unused channel is kept open");
         assert_eq!(channel.figures(at(4000)).rates.unwrap().requests, 0.0);
         segment.unlink().unwrap();
         assert_eq!(channel.figures(at(5000)).fault.as_deref(), Some("gone"));

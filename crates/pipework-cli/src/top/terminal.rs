@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_seen_on_a_terminal_that_is_as_it_was() {
+    fn panic_is_printed_after_the_terminal_is_restored() {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();

@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_times_in_few_characters() {
+    fn few_and_short_use_few_characters() {
         let few = [0.0, 7.5, 123.4, 9999.0, 45_600.0, 1_230_000.0, 4.2e9].map(few);
         assert_eq!(few, ["0", "7.5", "123", "9999", "45.6k", "1.2M", "4.2G"]);
         let short = [0, 850, 1230, 12_300, 4_560_000, 720_000_000].map(|us| short(Duration::from_micros(us)));

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_long_is_done_rarely() {
+    fn pace_repeats_slow_work_rarely() {
         let mut pace = Pace::new(Duration::from_millis(10));
         let now = Instant::now();
         pace.take(now, || {});

@@ -1,11 +1,10 @@
-//! `pipework bench`: every lane runs, and what is shown is there; whether a figure is good, no test
-//! can say.
+//! `pipework bench`: every contender runs and has a row. No test can say whether a number is good.
 
 use crate::terminal::Terminal;
 use crate::{Folder, clean, fails, sh};
 
 #[test]
-fn every_lane_has_its_row() {
+fn bench_prints_a_row_for_every_contender() {
     let folder = Folder::new();
     let done = sh(&folder, "pipework bench --quick");
     assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{}", done.out);
@@ -21,13 +20,13 @@ fn every_lane_has_its_row() {
 }
 
 #[test]
-fn a_room_alone() {
+fn bench_runs_only_the_modules_named() {
     let out = clean("pipework bench --quick pipe fd");
     assert!(out.contains("\npipe: ") && out.contains("\nfd: ") && !out.contains("reqrep"), "{out}");
 }
 
 #[test]
-fn it_fits_on_a_terminal_and_ends_with_ctrl_c() {
+fn bench_fits_on_a_terminal_and_ends_with_ctrl_c() {
     let folder = Folder::new();
     let mut terminal = Terminal::run(&folder, (24, 80), "pipework bench --quick reqrep; echo over $?");
     terminal.wait_for("over 0");
@@ -45,7 +44,7 @@ fn it_fits_on_a_terminal_and_ends_with_ctrl_c() {
 }
 
 #[test]
-fn bad_command_lines() {
+fn bench_fails_on_bad_arguments_or_a_full_output() {
     fails(2, &["one of atomic, reqrep, pipe, fd"], "pipework bench nothing");
     fails(1, &["No space"], "pipework bench --quick pipe > /dev/full");
     // Too few descriptors for anything.

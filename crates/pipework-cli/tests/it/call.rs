@@ -1,8 +1,8 @@
-//! `pipework call`: what is printed, in which order, and which status says what.
+//! `pipework call`: its output, the order of replies, and its exit statuses.
 
 use crate::{clean, fails};
 
-/// A script that runs while somebody serves `ch`.
+/// A script that runs while a server serves `ch`.
 fn serving(serve: &str, script: &str) -> String {
     let stop = "kill $S; wait $S; [ $? = 0 ] || echo it failed >&2";
     clean(&format!(
@@ -10,13 +10,13 @@ fn serving(serve: &str, script: &str) -> String {
     ))
 }
 
-/// What a service does that is told by its request how to end.
+/// A service that ends as its request says.
 const OBEYS: &str = "ch -- sh -c 'read x; case $x in fail) echo why >&2; exit 1;; sleep*) sleep ${x#sleep};; esac; echo \"$x\"'";
 
 #[test]
-fn replies_are_marked_off() {
+fn call_separates_the_replies() {
     let upper = "ch -- tr a-z A-Z";
-    // One as it is; of many each ends a line.
+    // A single reply is printed unchanged; several replies end with a newline each.
     let one = "printf a | call; printf 'b\\n' | call; call c; call d e; printf 'f\\n\\ng' | call --lines";
     assert_eq!(serving(upper, one), "AB\nCD\nE\nF\n\nG\n");
     assert_eq!(
@@ -30,7 +30,7 @@ fn replies_are_marked_off() {
 }
 
 #[test]
-fn replies_keep_the_order_of_requests_unless_told_otherwise() {
+fn replies_keep_the_order_of_requests_without_unordered() {
     let serve = format!("--workers 4 {OBEYS}");
     let requests = "printf 'sleep0.4\\na\\nb\\nsleep0.2\\n'";
     assert_eq!(serving(&serve, &format!("{requests} | call --lines -n 4")), "sleep0.4\na\nb\nsleep0.2\n");
@@ -42,7 +42,7 @@ fn replies_keep_the_order_of_requests_unless_told_otherwise() {
 }
 
 #[test]
-fn a_reply_does_not_wait_for_the_next_request() {
+fn call_prints_a_reply_before_it_reads_the_next_request() {
     for options in ["", "-n 4", "-n 4 --unordered"] {
         let script = format!(
             "mkfifo in; call --lines {options} < in > out & C=$!; exec 3> in
@@ -54,11 +54,11 @@ fn a_reply_does_not_wait_for_the_next_request() {
 }
 
 #[test]
-fn statuses_tell_what_has_happened() {
+fn call_status_names_the_gravest_outcome() {
     let script = "call ok; echo $?; call fail 2> why; echo $?; cat why; call --timeout 0.3 sleep9 2> why; echo $?; cat why";
     let out = serving(OBEYS, script);
     assert_eq!(out, "ok\n0\n1\npipework: why\n124\npipework: no reply has come in time\n");
-    // Of many the gravest, and the others are answered all the same.
+    // Several calls: the gravest outcome counts, and the other calls are still answered.
     for options in ["", "-n 3"] {
         let script = format!(
             "call begin > got; printf 'fail\\nok\\nsleep60\\nfine\\n' > in
@@ -74,7 +74,7 @@ fn statuses_tell_what_has_happened() {
 }
 
 #[test]
-fn without_a_worker_there_is_no_call() {
+fn call_fails_without_a_server_unless_it_waits() {
     fails(5, &["ch: there is no such channel", "pipework serve ch"], "pipework call ch x");
     fails(1, &["ch: it is no channel"], "echo text > ch; pipework call ch x");
     // A channel that was left behind.
@@ -89,7 +89,7 @@ fn without_a_worker_there_is_no_call() {
     let json = format!("{left} (pipework call -j ch y; echo $?) | grep -o -e no_worker -e ^5; true");
     let out = crate::sh(&crate::Folder::new(), &json).out;
     assert_eq!(out, "x\nno_worker\n5\n");
-    // Somebody comes, to another channel at the same path.
+    // A server starts on a new channel at the same path.
     let script = format!(
         "({left}) 2> said; pipework call --wait --timeout 20 ch new & C=$!; sleep 0.3; rm ch; pipework serve ch -- tr a-z A-Z & S=$!; wait $C; kill $S; wait $S"
     );
@@ -97,14 +97,14 @@ fn without_a_worker_there_is_no_call() {
 }
 
 #[test]
-fn places_are_waited_for() {
-    // The service has one of two.
+fn call_waits_for_a_free_member() {
+    // The server takes one of the two members.
     let script = "for n in 1 2 3 4 5 6; do call $n > $n & P=\"$P $!\"; done; wait $P; cat 1 2 3 4 5 6";
     assert_eq!(serving("--members 2 ch -- sh -c 'sleep 0.2; cat'", script), "123456");
 }
 
 #[test]
-fn streams_that_fail_are_told() {
+fn call_reports_a_failed_stream() {
     let full =
         "for o in '' --lines --json --stream; do call $o < in > /dev/full 2> why; echo $?; cat why; done";
     let out = serving("ch -- cat", &format!("echo a > in; {full}"));
@@ -125,7 +125,7 @@ fn streams_that_fail_are_told() {
 }
 
 #[test]
-fn the_largest_message_counts_whatever_fits_into_a_slot() {
+fn max_message_holds_although_a_slot_has_more_space() {
     let limits = "call --max-message 1 xx 2>&1; echo $?; call --max-message 1 x 2>&1; echo $?
         call --max-message 2 x; echo $?";
     let long = "pipework: the request is longer than --max-message\n1\npipework: the reply is longer than --max-message\n1\n";
@@ -138,7 +138,7 @@ fn the_largest_message_counts_whatever_fits_into_a_slot() {
 }
 
 #[test]
-fn newline_ends_each_reply_with_one() {
+fn newline_ends_each_reply_with_a_newline() {
     let script =
         "seq 3 | xargs -n 1 pipework call --wait --newline ch; printf 'a\\n' | call --newline; call --newline b c
         call x; echo; call --stream -n 1 y";

@@ -25,12 +25,12 @@ fn shown(folder: &Folder, arguments: &str) {
 }
 
 #[test]
-fn with_the_text_of_this_machine() {
+fn demo_runs_on_the_text_of_this_machine() {
     shown(&Folder::new(), "");
 }
 
 #[test]
-fn with_files_of_every_kind() {
+fn demo_runs_on_files_of_every_kind() {
     let folder = Folder::new();
     let long = "long ".repeat(100_000);
     let control: String = (1u8..128).map(char::from).collect();
@@ -48,13 +48,13 @@ fn with_files_of_every_kind() {
             shown(&folder, &format!("--writers {writers} text"));
         }
     }
-    // What has no end is read to a limit.
+    // An endless file is read up to a limit.
     shown(&folder, "/dev/zero");
 }
 
 #[test]
-fn a_reader_that_leaves_ends_it_quietly() {
-    // It leaves before the first line, and with the first line behind it.
+fn demo_ends_quietly_when_its_reader_leaves() {
+    // The reader leaves before the first line, or after it.
     for reader in ["{ exec <&-; : > closed; }", "{ : > closed; head -n 1 > line; }"] {
         let script = "until [ -e closed ]; do sleep 0.01; done; pipework demo --quick; echo $? > status";
         assert_eq!(clean(&format!("({script}) | {reader}; cat status")), "141\n", "{reader}");
@@ -62,7 +62,7 @@ fn a_reader_that_leaves_ends_it_quietly() {
 }
 
 #[test]
-fn with_nothing_to_send() {
+fn demo_fails_on_an_empty_or_missing_file() {
     fails(1, &["empty"], "touch text; pipework demo text");
     fails(1, &["nowhere: No such file"], "pipework demo nowhere");
 }

@@ -1,4 +1,4 @@
-//! `pipework doctor`: what it finds, what it mends, and what it leaves alone.
+//! `pipework doctor`: its findings, its fixes, and the files that it does not touch.
 
 use crate::ls::{left, segment, wait_until, worker};
 use crate::terminal::Terminal;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs it, which must say all of `words` and end with that status.
+/// Runs a script that must print all of `words` and end with that status.
 fn says(folder: &Folder, status: i32, words: &[&str], script: &str) -> Outcome {
     let done = sh(folder, script);
     assert_eq!((done.status, &*done.err), (Some(status), ""), "{}", done.out);
@@ -26,7 +26,7 @@ fn says(folder: &Folder, status: i32, words: &[&str], script: &str) -> Outcome {
 }
 
 #[test]
-fn what_is_well_is_left_alone() {
+fn doctor_changes_nothing_if_nothing_is_wrong() {
     let folder = Folder::new();
     let used = segment(folder.join("used"));
     let _server = used.server().unwrap();
@@ -39,7 +39,7 @@ fn what_is_well_is_left_alone() {
 }
 
 #[test]
-fn what_dead_members_held_is_taken_back() {
+fn doctor_takes_back_the_slots_of_dead_members() {
     let folder = Folder::new();
     left(folder.join("work"));
     let segment = pipework::reqrep::Options::new().open(folder.join("work")).unwrap();
@@ -59,7 +59,7 @@ fn what_dead_members_held_is_taken_back() {
 }
 
 #[test]
-fn what_is_left_is_removed_after_a_yes_only() {
+fn doctor_removes_abandoned_channels_only_after_a_yes() {
     let folder = Folder::new();
     left(folder.join("left"));
     fs::copy(folder.join("left"), folder.join("copy")).unwrap();
@@ -70,7 +70,7 @@ fn what_is_left_is_removed_after_a_yes_only() {
     let objects: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects.len(), 2);
     assert_eq!(objects[1]["findings"].as_array().unwrap().last().unwrap()["mended"], true);
-    // A copy was made on purpose: only a person has it removed.
+    // Someone made the copy on purpose, so only a person may remove it.
     assert_eq!(objects[0]["findings"][0]["mended"], false);
     assert!(folder.join("copy").exists() && !folder.join("left").exists());
     let mut terminal = Terminal::run(&folder, (24, 80), "exec pipework doctor copy");
@@ -81,13 +81,13 @@ fn what_is_left_is_removed_after_a_yes_only() {
 }
 
 #[test]
-fn what_somebody_has_open_is_never_removed() {
+fn doctor_never_removes_an_open_file() {
     let folder = Folder::new();
     left(folder.join("cut"));
     let file = File::options().write(true).open(folder.join("cut")).unwrap();
     file.set_len(file.metadata().unwrap().len() - 4096).unwrap();
     drop(file);
-    // Nobody can work with it, but somebody reads it.
+    // The channel is unusable, but a process reads it.
     let mut holds = shell(&folder, "exec 9< cut; echo; exec sleep 60").spawn().unwrap();
     holds.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let refused = format!("not removed: process {} has it open", holds.id());
@@ -98,9 +98,9 @@ fn what_somebody_has_open_is_never_removed() {
     says(&folder, 0, &["removed"], "pipework doctor --yes .");
 }
 
-/// Messages of the command begin with the eight bytes that a channel begins with.
+/// A message of the command begins with the same eight bytes as a channel.
 #[test]
-fn a_log_of_ours_is_no_channel() {
+fn log_of_the_command_is_not_taken_for_a_channel() {
     let folder = Folder::new();
     sh(&folder, "seq 6 | pipework run --arg-file - false 2> errors.log; test -s errors.log");
     let log = fs::read(folder.join("errors.log")).unwrap();
@@ -112,7 +112,7 @@ fn a_log_of_ours_is_no_channel() {
     assert_eq!(fs::read(folder.join("errors.log")).unwrap(), log);
 }
 
-/// A segment in which a request waits that nobody will ask about.
+/// A segment with a forgotten request: its client will not ask for the reply.
 fn forgotten(path: &Path) -> Segment {
     let segment = segment(path);
     let client = segment.client().unwrap();
@@ -121,7 +121,7 @@ fn forgotten(path: &Path) -> Segment {
 }
 
 #[test]
-fn requests_are_lost_only_if_a_person_says_so() {
+fn doctor_drops_requests_only_if_a_person_confirms() {
     let folder = Folder::new();
     let segment = forgotten(&folder.join("work"));
     says(&folder, 3, &["1 request without a server: is it still to be started?"], "pipework doctor --yes .");
@@ -138,9 +138,9 @@ fn requests_are_lost_only_if_a_person_says_so() {
     }
 }
 
-/// It was empty when the person was asked.
+/// The channel was empty when doctor asked the person.
 #[test]
-fn a_request_that_comes_before_the_answer_keeps_the_channel() {
+fn request_sent_before_the_answer_keeps_the_channel() {
     let folder = Folder::new();
     let path = folder.join("work");
     drop(segment(&path));
@@ -157,7 +157,7 @@ fn a_request_that_comes_before_the_answer_keeps_the_channel() {
 }
 
 #[test]
-fn requests_of_the_dead_are_nobodys() {
+fn requests_of_dead_clients_do_not_keep_a_channel() {
     let folder = Folder::new();
     let segment = segment(folder.join("work"));
     fs::write(folder.join("text"), "a\nb\n").unwrap();
@@ -176,7 +176,7 @@ fn requests_of_the_dead_are_nobodys() {
 }
 
 #[test]
-fn fifos_go_only_if_they_are_meant_and_nobody_has_them() {
+fn doctor_removes_only_unused_fifos_and_only_with_fifos() {
     let folder = Folder::new();
     for name in ["unused", "used", "read", "written", "logged", "sent", "stream"] {
         create_fifo(folder.join(name)).unwrap();
@@ -188,7 +188,7 @@ fn fifos_go_only_if_they_are_meant_and_nobody_has_them() {
     let wait = |id: u32| fs::read_to_string(format!("/proc/{id}/wchan")).unwrap() == "wait_for_partner";
     let ids = waiting.each_ref().map(|child| child.id());
     wait_until("both wait", || ids.into_iter().all(wait));
-    // These try again and again instead of waiting in the kernel.
+    // These programs poll instead of waiting in the kernel.
     let mut trying = [
         ("logged", "exec pipework run -m logged true"),
         ("sent", "exec pipework send --timeout 1000 --to sent x"),
@@ -207,18 +207,18 @@ fn fifos_go_only_if_they_are_meant_and_nobody_has_them() {
     let mut names: Vec<_> = fs::read_dir(&*folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["logged", "out", "read", "sent", "stream", "used", "written"]);
-    assert!(ids.into_iter().all(wait), "whoever waited waits still");
+    assert!(ids.into_iter().all(wait), "a waiting process went on");
     for child in waiting.iter_mut().chain([&mut uses]).chain(trying.iter_mut().map(|(_, child)| child)) {
         child.kill().unwrap();
         child.wait().unwrap();
     }
     says(&folder, 0, &["removed"], "pipework doctor --yes --fifos .");
-    // The text that tee has passed on.
+    // The text that tee passed on.
     assert_eq!(fs::read_dir(&*folder).unwrap().count(), 1);
 }
 
 #[test]
-fn what_lies_in_a_pipe_that_nobody_reads_is_said() {
+fn doctor_reports_unread_bytes_in_a_pipe_without_a_reader() {
     let folder = Folder::new();
     create_fifo(folder.join("jobs")).unwrap();
     let script = "exec 9<>jobs; pipework send --to jobs one two 9>&-; pipework recv --from jobs --count 1 9>&-; \
@@ -227,11 +227,11 @@ fn what_lies_in_a_pipe_that_nobody_reads_is_said() {
 }
 
 #[test]
-fn damage_is_told() {
+fn doctor_reports_damage() {
     let folder = Folder::new();
     let work = segment(folder.join("work"));
     let _server = work.server().unwrap();
-    // The head of the last slot: its state becomes one that there is not.
+    // The head of the last slot gets a state that does not exist.
     let file = File::options().write(true).open(folder.join("work")).unwrap();
     let sizes = work.geometry();
     let first = (4096 + 128 * sizes.members + 8 * sizes.queue).next_multiple_of(64);
@@ -243,7 +243,7 @@ fn damage_is_told() {
 }
 
 #[test]
-fn the_system_is_examined() {
+fn doctor_system_checks_this_machine() {
     let folder = Folder::new();
     let done = sh(&folder, "ulimit -n 200; pipework doctor --system --json");
     let checks: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -268,7 +268,7 @@ fn the_system_is_examined() {
 }
 
 #[test]
-fn what_is_not_understood_fails() {
+fn doctor_fails_on_bad_arguments() {
     fails(1, &["missing: No such file"], "pipework doctor missing");
     fails(2, &["--system"], "pipework doctor --system .");
     fails(2, &["--system", "--yes"], "pipework doctor --system --yes");

@@ -13,11 +13,11 @@ pub(crate) fn subcommands() -> BTreeSet<String> {
     names.filter(|name| !name.is_empty() && *name != "help").map(String::from).collect()
 }
 
-/// What must be there first: a FIFO, and a stand-in for the program that `nats` becomes.
+/// Prepares a FIFO, and a stand-in for the program that `nats` becomes.
 const BEFORE: &str = "mkfifo fifo; PATH=.:$PATH; printf '#!/bin/sh\\necho \"program: $*\"' > pipework-nats
 chmod +x pipework-nats;";
 
-/// What is typed on a terminal, what is seen then, the keys that are pressed, what is seen at last.
+/// The script typed on a terminal, the text that it shows, the keys pressed then, the last text shown.
 const ON_A_TERMINAL: [(&str, &str, &str, &str, &str); 14] = [
     ("send", "pipework send | pipework recv", "Ctrl-D ends it", "hello\n\x04", "received 1 message, 6 B"),
     ("recv", "pipework recv", "", "", "it is a terminal"),
@@ -42,7 +42,7 @@ const ON_A_TERMINAL: [(&str, &str, &str, &str, &str); 14] = [
 ];
 
 #[test]
-fn every_subcommand_on_a_terminal() {
+fn every_subcommand_runs_on_a_terminal() {
     let names: BTreeSet<_> = ON_A_TERMINAL.iter().map(|(name, ..)| name.to_string()).collect();
     assert_eq!(names, subcommands());
     for (name, script, seen, keys, at_last) in ON_A_TERMINAL {
@@ -62,7 +62,7 @@ fn every_subcommand_on_a_terminal() {
     }
 }
 
-/// What prints something on standard output; nothing for those that never do.
+/// Arguments that make the subcommand print to standard output; empty if it never prints.
 const PRINTING: [(&str, &str); 14] = [
     ("send", "pipework send hello"),
     ("recv", "pipework send hello 2> sent | pipework recv"),
@@ -82,7 +82,7 @@ const PRINTING: [(&str, &str); 14] = [
 ];
 
 #[test]
-fn every_subcommand_that_cannot_print_says_so() {
+fn every_subcommand_reports_an_output_that_it_cannot_write() {
     let names: BTreeSet<_> = PRINTING.iter().map(|(name, _)| name.to_string()).collect();
     assert_eq!(names, subcommands());
     for (name, print) in PRINTING.into_iter().filter(|(_, print)| !print.is_empty()) {
@@ -96,7 +96,7 @@ fn every_subcommand_that_cannot_print_says_so() {
             cat status; grep -c . full closed left; [ $S = 0 ] || kill $S"
         );
         let done = sh(&Folder::new(), &script);
-        // Nobody has got the message; what is only printed nobody wants any more.
+        // `send` loses its message, which is a failure; for the others a reader that leaves is not.
         let left = if name == "send" { (1, 1) } else { (141, 0) };
         let expected = format!("1\n1\n{}\nfull:1\nclosed:1\nleft:{}\n", left.0, left.1);
         assert_eq!((&*done.out, &*done.err), (&*expected, ""), "{name}");
@@ -104,7 +104,7 @@ fn every_subcommand_that_cannot_print_says_so() {
 }
 
 #[test]
-fn every_subcommand_has_examples_that_are_run() {
+fn every_subcommand_has_a_test_of_its_examples() {
     let tests = include_str!("examples.rs");
     for name in subcommands() {
         assert!(tests.contains(&format!("#[test]\nfn examples_of_{name}() {{")), "{name}");

@@ -1,5 +1,5 @@
-//! The examples of the command in docs/ print what the pages say, and those of help
-//! can be run.
+//! The examples of the command in docs/ print the output that the pages show, and the examples of
+//! help run.
 
 use crate::ls::segment;
 use crate::{Folder, PIPEWORK, clean, sh};
@@ -8,7 +8,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 
-/// What one block of the page has behind its prompts, and what it shows as printed.
+/// One console block of a page: the commands behind its prompts, and the output that it shows.
 struct Example {
     script: String,
     out: String,
@@ -24,7 +24,7 @@ fn examples(page: &str) -> Vec<Example> {
     blocks.map(example).collect()
 }
 
-/// A line behind `$ ` is a command, and so is what follows a `\` at its end.
+/// A line behind `$ ` is a command; a `\` at its end continues it on the next line.
 fn example(block: &str) -> Example {
     let mut example = Example { script: String::new(), out: String::new() };
     let mut goes_on = false;
@@ -42,7 +42,7 @@ fn example(block: &str) -> Example {
     example
 }
 
-/// Without the numbers that name a process, which are others each time.
+/// Removes the numbers that name a process, because they differ in each run.
 fn masked(out: &str) -> String {
     ["\"pid\":", "\"writer\":\"", "\"seconds\":"].iter().fold(out.to_string(), |out, key| {
         let pieces = out.split(key).enumerate().map(|(n, piece)| match n {
@@ -54,12 +54,12 @@ fn masked(out: &str) -> String {
 }
 
 #[test]
-fn examples_print_what_the_page_says() {
-    print_what_it_says("command.md", 14);
+fn examples_of_the_command_page_print_its_output() {
+    page_prints_its_output("command.md", 14);
 }
 
 #[test]
-fn other_pages_are_right_as_well() {
+fn examples_of_start_and_recipes_print_their_output() {
     for (folder, how_many) in [("start", 3), ("recipes", 6)] {
         let pages =
             fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(folder)).unwrap();
@@ -67,11 +67,11 @@ fn other_pages_are_right_as_well() {
         let names: Vec<String> = names.filter(|name| name.ends_with(".md")).collect();
         let found: usize = names.iter().map(|name| examples(&page(name)).len()).sum();
         assert!(found >= how_many, "{found} examples were found in {folder}");
-        names.iter().for_each(|name| print_what_it_says(name, 0));
+        names.iter().for_each(|name| page_prints_its_output(name, 0));
     }
 }
 
-fn print_what_it_says(name: &str, how_many: usize) {
+fn page_prints_its_output(name: &str, how_many: usize) {
     let examples = examples(&page(name));
     assert!(examples.len() >= how_many, "{} examples were found", examples.len());
     for example in examples.into_iter().filter(|example| can_run(&example.script)) {
@@ -83,7 +83,7 @@ fn print_what_it_says(name: &str, how_many: usize) {
     }
 }
 
-/// Whether the programs are here that an example needs and this machine may lack.
+/// Whether this machine has the optional programs that an example needs.
 fn can_run(script: &str) -> bool {
     ["python3", "jq", "make", "man -l"].iter().all(|program| {
         !script.contains(program)
@@ -93,13 +93,13 @@ fn can_run(script: &str) -> bool {
 }
 
 #[test]
-fn only_what_names_a_process_is_masked() {
+fn masked_hides_only_process_numbers() {
     let line = r#"{"pid":12,"writer":"12:70000","parts":1}"#;
     assert_eq!(masked(line), r#"{"pid":,"writer":"","parts":1}"#);
     assert_ne!(masked(line), masked(&line.replace("\"parts\":1", "\"parts\":2")));
 }
 
-/// The examples of a command's help: what stands indented under each title.
+/// The examples of a command's help: the indented lines under each title.
 fn of_help(command: &str) -> Vec<String> {
     let help = clean(&format!("pipework {command} --help"));
     let section = help.split("\nExamples:\n").nth(1).unwrap();
@@ -127,7 +127,7 @@ fn run_those_of(command: &str, how_many: usize) {
         let segment = segment(folder.join("shm/work"));
         let _server = segment.server().unwrap();
         create_fifo(folder.join("shm/inbox")).unwrap();
-        // A port that nobody has.
+        // Port 0 lets the kernel choose a free one.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let script = example.replace("/dev/shm", "shm").replace("9464", &port.to_string());
         let done =
@@ -166,7 +166,7 @@ fn examples_of_run() {
     }
 }
 
-/// Runs one example of help with its surroundings: what comes before it and after it.
+/// Runs one example of help between the scripts `before` and `after`.
 fn runs(example: &str, before: &str, after: &str, out: &str) {
     let folder = Folder::new();
     let done = sh(&folder, &format!("set -e\n{before}\n{example}\n{after}"));
@@ -180,7 +180,7 @@ fn examples_of_send() {
     runs(argument, "", "", "hello");
     let photos = "mkdir photos; touch photos/one; mkfifo inbox; pipework recv --from inbox | tar t &";
     runs(whole, photos, "wait", "photos/\nphotos/one\n");
-    // What follows a log for ever does so for a while.
+    // This example follows a log for ever, so the test ends it.
     let log = "printf 'one\ntwo\n' > access.log; mkfifo inbox; pipework recv --from inbox --lines &";
     runs(&lines.replace("tail -f", "timeout 2 tail -f"), log, "wait", "one\ntwo\n");
     runs(files, "printf 1 > 1.json; printf 2 > 2.json", "", "1\x002\x00");
@@ -197,7 +197,7 @@ fn examples_of_recv() {
     let examples = of_help("recv");
     let [lines, forever, one, worker, each, jobs] = &examples[..] else { panic!("{examples:?}") };
     runs(lines, "", "", "one\ntwo\nthree\n");
-    // Each waits for the other: a FIFO that is not there yet, a message that is not out yet.
+    // Each side waits for the other: for the FIFO to exist, or for the message to be printed.
     let until = |sent: &str| {
         format!(
             "until [ -p inbox ]; do sleep 0.05; done; pipework send --to inbox {sent}
@@ -216,7 +216,7 @@ fn examples_of_recv() {
     runs(&format!("{} > out &", jobs.trim_end()), work, &until("hello"), "did hel\n");
 }
 
-/// Programs that say how they were called, before all others.
+/// Puts programs that print their arguments first in PATH.
 fn stand_ins(names: &str) -> String {
     format!(
         "PATH=$PWD:$PATH; for name in {names}; do
@@ -225,7 +225,7 @@ fn stand_ins(names: &str) -> String {
 }
 
 #[test]
-fn examples_of_the_command_itself() {
+fn examples_of_the_main_help() {
     let examples = of_help("");
     let [writers, inbox, build, service] = &examples[..] else { panic!("{examples:?}") };
     let done = sh(&Folder::new(), &format!("{writers} wait"));
@@ -256,7 +256,7 @@ fn examples_of_demo() {
 fn examples_of_nats() {
     let examples = of_help("nats");
     let [machines, help] = &examples[..] else { panic!("{examples:?}") };
-    // What is called on both sides; the bridge's own tests do the same beside a server of NATS.
+    // Only the command lines of both sides are checked; the bridge's own tests run them with NATS.
     let called = |example: &str| {
         let commands: String = example
             .lines()
@@ -329,16 +329,16 @@ fn examples_of_tee() {
 /// The unit of the page, as far as it can be tried without systemd: its command line is run, and it
 /// is stopped as systemd does it.
 #[test]
-fn the_unit_is_one_and_its_command_serves() {
+fn unit_of_the_command_page_is_valid_and_serves() {
     let page = page("command.md");
     let unit = page.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
     let unit = unit.replace("/usr/local/bin/pipework", PIPEWORK);
-    // A folder that systemd keeps for a user that it makes up lies under /run/private, which is
-    // root's.
+    // With DynamicUser, systemd keeps the runtime directory under /run/private, which only root may
+    // enter.
     assert!(!(unit.contains("DynamicUser=yes") && unit.contains("RuntimeDirectoryPreserve=")), "{unit}");
     let folder = Folder::new();
     fs::write(folder.join("words.service"), &unit).unwrap();
-    // It says nothing of a good unit; 1 for one that is bad, and where there is no systemd nothing.
+    // systemd-analyze prints nothing for a good unit and fails for a bad one; without systemd nothing runs.
     let verify = "if command -v systemd-analyze > /dev/null; then systemd-analyze verify ./words.service; fi";
     let done = sh(&folder, verify);
     assert_eq!((done.status, &*done.err), (Some(0), ""));
@@ -360,7 +360,7 @@ fn the_unit_is_one_and_its_command_serves() {
 /// The unit of a server that is a program of its own, as far as systemd says whether it is one. The
 /// program is tried with the tests of the Python package.
 #[test]
-fn the_unit_of_a_program_is_one() {
+fn unit_of_the_systemd_page_is_valid() {
     let page = page("recipes/systemd.md");
     let unit = page.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = Folder::new();
@@ -412,13 +412,13 @@ fn examples_of_call() {
             .replace("/dev/shm/", "")
             .replace("pipework call", "timeout 60 pipework call -w")
             .replace(" --wait", "");
-        // Python may not be here.
+        // The machine may lack Python.
         if script.contains(" length ") && !start.contains(" length ") {
             continue;
         }
         let script = format!("echo bob > names\n{start}{script}\nR=$?; kill $P; wait; exit $R");
         let done = sh(&Folder::new(), &script);
-        // A job may still wait when its server is stopped.
+        // A job may still wait when its server stops.
         let err = if example.contains("--queue") { "" } else { &*done.err };
         assert_eq!((done.status, err), (Some(0), ""), "{script}");
         let is_silent = example.contains("jq") || example.contains("--queue");

@@ -1,4 +1,4 @@
-//! Receivers that come and go at one FIFO: what one does not take, the next one gets.
+//! Receivers that come and go at one FIFO: each gets the messages that the one before it left.
 
 use crate::{Folder, clean, fails, sh};
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Waits until no process has a file of this folder as its standard input, as keepers have.
-fn no_keeper_stays(folder: &Path) {
+fn wait_until_keepers_end(folder: &Path) {
     let folder = folder.canonicalize().unwrap();
     let keeps = |process: &fs::DirEntry| {
         fs::read_link(process.path().join("fd/0")).is_ok_and(|input| input.starts_with(&folder))
@@ -23,7 +23,7 @@ fn no_keeper_stays(folder: &Path) {
 }
 
 #[test]
-fn a_receiver_that_leaves_first_drops_nothing() {
+fn receiver_that_leaves_first_loses_no_message() {
     let folder = Folder::new();
     for (send, recv) in [("", ""), ("--mixed", "--mixed"), ("--zstd", "--zstd")] {
         // The senders are gone before the first message is taken, and each receiver before the
@@ -37,12 +37,12 @@ fn a_receiver_that_leaves_first_drops_nothing() {
         let done = sh(&folder, &script);
         assert_eq!(done.out, "a\nb\nc\nd\n124\n", "{send}: {}", done.err);
     }
-    no_keeper_stays(&folder);
+    wait_until_keepers_end(&folder);
 }
 
-/// It opens the FIFO twice, to take its turn and to read: senders may come and leave in between.
+/// A receiver opens the FIFO twice, for its turn and to read. Senders may come and leave in between.
 #[test]
-fn a_receiver_ends_with_senders_that_were_quick() {
+fn receiver_ends_although_its_senders_left_before_it_read() {
     let script = "mkfifo f; for round in $(seq 60); do
         timeout 20 pipework recv --from f --lines || echo $? & pipework send --to f $round; wait; done";
     let expected: String = (1..=60).map(|round| format!("{round}\n")).collect();
@@ -50,14 +50,14 @@ fn a_receiver_ends_with_senders_that_were_quick() {
     assert_eq!((&*done.out, &*done.err), (&*expected, ""));
 }
 
-/// What lies in the FIFO came from senders, also if a keeper or another receiver has held it since.
+/// Bytes in the FIFO count as a sender's, even if only a keeper or another receiver holds them now.
 #[test]
-fn a_receiver_ends_with_senders_that_had_left_before_it_came() {
+fn receiver_ends_although_its_senders_left_before_it_started() {
     let behind_a_keeper = "mkfifo f; pipework send --to f a b c & pipework recv --from f --count 1; wait
         timeout 20 pipework recv --from f --lines --count 1 || echo $?
         timeout 20 pipework recv --from f --lines || echo $?";
     assert_eq!(clean(behind_a_keeper), "ab\nc\n");
-    // The first one lets others read while its command runs, which ends when the second one has.
+    // The first receiver lets others read while its command runs. That ends after the second's.
     let beside_another = "mkfifo f; pipework send --to f a b & sender=$!
         pipework recv --from f --count 1 --exec sh -c 'cat; : > taken; until [ -e done ]; do sleep 0.01; done' &
         until [ -e taken ]; do sleep 0.01; done; wait $sender
@@ -65,10 +65,10 @@ fn a_receiver_ends_with_senders_that_had_left_before_it_came() {
     assert_eq!(clean(beside_another), "ab");
 }
 
-/// For a moment, the one that leaves holds a writing end, to see whether it leaves something
-/// behind. With strace the moment is long.
+/// A leaving receiver briefly holds a writing end, to see whether bytes remain. strace makes that
+/// moment long.
 #[test]
-fn a_receiver_that_leaves_is_no_sender_to_the_next_one() {
+fn leaving_receiver_does_not_count_as_a_sender() {
     let script = "mkfifo f out
         slowly='strace -qq -o /dev/null -e trace=ioctl,fcntl -e inject=ioctl,fcntl:delay_enter=50000'
         $slowly true 2> /dev/null || slowly=
@@ -81,8 +81,8 @@ fn a_receiver_that_leaves_is_no_sender_to_the_next_one() {
 }
 
 #[test]
-fn a_receiver_that_may_not_write_says_what_it_cannot_keep() {
-    // The superuser may write to anything, unless told otherwise.
+fn receiver_without_write_permission_reports_the_bytes_it_loses() {
+    // The superuser may write to any file unless it drops that capability.
     let script = "mkfifo f; exec 9<> f; pipework send --to f a b; chmod 444 f
         [ $(id -u) != 0 ] || bound='setpriv --bounding-set=-dac_override'
         $bound pipework recv --from f --count 1 --lines 9>&-; pipework recv --from f --count 1";
@@ -92,7 +92,7 @@ fn a_receiver_that_may_not_write_says_what_it_cannot_keep() {
 }
 
 #[test]
-fn a_loop_in_a_shell_gets_every_job() {
+fn loop_of_receivers_gets_every_job() {
     let folder = Folder::new();
     let script = "mkfifo f; (seq 40 | pipework send --lines --to f) &
         while job=$(pipework recv --from f --count 1 --timeout 20) && [ $job -lt 40 ]; do echo $job; done
@@ -100,14 +100,14 @@ fn a_loop_in_a_shell_gets_every_job() {
     let done = sh(&folder, script);
     let expected: String = (1..=40).map(|job| format!("{job}\n")).collect();
     let rest = done.out.strip_prefix(&expected).unwrap_or_else(|| panic!("{done:?}"));
-    // What keeps messages is no reader.
+    // The process that keeps messages is no reader.
     assert!(rest.contains("nobody came"), "{done:?}");
-    no_keeper_stays(&folder);
+    wait_until_keepers_end(&folder);
 }
 
 #[test]
-fn many_loops_share_the_jobs_of_one_fifo() {
-    // Jobs of many parts, too, which two who read at once would tear.
+fn many_loops_receive_each_job_of_a_fifo_once() {
+    // Some jobs have many parts, which two simultaneous readers would tear.
     let folder = Folder::new();
     let jobs: Vec<String> = (0..120).map(|job| format!("{job}-{}", "x".repeat(job * 331 % 20_000))).collect();
     fs::write(folder.join("jobs"), jobs.join("\n") + "\n").unwrap();
@@ -124,8 +124,8 @@ fn many_loops_share_the_jobs_of_one_fifo() {
 }
 
 #[test]
-fn commands_of_many_receivers_run_side_by_side() {
-    // Each command waits for the other one, so one receiver alone would never come to an end.
+fn commands_of_several_receivers_run_at_the_same_time() {
+    // Each command waits for the other one, so a single receiver would never end.
     let folder = Folder::new();
     let script = "mkfifo f; exec 9<>f
         meet() { pipework recv --from f --count 1 --exec sh -c 'id=$(cat); : > here.$id
@@ -142,7 +142,7 @@ fn commands_of_many_receivers_run_side_by_side() {
 }
 
 #[test]
-fn a_failure_keeps_what_has_not_been_taken() {
+fn receiver_that_fails_keeps_the_remaining_messages() {
     for failing in ["> /dev/full", "--exec false"] {
         let script = format!(
             "mkfifo f; pipework send --to f a b c & pipework recv --from f -n 1 {failing} 2> /dev/null
@@ -153,15 +153,15 @@ fn a_failure_keeps_what_has_not_been_taken() {
 }
 
 #[test]
-fn a_keeper_ends_with_its_fifo() {
+fn fifo_keeper_ends_when_its_fifo_is_removed() {
     let folder = Folder::new();
     let script = "mkfifo f; pipework send --to f a b & pipework recv --from f --count 1; wait; rm f";
     assert_eq!(sh(&folder, script).out, "a");
-    no_keeper_stays(&folder);
+    wait_until_keepers_end(&folder);
 }
 
 #[test]
-fn what_begins_between_and_is_not_taken_is_told_of() {
+fn receiver_reports_an_interleaved_message_that_it_loses() {
     let folder = Folder::new();
     // The first of two parts, before the message that is asked for.
     let mut begun = Vec::new();
@@ -178,15 +178,15 @@ fn what_begins_between_and_is_not_taken_is_told_of() {
     assert_eq!(clean(script), "whole\nbegun");
 }
 
-/// The loop of `pipework recv --help`, whose receivers get signals at any moment of their lives.
+/// Runs the loop of `pipework recv --help` and signals its receivers at any moment.
 #[test]
-fn a_loop_of_receivers_loses_no_job_to_signals() {
+fn loop_of_receivers_loses_no_job_when_signals_end_them() {
     const JOBS: usize = 60;
     let folder = Folder::new();
     let worker =
         "while job=$(exec pipework recv --from f --count 1) && [ \"$job\" ]; do echo $job >> done; done";
-    // A loop ends with the first receiver that a signal ends; then the next one begins. A receiver
-    // that has printed its job is not ended by a signal, or the loop would lose what it was given.
+    // A loop ends with the first receiver that a signal ends; then the next loop begins. A signal does
+    // not end a receiver that has printed its job, or the loop would lose that job.
     let script = format!(
         "mkfifo f; : > done; seq {JOBS} | pipework send --lines --to f &
         until [ $(wc -l < done) = {JOBS} ]; do ({worker}) 2>> err & w=$!
@@ -197,19 +197,19 @@ fn a_loop_of_receivers_loses_no_job_to_signals() {
     );
     let done = sh(&folder, &script);
     assert_eq!(done.out, clean(&format!("seq {JOBS}")), "{done:?}");
-    no_keeper_stays_after(&folder);
+    wait_until_keepers_end_after_removal(&folder);
 }
 
-fn no_keeper_stays_after(folder: &Path) {
+fn wait_until_keepers_end_after_removal(folder: &Path) {
     fs::remove_file(folder.join("f")).unwrap();
-    no_keeper_stays(folder);
+    wait_until_keepers_end(folder);
 }
 
-/// A signal finds one of them waiting for standard output, and the other one for its turn.
+/// When the signal comes, one receiver waits for standard output and the other for its turn.
 #[test]
-fn receivers_that_a_signal_ends_leave_in_the_fifo_what_they_have_not_delivered() {
+fn receiver_ended_by_a_signal_leaves_undelivered_messages_in_the_fifo() {
     for (signal, status) in [("TERM", 143), ("HUP", 129), ("INT", 130), ("QUIT", 131)] {
-        // Nobody but the receivers has the FIFO open when they are ended. `out` is full.
+        // Only the receivers have the FIFO open when the signal ends them. `out` is full.
         let script = format!(
             "mkfifo f out; exec 8<> out; head -c 65536 /dev/zero >&8
             seq 500 | pipework send --lines --to f & sender=$!
@@ -227,9 +227,9 @@ fn receivers_that_a_signal_ends_leave_in_the_fifo_what_they_have_not_delivered()
     }
 }
 
-/// Its end takes what has begun to come: another receiver could make nothing of the rest.
+/// The receiver reads the begun message to its end: the rest would be useless to another receiver.
 #[test]
-fn a_signal_leaves_a_message_that_has_begun_whole() {
+fn receiver_finishes_a_begun_message_after_a_signal() {
     let folder = Folder::new();
     let script = "mkfifo f; exec 9<> f; pipework recv --from f > out 9>&- & R=$!
         head -c 50000000 /dev/zero | pipework send --to f & S=$!
@@ -237,7 +237,7 @@ fn a_signal_leaves_a_message_that_has_begun_whole() {
         kill $R; wait $R; echo $?; wait $S; echo $?; wc -c < out";
     let done = sh(&folder, script);
     assert_eq!(done.out, "143\n0\n50000000\n", "{done:?}");
-    // It never comes whole: that is reported in time.
+    // The rest never comes: the receiver reports that in time.
     let mut begun = Vec::new();
     for word in [7u32, 9, 1, 4] {
         begun.extend(word.to_ne_bytes());
@@ -251,8 +251,8 @@ fn a_signal_leaves_a_message_that_has_begun_whole() {
 }
 
 #[test]
-fn a_receiver_keeps_what_is_left_in_a_fifo_that_has_another_name_by_now() {
-    // Another FIFO has its name, or none has.
+fn receiver_keeps_messages_of_a_fifo_that_was_renamed() {
+    // Another FIFO gets the name, or none does.
     for then in ["mkfifo f", ":"] {
         let script = format!(
             "mkfifo f out; pipework send --to f a b c & sender=$!
@@ -265,12 +265,12 @@ fn a_receiver_keeps_what_is_left_in_a_fifo_that_has_another_name_by_now() {
 }
 
 #[test]
-fn create_refuses_the_fifo_of_another_user() {
+fn create_refuses_a_fifo_of_another_user() {
     let folder = Folder::new();
     let path = folder.join("f");
     pipework::atomic::create_fifo(&path).unwrap();
     if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
-        // Only the superuser may give files away, and nobody else can be tempted here.
+        // Only the superuser may give files away, so other users skip this test.
         return;
     }
     let script = "exec 9<> f; pipework send --to f --timeout 0.01 x; pipework recv --from f --create; echo $?
@@ -282,7 +282,7 @@ fn create_refuses_the_fifo_of_another_user() {
 }
 
 #[test]
-fn fewer_messages_than_count_are_a_status_of_their_own() {
+fn recv_ends_with_status_6_if_count_was_not_reached() {
     let script = "pipework send a b | pipework recv --count 3 --lines";
     let done = sh(&Folder::new(), script);
     let words = "pipework: the senders have left; of the messages that --count asks for, 1 did not come\n";

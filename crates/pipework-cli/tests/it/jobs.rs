@@ -1,5 +1,5 @@
-//! `pipework run` with many commands: arguments, how many run at a time, how they are stopped, and
-//! what becomes of their standard error.
+//! `pipework run` with many commands: arguments, how many run at a time, how they stop, and their
+//! standard error.
 
 use crate::run::{gone, send_signal, started};
 use crate::{Folder, clean, fails, outcome, sh, shell};
@@ -15,8 +15,8 @@ fn sorted(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn commands_are_run_for_each_argument() {
-    // Each line as it is: empty ones, such as a shell would take apart, and one without an end.
+fn run_starts_each_command_for_each_argument() {
+    // Lines are passed unchanged: empty ones, ones that a shell would split, and an unfinished one.
     let lines = r"printf '%s\n%s\n\n%s' 'a  b' '$(echo c) \x' last";
     let out = "a  b\n$(echo c) \\x\n\nlast\n";
     assert_eq!(clean(&format!("{lines} | pipework run -P 1 -a - echo")), out);
@@ -25,7 +25,7 @@ fn commands_are_run_for_each_argument() {
     let nul = r"printf 'a\nb\0c' | pipework run -P 1 -a - --arg-nul echo";
     assert_eq!(clean(nul), "a\nb\nc\n");
     assert_eq!(clean("pipework run -a /dev/null echo"), "");
-    // Standard input has the arguments; the commands get an empty one.
+    // Arguments come from standard input, so the commands get an empty one.
     assert_eq!(clean("seq 3 | pipework run -P 1 -a - --shell 'cat; echo {}'"), "1\n2\n3\n");
     // Each command for each argument.
     let out = clean("seq 2 | pipework run --tag -a - echo a ::: basename");
@@ -38,7 +38,7 @@ fn commands_are_run_for_each_argument() {
     fails(1, &[".", "Is a directory"], "pipework run -a . true");
     fails(2, &["--arg-file"], "pipework run --arg-nul true");
     fails(2, &["--jobs"], "pipework run --jobs=-1 true");
-    // What cannot be an argument costs its own command, and no other.
+    // Bytes that cannot be an argument fail their own command only.
     let done = sh(&Folder::new(), "printf 'a\\0b\\nc\\n' | pipework run -P 1 -a - echo");
     assert_eq!((done.status, &*done.out), (Some(126), "c\n"), "{done:?}");
     let script = "(head -c 300000 /dev/zero | tr '\\0' x; echo; echo short) | pipework run -P 1 -a - echo";
@@ -48,9 +48,9 @@ fn commands_are_run_for_each_argument() {
     fails(1, &["line 1 of /dev/zero is longer"], "pipework run -a /dev/zero echo");
 }
 
-/// Objects tell apart what people cannot read.
+/// The JSON objects distinguish names that are no text.
 #[test]
-fn names_that_are_not_utf_8_are_encoded() {
+fn json_encodes_arguments_that_are_not_utf_8() {
     let out = clean("printf '\\377\\n\\376\\nplain\\n' | pipework run --json -P 1 -a - true");
     let expected = [
         r#"{"type":"exit","command_base64":"/w==","status":0}"#,
@@ -63,14 +63,14 @@ fn names_that_are_not_utf_8_are_encoded() {
 }
 
 #[test]
-fn an_argument_is_used_as_soon_as_it_is_there() {
+fn run_uses_an_argument_as_soon_as_it_is_read() {
     let script = "(echo one; until [ -e used ]; do sleep 0.01; done; echo two) | \
                   pipework run -a - --shell ': > used; echo {}'";
     assert_eq!(sorted(&clean(script)), ["one", "two"]);
 }
 
 #[test]
-fn keep_order_prints_what_ends_first_behind_those_before_it() {
+fn keep_order_prints_outputs_in_the_order_of_arguments() {
     // The first command ends when the second has nothing left to do but to print.
     let script = "pipework run OPTIONS --tag -s 'until [ -e out ]; do sleep 0.01; done; echo first; exit 1' \
             -s 'printf \"%0100000d\\n\" 2 > big; : > out; echo second; echo err >&2; cat big; exit 2' no-such-one
@@ -91,7 +91,7 @@ fn keep_order_prints_what_ends_first_behind_those_before_it() {
     let out = clean(&format!("printf '1\\n2\\n3\\n' | {script}"));
     let names: Vec<&str> = out.lines().map(|line| line.split('"').nth(7).unwrap()).collect();
     assert_eq!(names, ["1", "2", "3"]);
-    // Signals reach those that wait for their turn.
+    // Signals reach commands whose output waits for its turn.
     let script = "exec pipework run -k -s 'echo begun; exec sleep 1000' -s 'exec yes' -s 'sleep 1000; :'";
     let (mut child, first, _out) = started(script);
     assert_eq!(first, "begun");
@@ -100,13 +100,13 @@ fn keep_order_prints_what_ends_first_behind_those_before_it() {
 }
 
 #[test]
-fn so_many_run_at_a_time() {
+fn run_starts_at_most_as_many_commands_as_jobs_says() {
     let one = "seq 30 | pipework run --jobs 1 -a - --shell 'mkdir lock; echo {}; rmdir lock'";
     assert_eq!(clean(one), clean("seq 30"));
-    // Three that wait for each other, and three more that come when these are done.
+    // Three commands wait for each other; then three more run.
     let meet = ": > up.{}; until [ $(ls up.* | wc -l) -ge 3 ]; do sleep 0.01; done; echo";
     assert_eq!(clean(&format!("seq 6 | pipework run -P 3 -a - --shell '{meet}' | wc -l")), "6\n");
-    // Commands of the command line run all at once, unless it is said otherwise.
+    // Commands of the command line all run at the same time by default.
     let meet = ": > up.$$; until [ $(ls up.* | wc -l) -ge 3 ]; do sleep 0.01; done";
     let all = ["--shell"; 3].map(|option| format!("{option} '{meet}'")).join(" ");
     clean(&format!("pipework run {all}"));
@@ -116,7 +116,7 @@ fn so_many_run_at_a_time() {
 }
 
 #[test]
-fn more_commands_than_descriptors() {
+fn run_starts_fewer_at_a_time_if_descriptors_are_few() {
     let script =
         "ulimit -n 256; seq 300 | pipework run --jobs 0 --stderr tagged -a - --shell 'echo {} >&2; echo {}'";
     let done = sh(&Folder::new(), script);
@@ -128,18 +128,18 @@ fn more_commands_than_descriptors() {
     assert!(own.len() == 1 && own[0].contains("commands run at a time"), "{own:?}");
     let expected: Vec<String> = numbers.lines().map(|number| format!("[{number}] {number}")).collect();
     assert!(sorted(&tagged.join("\n")) == sorted(&expected.join("\n")), "{tagged:?}");
-    // There is no descriptor for even one.
+    // Too few descriptors for even one command.
     let script = "ulimit -n 7; pipework run true; echo $?";
     let done = sh(&Folder::new(), script);
     assert!(["1\n", "126\n"].contains(&&*done.out) && done.err.contains("Too many open files"), "{done:?}");
 }
 
 #[test]
-fn failures_are_told_and_the_highest_status_counts() {
+fn run_names_each_failure_and_returns_the_highest_status() {
     let done = sh(&Folder::new(), "printf '0\\n3\\n2\\n' | pipework run -P 1 -a - --shell 'exit {}'");
     assert_eq!((done.status, &*done.out), (Some(3), ""));
     assert_eq!(done.err, "pipework: 3: exit status: 3\npipework: 2: exit status: 2\n");
-    // One command alone says it by its status.
+    // A single command reports its failure by its status alone.
     let done = sh(&Folder::new(), "pipework run sh -c 'exit 3'");
     assert_eq!((done.status, &*done.err), (Some(3), ""));
     let done = sh(&Folder::new(), "seq 2 | pipework run --json -P 1 -a - --shell 'exit {}'");
@@ -150,13 +150,13 @@ fn failures_are_told_and_the_highest_status_counts() {
 }
 
 #[test]
-fn a_failure_stops_all_if_it_is_said_so() {
+fn fail_fast_stops_all_commands_after_a_failure() {
     let done = sh(
         &Folder::new(),
         "printf '0\\n5\\n9\\n' | pipework run --fail-fast -P 1 -a - --shell 'echo {}; exit {}'",
     );
     assert_eq!((done.status, &*done.out, &*done.err), (Some(5), "0\n5\n", "pipework: 5: exit status: 5\n"));
-    // Those that run are ended, with what they have started; what they still print is printed.
+    // Running commands end with all their children; run passes on their last output.
     let script = "setsid pipework run --fail-fast \
                   --shell 'sleep 1000 & echo $!; trap \"echo bye; exit 9\" TERM; : > up; wait' \
                   --shell 'until [ -e up ]; do sleep 0.01; done; sleep 1000 & exit 4'";
@@ -164,24 +164,24 @@ fn a_failure_stops_all_if_it_is_said_so() {
     let lines: Vec<&str> = done.out.lines().collect();
     assert_eq!((done.status, lines.len(), lines[1]), (Some(4), 2, "bye"), "{done:?}");
     gone(lines[0]);
-    // One that does not heed it is killed, and one that cannot be started is a failure.
+    // A command that ignores SIGTERM is killed. A command that cannot start counts as a failure.
     let script = "pipework run --fail-fast --grace 0.1 --shell 'trap \"\" TERM; while :; do sleep 1; done' \
                   ::: ./no-such-command";
     let script = script.replace("::: ", "");
     fails(127, &["no-such-command"], &script);
-    // Without it all are run.
+    // Without --fail-fast all commands run.
     assert_eq!(sh(&Folder::new(), "pipework run --shell 'exit 3' --shell 'echo on'").out, "on\n");
 }
 
 #[test]
-fn what_takes_too_long_is_stopped() {
+fn timeout_stops_a_command_that_takes_too_long() {
     let script = "pipework run --timeout 1 --tag --shell 'echo begun; sleep 1000' --shell 'echo short'";
     let done = sh(&Folder::new(), script);
     assert_eq!(done.status, Some(124), "{done:?}");
     assert_eq!(sorted(&done.out), ["[echo begun; sleep 1000] begun", "[echo short] short"]);
     assert_eq!(done.err, "pipework: echo begun; sleep 1000: it took too long, and was stopped\n");
     fails(124, &["sleep"], "pipework run --timeout 1 sleep 1000");
-    // SIGKILL comes if SIGTERM does not help; and whoever only holds the pipe is not waited for.
+    // SIGKILL follows if SIGTERM does not end it. A process that only holds the pipe delays nothing.
     let deaf = "trap \"\" TERM; echo $$; while :; do sleep 1; done";
     let done = sh(&Folder::new(), &format!("pipework run --timeout 1 --grace 0.1 --shell '{deaf}'"));
     assert_eq!(done.status, Some(124));
@@ -194,9 +194,9 @@ fn what_takes_too_long_is_stopped() {
     fails(2, &["seconds"], "pipework run --timeout soon true");
 }
 
-/// The command has ended in time, and what it has printed waits for a reader.
+/// The command ends in time, and its output waits for a slow reader.
 #[test]
-fn time_that_a_reader_takes_does_not_count() {
+fn timeout_ignores_the_time_that_a_reader_takes() {
     let printer = "sh -c 'yes | head -c 380000; : > done'";
     let script = format!(
         "pipework run --timeout 1 {printer} 2> err | {{ until [ -e done ]; do sleep 0.01; done; sleep 1.2; wc -c; }}
@@ -206,8 +206,8 @@ fn time_that_a_reader_takes_does_not_count() {
 }
 
 #[test]
-fn a_warning_stands_between_tagged_lines_and_not_inside_of_one() {
-    // A line that is cut into several, which is warned of while the first of them is half written.
+fn warning_never_splits_a_tagged_line() {
+    // A long line is cut into several; the warning comes while the first of them is half written.
     let script = "pipework run --stderr tagged -s 'head -c 3000000 /dev/zero | tr \"\\0\" x >&2' 2>&1 | \
         tr -s x | grep -v '] x$'";
     let out = clean(script);
@@ -216,7 +216,7 @@ fn a_warning_stands_between_tagged_lines_and_not_inside_of_one() {
 }
 
 #[test]
-fn standard_error_is_left_alone_tagged_or_merged() {
+fn stderr_option_leaves_tags_or_merges_standard_error() {
     let job = "--shell 'echo out; echo err >&2; printf rest >&2'";
     let with = |options: &str| sh(&Folder::new(), &format!("pipework run {options} {job}"));
     assert_eq!(with("").err, "err\nrest");
@@ -226,7 +226,7 @@ fn standard_error_is_left_alone_tagged_or_merged() {
     assert_eq!((&*done.out, &*done.err), ("[echo] out\n[echo] err\n[echo] rest\n", ""));
     let done = with("--json --stderr merged");
     assert_eq!(done.out.matches("\"type\":\"line\"").count(), 3, "{}", done.out);
-    // A message on standard error is no message, but where it is merged.
+    // A message on standard error counts as a message only where standard error is merged.
     let send = "--shell 'pipework send --mixed hello >&2'";
     let script =
         format!("pipework run --stderr tagged {send} 2> err; head -c 11 err; tail -c 7 err | head -c 5");
@@ -236,24 +236,24 @@ fn standard_error_is_left_alone_tagged_or_merged() {
 }
 
 #[test]
-fn standard_error_that_cannot_be_written() {
+fn run_handles_a_standard_error_that_it_cannot_write() {
     let job = "--stderr tagged --shell 'echo err >&2; echo out'";
     assert_eq!(clean(&format!("pipework run {job} 2>/dev/full; echo $?")), "out\n1\n");
-    // Then nothing is run.
+    // In that case no command runs.
     assert_eq!(clean(&format!("pipework run {job} 2>&-; echo $?")), "1\n");
-    // Who has left is not written to, and the commands learn it by SIGPIPE.
+    // After the reader of standard error has left, the commands get SIGPIPE.
     let script = "(pipework run --stderr tagged yes 2>&1 >&3 3>&- | :) 3>&1; echo done";
     let script = script.replace("yes", "sh -c 'yes >&2'");
     assert_eq!(clean(&script), "done\n");
 }
 
 #[test]
-fn messages_are_added_to_a_file() {
+fn append_adds_messages_to_a_file() {
     let script = "for i in 1 2; do pipework run --append -m log -- pipework send --mixed $i; done; cat log";
     assert_eq!(clean(script), "1\n2\n");
     let script = "for i in 1 2; do pipework run -m log -- pipework send --mixed $i; done; cat log";
     assert_eq!(clean(script), "2\n");
-    // Nothing runs into what somebody else has left unfinished, or a descriptor's user.
+    // A message starts on its own line, even behind an unfinished line of another writer.
     let send = "pipework send --mixed two";
     let script = format!(
         "printf half > log; pipework run --append -m log -- {send}; cat log
@@ -266,7 +266,7 @@ fn messages_are_added_to_a_file() {
 }
 
 #[test]
-fn of_a_message_that_finds_no_space_nothing_stays() {
+fn message_that_finds_no_space_leaves_no_part_in_the_file() {
     let script = "(ulimit -f 8; exec pipework run -m log sh -c 'seq -w 2000 | pipework send -lm' 2> err)
         grep -c 'too large' err; tail -c 5 log; wc -c < log
         (ulimit -f 8; exec pipework run -m fd:3 sh -c 'seq -w 2000 | pipework send -lm' 2>> err 3> log)
@@ -280,9 +280,9 @@ fn of_a_message_that_finds_no_space_nothing_stays() {
     assert_eq!(lines[3], "9");
 }
 
-/// For each size that a file may have: what was whole stays whole, and what is missing is said.
+/// Tries each file size limit: complete entries stay complete, and run reports the missing ones.
 #[test]
-fn a_full_disk_costs_no_whole_entry_wherever_it_ends() {
+fn full_disk_cuts_no_complete_entry_at_any_size() {
     let script = "for size in $(seq 0 420); do
             prlimit --fsize=$size pipework run --json -m log.$size pipework send -m one 'the second' \
                 2>&1 > /dev/null | cat > err.$size
@@ -301,7 +301,7 @@ fn a_full_disk_costs_no_whole_entry_wherever_it_ends() {
         let all = ["\"message\"", "\"message\"", "\"exit\""];
         assert!(all.starts_with(&kinds.iter().map(String::as_str).collect::<Vec<_>>()), "{size}: {log}");
         most = most.max(kinds.len());
-        // No object is as long as that.
+        // Each object is shorter than 120 bytes.
         assert!(kinds.len() == 3 || log.len() + 120 > size, "{size}: {log}");
         let says = if kinds.len() == 3 { 0 } else { 1 };
         assert_eq!(err.matches("messages: File too large").count(), says, "{size}: {err}");
@@ -311,25 +311,25 @@ fn a_full_disk_costs_no_whole_entry_wherever_it_ends() {
 }
 
 #[test]
-fn a_fifo_for_messages_is_waited_for() {
+fn run_waits_for_a_reader_of_its_messages_fifo() {
     let script = "mkfifo log; pipework run -m log pipework send -m hello 2> err & \
         until grep -q 'log: waiting' err 2> /dev/null; do sleep 0.01; done; cat log; wait";
     assert_eq!(clean(script), "hello\n");
 }
 
 #[test]
-fn outputs_that_fail_end_it_while_arguments_are_left() {
+fn run_ends_when_an_output_fails_although_arguments_remain() {
     fails(1, &["standard output", "No space"], "yes | pipework run -a - echo > /dev/full");
     let script = "(yes | pipework run -a - --stderr tagged echo; echo $? > status) | head -n 2; cat status";
     assert_eq!(clean(script), "y\ny\n141\n");
     fails(1, &["standard output is closed"], "echo a | pipework run -a - echo >&-");
-    // A reader that leaves is noticed although nothing is printed.
+    // run notices that the reader has left although it prints nothing.
     let script = "mkfifo in; exec 9<> in; (pipework run -a in echo; echo $? > status) | :; cat status";
     assert_eq!(clean(script), "141\n");
 }
 
 #[test]
-fn arguments_that_are_refused() {
+fn run_refuses_arguments_that_no_command_can_take() {
     fails(
         126,
         &["echo with line 2 of standard input", "NUL byte"],
@@ -353,7 +353,7 @@ fn arguments_that_are_refused() {
 }
 
 #[test]
-fn a_signal_starts_no_more() {
+fn run_starts_no_command_after_a_signal() {
     for signal in [Signal::INT, Signal::TERM] {
         let run = "exec pipework run -P 2 -a <(yes) --shell ': {}; echo $$; exec sleep 1000'";
         let (mut child, first, mut out) = started(&format!("exec bash -c \"{}\"", run.replace('$', "\\$")));

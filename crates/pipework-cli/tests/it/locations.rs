@@ -1,10 +1,10 @@
-//! What a path may be: what shells put for <(command), names of descriptors, links.
+//! Paths that are no plain files: process substitutions, names of descriptors, and links.
 
 use crate::{Folder, clean, fails, sh};
 use std::fs;
 
 #[test]
-fn descriptors_have_names() {
+fn paths_may_name_descriptors() {
     let both = "pipework send a b |";
     for from in ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"] {
         assert_eq!(clean(&format!("{both} pipework recv --lines --from {from}")), "a\nb\n", "{from}");
@@ -23,7 +23,7 @@ fn descriptors_have_names() {
 }
 
 #[test]
-fn shells_put_pipes_in_the_place_of_commands() {
+fn process_substitution_of_bash_works() {
     if sh(&Folder::new(), "bash -c true").status != Some(0) {
         return;
     }
@@ -37,17 +37,17 @@ fn shells_put_pipes_in_the_place_of_commands() {
 }
 
 #[test]
-fn links_to_fifos_are_followed() {
+fn symbolic_links_to_fifos_are_followed() {
     let script = "mkdir d; mkfifo d/f; ln -s d/f one; ln -s one two; exec 9<>d/f; \
                   pipework send --to two a; pipework recv --from one --create --count 1";
     assert_eq!(clean(script), "a");
     fails(1, &["nothing", "--create"], "ln -s nothing dangling; pipework recv --from dangling");
 }
 
-/// In a folder such as /tmp the kernel follows no link that a stranger has made, if it is set up so
-/// (fs.protected_symlinks), and neither does the command.
+/// With fs.protected_symlinks, the kernel follows no link of another user in a folder such as /tmp.
+/// Neither does the command.
 #[test]
-fn a_link_that_a_stranger_has_made_in_a_shared_folder_is_not_followed() {
+fn link_of_another_user_in_a_shared_folder_is_not_followed() {
     let folder = Folder::new();
     let link = folder.join("shared/log");
     sh(&folder, "mkdir -m 1777 shared; echo kept > target; ln -s ../target shared/log");
@@ -63,8 +63,8 @@ fn a_link_that_a_stranger_has_made_in_a_shared_folder_is_not_followed() {
 }
 
 #[test]
-fn messages_share_standard_output_where_that_is_their_destination() {
-    // Each line is printed in two pieces; what goes two ways would meet in the middle of lines.
+fn run_keeps_lines_whole_if_messages_share_standard_output() {
+    // Each line is printed in two pieces, so text and messages on two paths would mix within lines.
     let job = "--shell 'for i in $(seq 300); do printf line-; echo end; done' \
                --shell 'seq 300 | sed s/^/message-/ | pipework send --mixed --lines'";
     let lines = "sort | uniq -c | sort -rn | sed 's/^ *//' | head -2";
@@ -72,7 +72,7 @@ fn messages_share_standard_output_where_that_is_their_destination() {
         let script = format!("pipework run --messages {to} {job} | sed 's/-[0-9]*$//' | {lines}");
         assert_eq!(clean(&script), "300 message\n300 line-end\n", "{to}");
     }
-    // A log that is open for appending keeps what it has.
+    // A log that is open for appending keeps its contents.
     for to in ["fd:1", "/dev/stdout", "log", "./log"] {
         let script =
             format!("echo before > log; pipework run -m {to} {job} >> log; wc -l < log; head -1 log");

@@ -1,4 +1,4 @@
-//! `pipework ls`: what lies there, who uses it, and that looking changes nothing.
+//! `pipework ls`: channels and FIFOs with their users; looking changes nothing.
 
 use crate::{Folder, PIPEWORK, clean, fails, outcome, sh, shell};
 use pipework::atomic::create_fifo;
@@ -26,7 +26,7 @@ pub(crate) fn worker(segment: &Segment) -> Child {
     child.unwrap()
 }
 
-/// A segment whose only member was killed.
+/// Makes a segment and kills its only member.
 pub(crate) fn left(path: impl AsRef<Path>) {
     let segment = segment(path);
     let mut child = worker(&segment);
@@ -37,12 +37,12 @@ pub(crate) fn left(path: impl AsRef<Path>) {
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}");
+        assert!(begin.elapsed() < Duration::from_secs(60), "waited too long: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// What `pipework ls --json` says of a folder or of a path, by the names of the files.
+/// The objects that `pipework ls --json` prints for a path, each with its file's name.
 fn listed(folder: &Folder, path: &str) -> Vec<(String, Value)> {
     let done = sh(folder, &format!("pipework ls --json {path}"));
     assert_eq!((done.status, &*done.err), (Some(0), ""));
@@ -54,14 +54,14 @@ fn listed(folder: &Folder, path: &str) -> Vec<(String, Value)> {
     objects.map(named).collect()
 }
 
-/// The checksum of a header, as SEGMENT.md has it.
+/// The checksum of a header, as SEGMENT.md defines it.
 fn fnv1a(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)
 }
 
 #[test]
-fn states_of_channels() {
+fn ls_shows_the_state_of_each_channel() {
     let folder = Folder::new();
     let used = segment(folder.join("used"));
     let _server = used.server().unwrap();
@@ -76,7 +76,7 @@ fn states_of_channels() {
     header[8] = 9;
     other.write_all_at(&header, 0).unwrap();
     other.write_all_at(&fnv1a(&header).to_le_bytes(), 120).unwrap();
-    // What begins as a channel does, and is none.
+    // A file that begins like a channel but is none.
     fs::write(folder.join("errors.log"), "pipework: `false`: it ended with status 1\n".repeat(9)).unwrap();
     fs::copy(folder.join("left"), folder.join("copy")).unwrap();
     // None of these is a channel.
@@ -117,7 +117,7 @@ fn states_of_channels() {
 }
 
 #[test]
-fn fifos_are_seen_and_nobody_who_waits_for_one_goes_on() {
+fn ls_shows_fifos_without_waking_processes_that_open_them() {
     let folder = Folder::new();
     for name in ["used", "unused", "waited"] {
         create_fifo(folder.join(name)).unwrap();
@@ -135,7 +135,7 @@ fn fifos_are_seen_and_nobody_who_waits_for_one_goes_on() {
     let used = &listed[1].1;
     assert_eq!((&used["bytes"], &used["readers"], &used["writers"]), (&6.into(), &1.into(), &1.into()));
     assert_eq!(listed[0].1["bytes"], Value::Null);
-    // Had it been opened, cat would have come to its end.
+    // If ls had opened the FIFO, cat would have reached the end of file.
     assert_eq!(stands(), "wait_for_partner");
     for child in [&mut both, &mut waits] {
         child.kill().unwrap();
@@ -144,7 +144,7 @@ fn fifos_are_seen_and_nobody_who_waits_for_one_goes_on() {
 }
 
 #[test]
-fn what_is_kept_for_the_next_receiver_is_kept_when_somebody_looks() {
+fn looking_at_a_fifo_leaves_its_keeper_and_messages() {
     let looks = "pipework ls .; pipework top --once --interval 0.1 f; pipework doctor --yes --fifos f";
     let script = format!(
         "mkfifo f; pipework send --to f a b & pipework recv --from f --count 1; wait
@@ -152,7 +152,7 @@ fn what_is_kept_for_the_next_receiver_is_kept_when_somebody_looks() {
          grep -c 'wait, and nobody reads' seen; pipework recv --from f --count 1"
     );
     assert_eq!(clean(&script), "a3\n3\nb");
-    // Whoever finds the process that keeps it learns what it is.
+    // The keeper's name and command line say what it is.
     let script = "mkfifo f; pipework send --to f a b & pipework recv --from f --count 1; wait
         K=$(pipework ls --json f | grep -o 'open_in.:.[0-9]*' | grep -o '[0-9]*$')
         cat /proc/$K/comm; tr '\\0' ' ' < /proc/$K/cmdline; rm f";
@@ -163,7 +163,7 @@ fn what_is_kept_for_the_next_receiver_is_kept_when_somebody_looks() {
 }
 
 #[test]
-fn a_link_that_is_named_stands_for_what_it_leads_to() {
+fn named_link_stands_for_its_target() {
     let folder = Folder::new();
     let _segment = segment(folder.join("channel"));
     let script = "mkfifo fifo; ln -s fifo one; ln -s channel two; ln -s gone three
@@ -182,7 +182,7 @@ fn a_link_that_is_named_stands_for_what_it_leads_to() {
 }
 
 #[test]
-fn looking_writes_nothing_and_removes_nothing() {
+fn ls_neither_writes_nor_removes() {
     let folder = Folder::new();
     left(folder.join("left"));
     let facts = || {
@@ -195,7 +195,7 @@ fn looking_writes_nothing_and_removes_nothing() {
 }
 
 #[test]
-fn names_do_not_move_the_cursor() {
+fn ls_escapes_control_characters_in_names() {
     let folder = Folder::new();
     create_fifo(folder.join("a\u{1b}[2J\nb")).unwrap();
     let text = sh(&folder, "pipework ls .").out;
@@ -208,13 +208,13 @@ fn names_do_not_move_the_cursor() {
 }
 
 #[test]
-fn what_is_not_there_or_is_something_else_fails() {
+fn ls_fails_on_missing_or_other_files() {
     fails(1, &["missing: No such file"], "pipework ls missing");
     fails(1, &["text: it is neither a channel nor a FIFO"], "echo > text; pipework ls text");
     fails(2, &["--nul", "--json"], "pipework ls --nul --json");
-    // Nobody seen must not look like nobody there.
+    // If ls cannot look, it must not report an unused FIFO.
     fails(1, &["Too many open files"], "mkfifo one; ulimit -n 5; pipework ls .");
-    // That there is nothing is told to people; a script gets what it asked for.
+    // ls tells people that it found nothing; the forms for scripts stay empty.
     let nothing = sh(&Folder::new(), "mkdir d; pipework ls . d");
     assert_eq!(
         (nothing.status, &*nothing.out, &*nothing.err),

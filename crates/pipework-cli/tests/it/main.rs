@@ -1,7 +1,7 @@
 //! The real binary, run as its users run it: through shells, pipes, FIFOs and signals.
 //!
-//! No test depends on time: what must come first is waited for on a pipe, and the only sleeps are
-//! in processes that are meant to be ended before them.
+//! No test depends on time: each waits on a pipe for the event that must come first. The only long
+//! sleeps are in processes that the test ends before.
 
 mod send_recv;
 mod recv_jobs;
@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const PIPEWORK: &str = env!("CARGO_BIN_EXE_pipework");
 
-/// A folder of its own for one test, gone with it.
+/// A folder for one test, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -75,7 +75,7 @@ fn shell(folder: &Folder, script: &str) -> Command {
     command
 }
 
-/// What a shell script printed, and how it ended.
+/// Runs a shell script and returns its output and its status.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     status: Option<i32>,
@@ -95,7 +95,7 @@ fn outcome(output: Output) -> Outcome {
     }
 }
 
-/// Runs a script that must succeed in silence, and returns what it printed.
+/// Runs a script that must succeed without a word on standard error; returns its output.
 fn clean(script: &str) -> String {
     let outcome = sh(&Folder::new(), script);
     assert_eq!((outcome.status, &*outcome.err), (Some(0), ""), "{script}\n{}", outcome.out);

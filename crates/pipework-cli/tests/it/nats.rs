@@ -1,14 +1,14 @@
-//! `pipework nats` is another program, which is found or named.
+//! `pipework nats` runs another program, or says how to get it.
 
 use crate::{Folder, PIPEWORK, sh};
 use std::fs;
 
-/// A program that says how it was called, and ends with status 7.
+/// A program that prints its arguments and ends with status 7.
 const PROGRAM: &str =
     "mkdir bin; printf '#!/bin/sh\\necho \"$0\" \"$@\"; exit 7\\n' > bin/pipework-nats; chmod +x bin/*";
 
 #[test]
-fn it_gets_its_arguments_as_they_are() {
+fn nats_passes_its_arguments_on_unchanged() {
     let folder = Folder::new();
     let done =
         sh(&folder, &format!("{PROGRAM}; PATH=$PWD/bin:$PATH pipework nats expose -q --help 'a b' -- x"));
@@ -18,7 +18,7 @@ fn it_gets_its_arguments_as_they_are() {
 }
 
 #[test]
-fn it_is_looked_for_beside_the_command_first() {
+fn nats_prefers_the_program_beside_the_command() {
     let folder = Folder::new();
     let script = format!(
         "{PROGRAM}; mkdir own; cp bin/pipework-nats own; ln {PIPEWORK} own/pipework 2>/dev/null \
@@ -30,7 +30,7 @@ fn it_is_looked_for_beside_the_command_first() {
 }
 
 #[test]
-fn without_it_one_learns_how_to_get_it() {
+fn nats_without_its_program_says_how_to_get_it() {
     let done = sh(
         &Folder::new(),
         "mkdir none; ln -s $(command -v pipework) none; PATH=$PWD/none pipework nats expose x",

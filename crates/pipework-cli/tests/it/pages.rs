@@ -33,7 +33,7 @@ fn options(command: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn help_teaches() {
+fn help_of_every_subcommand_has_examples() {
     let top = clean("pipework --help");
     for command in COMMANDS {
         assert!(top.contains(&format!("\n  {command} ")), "{top}");
@@ -50,13 +50,13 @@ fn help_teaches() {
 }
 
 #[test]
-fn completions_for_every_shell() {
+fn completions_name_subcommands_and_options_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = clean(&format!("pipework completions {shell}"));
         for word in COMMANDS.into_iter().chain(["max-message", "dictionary", "separator"]) {
             assert!(script.contains(word), "{shell}: {word}");
         }
-        assert!(!script.contains("demo-writer"), "{shell}: the writer of the demo is nobody's business");
+        assert!(!script.contains("demo-writer"), "{shell}: the hidden subcommand of the demo is offered");
     }
     clean("pipework completions bash > script; if command -v bash > /dev/null; then bash -n script; fi");
     fails(2, &["bash", "zsh"], "pipework completions csh");

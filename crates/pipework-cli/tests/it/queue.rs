@@ -7,12 +7,12 @@ use pipework::reqrep::{Options, Role, Segment};
 use rustix::process::Signal;
 use std::fs::{self, File};
 
-/// Waits until a file has so many lines.
+/// A shell function that waits until a file has that many lines.
 const UNTIL: &str = "until_lines() { until [ \"$(cat $1 2> gone | wc -l)\" -ge $2 ]; do sleep 0.02; done; };";
 
 #[test]
-fn jobs_are_carried_out_whoever_is_still_there() {
-    // The one who has left them has gone before there is a server.
+fn jobs_are_carried_out_after_their_sender_has_left() {
+    // The sender of the jobs leaves before a server starts.
     let script = format!(
         "{UNTIL} pipework serve -q ch -- cat & S=$!; pipework call --wait ch begin; echo; kill -9 $S; wait $S 2> gone
         seq 20 | pipework call --queue --lines ch; echo $?; pipework call --queue --json ch 21
@@ -28,8 +28,8 @@ fn jobs_are_carried_out_whoever_is_still_there() {
 }
 
 #[test]
-fn a_job_comes_back_when_its_worker_is_killed() {
-    // Each way of serving: the first process of the command stands still with its job.
+fn job_returns_to_the_queue_when_its_worker_is_killed() {
+    // Both ways of serving: the first process of the command stops in the middle of its job.
     let each =
         "ch -- sh -c 'job=$(cat); echo $job >> begun; mkdir first && exec sleep 1000; echo $job >> done'";
     let stays = "--lines ch -- sh -c 'while read job; do echo $job >> begun; mkdir first && exec sleep 1000
@@ -51,7 +51,7 @@ fn a_job_comes_back_when_its_worker_is_killed() {
 }
 
 #[test]
-fn a_job_that_fails_comes_back_and_is_set_aside_in_the_end() {
+fn job_that_fails_is_retried_and_then_set_aside() {
     for (command, reason) in [
         ("echo why >&2; exit 1", "why"),
         ("kill -9 $$", "signal: 9"),
@@ -72,19 +72,19 @@ fn a_job_that_fails_comes_back_and_is_set_aside_in_the_end() {
     }
 }
 
-/// One that stays, and dies before it has read any of the job: the next process gets it, and then it
-/// comes back as any other.
+/// With --lines, a command dies before it has read any of the job. The next process gets the job;
+/// after that it is retried like any other.
 #[test]
-fn a_job_that_no_process_reads_comes_back_and_is_set_aside() {
+fn job_that_no_process_reads_is_retried_and_then_set_aside() {
     let script = "pipework serve --lines --attempts 1 ch -- false 2> err & S=$!
         until pipework call --queue ch unread 2> gone; do :; done
         until ls ch.failed/*-* > list 2> gone; do sleep 0.02; done; kill $S; wait $S; echo $?; cat $(cat list)";
     assert_eq!(clean(script), "0\nunread");
 }
 
-/// The folder cannot be made. A job comes back then while it can, and is lost with a status.
+/// The folder for failed jobs cannot be made: the job is lost, and the server ends with a status.
 #[test]
-fn a_job_that_cannot_be_set_aside_is_lost_with_a_status_of_its_server() {
+fn serve_fails_if_it_cannot_set_a_job_aside() {
     let script = "printf stranger > ch.failed
         pipework serve --attempts 1 ch -- sh -c 'echo >> tried; exit 1' 2> err & S=$!
         until pipework call --queue ch one 2> gone; do :; done
@@ -93,9 +93,9 @@ fn a_job_that_cannot_be_set_aside_is_lost_with_a_status_of_its_server() {
     assert_eq!(clean(script), "1\n3\npipework: 1 job lost\nstranger");
 }
 
-/// A caller has opened the channel before its server looks whether anybody has, and leaves a job.
+/// A caller opens the channel before its server checks for other users, and then sends a job.
 #[test]
-fn a_job_that_is_left_while_the_server_removes_the_channel_stays() {
+fn job_sent_while_the_server_leaves_keeps_the_channel() {
     let folder = Folder::new();
     let path = folder.join("ch");
     for _ in 0..5 {
@@ -120,8 +120,8 @@ fn has_server(segment: &Segment) -> bool {
 }
 
 #[test]
-fn a_channel_with_jobs_is_not_removed() {
-    // The only worker is busy; what waits outlives it, and what it had in hand comes back.
+fn serve_does_not_remove_a_channel_with_jobs() {
+    // The only worker is busy. The waiting jobs outlive it, and its own job returns to the queue.
     let script = format!(
         "{UNTIL} pipework serve --grace 0.1 ch -- sh -c 'cat >> begun; echo >> begun; exec sleep 1000' 2> err & S=$!
         until pipework call --queue ch 1 2> gone; do :; done; until_lines begun 1; pipework call --queue ch 2 3
@@ -133,12 +133,12 @@ fn a_channel_with_jobs_is_not_removed() {
 }
 
 #[test]
-fn a_job_that_could_not_come_back_is_refused() {
+fn queue_refuses_a_job_that_could_not_be_retried() {
     let serve = "pipework serve --slots 2 --request-bytes 100 ch -- sleep 1000 2> err & S=$!
         until pipework call --queue ch 1 2> gone; do :; done; pipework call --queue ch 2;";
     let long = "head -c 101 /dev/zero | pipework call --queue ch; R=$?; kill -9 $S; exit $R";
     fails(1, &["fit into a slot", "100 bytes", "--request-bytes"], &format!("{serve} {long}"));
-    // It is full.
+    // The channel is full.
     let full = "pipework call --queue --timeout 0.1 ch 3; R=$?; kill -9 $S; exit $R";
     fails(124, &["no reply has come in time"], &format!("{serve} {full}"));
     fails(5, &["no such channel"], "pipework call --queue ch 1");

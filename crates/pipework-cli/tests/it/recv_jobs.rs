@@ -1,4 +1,4 @@
-//! `pipework recv --exec`: several commands at a time, their failures, and how it is stopped.
+//! `pipework recv --exec`: several commands at a time, their failures, and how signals stop it.
 
 use crate::run::{gone, send_signal, started};
 use crate::{Folder, clean, fails, sh};
@@ -16,10 +16,10 @@ const MEET: &str =
     "id=$(cat); : > here.$id; until [ $(ls here.* | wc -l) -ge 3 ]; do sleep 0.01; done; echo $id";
 
 #[test]
-fn so_many_commands_run_at_a_time() {
+fn recv_exec_runs_at_most_as_many_commands_as_jobs_says() {
     let script = format!("seq 3 | pipework send --lines | pipework recv -P 3 --exec sh -c '{MEET}' | sort");
     assert_eq!(clean(&script), "1\n2\n3\n");
-    // Those that have ended make place for others, and one at a time is the default.
+    // Ended commands make place for others. The default is one at a time.
     let one = "sh -c 'mkdir lock; cat; echo; rmdir lock'";
     let script = format!("seq 30 | pipework send --lines | pipework recv --exec {one}");
     assert_eq!(clean(&script), clean("seq 30"));
@@ -31,7 +31,7 @@ fn so_many_commands_run_at_a_time() {
 }
 
 #[test]
-fn more_commands_than_descriptors() {
+fn recv_exec_runs_more_commands_than_it_has_descriptors() {
     // All 300 run at the same time, until `go` is opened; a command costs no descriptor.
     let script = ": > log; mkfifo go; (seq 300 | pipework send --lines |
         (ulimit -n 256; pipework recv -P 300 --exec sh -c 'echo $(cat); read x < go; :')) > log &
@@ -40,7 +40,7 @@ fn more_commands_than_descriptors() {
 }
 
 #[test]
-fn each_failure_is_told_with_its_message() {
+fn recv_exec_names_the_message_of_each_failed_command() {
     let script =
         "printf '%s\\n' 0 3 0 4 | pipework send --lines | pipework recv -P 2 --exec sh -c 'exit $(cat)'";
     let done = sh(&Folder::new(), script);
@@ -52,7 +52,7 @@ fn each_failure_is_told_with_its_message() {
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines[0] == ends[0] && lines[1].starts_with(ends[1]), "{lines:?}");
     assert!(lines[2].starts_with("pipework: sh: exit status: 4, for message 4 of"), "{lines:?}");
-    // As soon as it has failed, though no other message comes.
+    // recv reports the failure at once, although no other message comes.
     let script = ": > log; mkfifo f; exec 9<>f; pipework recv --from f -P 2 --exec sh -c 'exit 3' 2> log 9>&- & \
                   pipework send --to f x; until grep -q 'status: 3' log; do sleep 0.01; done; \
                   exec 9>&-; wait $!; echo $?";
@@ -60,7 +60,7 @@ fn each_failure_is_told_with_its_message() {
 }
 
 #[test]
-fn others_read_while_all_places_are_taken() {
+fn recv_exec_lets_others_read_while_all_its_jobs_run() {
     // Two receivers with two places each: all four messages are in hand at the same time.
     let meet = MEET.replace("-ge 3", "-ge 4");
     let recv = format!("pipework recv --from f -P 2 --count 2 --exec sh -c '{meet}' 9>&- &");
@@ -69,7 +69,7 @@ fn others_read_while_all_places_are_taken() {
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort();
     assert_eq!(lines, ["1", "2", "3", "4"]);
-    // One that has all it wants does not wait for a turn, which another one may keep for long.
+    // A receiver that has all its messages does not wait for a turn, which another may keep for long.
     let script = "mkfifo f up; exec 9<>f; pipework send --to f x &
         pipework recv --from f --count 1 --exec sh -c ': > up; echo done' 9>&- & A=$!
         cat up > /dev/null; pipework recv --from f --exec cat 9>&- & B=$!; wait $A; echo $?; kill $B";
@@ -78,7 +78,7 @@ fn others_read_while_all_places_are_taken() {
 
 /// docs/recipes/queue.md promises it.
 #[test]
-fn workers_of_the_library_take_turns_with_the_command() {
+fn readers_with_flock_take_turns_with_the_command() {
     let folder = Folder::new();
     let path = folder.join("f");
     create_fifo(&path).unwrap();
@@ -92,7 +92,7 @@ fn workers_of_the_library_take_turns_with_the_command() {
             jobs.lock().unwrap();
             let job = String::from_utf8(reader.recv(Duration::from_secs(60)).unwrap().to_vec()).unwrap();
             jobs.unlock().unwrap();
-            // The command has its turn as well.
+            // The command gets its turn, too.
             thread::sleep(Duration::from_millis(1));
             job.parse().unwrap()
         };
@@ -103,7 +103,7 @@ fn workers_of_the_library_take_turns_with_the_command() {
         let workers = [scope.spawn(take_100), scope.spawn(take_100)];
         let script = format!("seq 220 | pipework send --lines --to f & {take_20}; wait");
         let done = sh(&folder, &script);
-        assert_eq!((done.status, &*done.err), (Some(0), ""), "nobody is taken for a rival");
+        assert_eq!((done.status, &*done.err), (Some(0), ""), "recv took a reader for a rival");
         let mut taken: Vec<u32> = done.out.lines().map(|line| line.parse().unwrap()).collect();
         workers.into_iter().for_each(|worker| taken.extend(worker.join().unwrap()));
         taken
@@ -113,12 +113,12 @@ fn workers_of_the_library_take_turns_with_the_command() {
 }
 
 #[test]
-fn what_is_in_hand_is_finished_after_a_signal() {
+fn recv_exec_finishes_running_commands_after_a_signal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let folder = Folder::new();
         let path = folder.to_str().unwrap();
         create_fifo(folder.join("f")).unwrap();
-        // Nobody else keeps what is sent before the receiver is there.
+        // The test itself must hold the FIFO open until the receiver has started.
         let keeper = File::options().read(true).write(true).open(folder.join("f")).unwrap();
         let work = "echo $(cat); until [ -e go ]; do sleep 0.01; done; echo finished";
         let script = format!(
@@ -131,21 +131,21 @@ fn what_is_in_hand_is_finished_after_a_signal() {
         assert_eq!(first.parse::<u8>().unwrap() + second.trim().parse::<u8>().unwrap(), 1 + 2);
         drop(keeper);
         send_signal(child.id(), signal);
-        // Once it has heard the signal there is no more to be taken.
+        // After the signal the receiver takes no more messages.
         File::create(folder.join("go")).unwrap();
         let mut rest = String::new();
         out.read_to_string(&mut rest).unwrap();
         let ended = child.wait().unwrap().signal();
         assert_eq!((&*rest, ended), ("finished\nfinished\n", Some(signal.as_raw())));
-        // What was not taken is there for others.
+        // The messages that it did not take are there for others.
         let rest = sh(&folder, "timeout 20 pipework recv --from f --lines");
         assert_eq!(rest.out, "3\n4\n5\n6\n7\n8\n9\n");
     }
 }
 
 #[test]
-fn a_signal_ends_who_has_nothing_in_hand() {
-    // While it waits for the first sender, for a message, and for its turn.
+fn signal_ends_a_receiver_that_runs_no_command() {
+    // The receiver waits for the first sender, for a message, or for its turn.
     let other =
         "exec 9<>f; pipework recv --from f 9>&- & echo $!; while flock -n f true; do sleep 0.01; done";
     for before in ["echo", "exec 9<>f; echo", other] {
@@ -155,7 +155,7 @@ fn a_signal_ends_who_has_nothing_in_hand() {
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
-        // Signals may come before it is there, and do the same.
+        // A signal that comes before the receiver is ready ends it as well.
         send_signal(child.id(), Signal::TERM);
         let status = child.wait().unwrap();
         let ended = status.signal() == Some(15);
@@ -167,7 +167,7 @@ fn a_signal_ends_who_has_nothing_in_hand() {
 }
 
 #[test]
-fn a_second_signal_gives_up() {
+fn second_signal_ends_the_running_commands() {
     let script = "pipework send x | (exec pipework recv --exec sh -c 'echo $$ $PPID; exec sleep 1000')";
     let mut child = crate::shell(&Folder::new(), script).current_dir("/").spawn().unwrap();
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
@@ -187,15 +187,15 @@ fn a_second_signal_gives_up() {
 }
 
 #[test]
-fn a_failing_output_loses_none_in_hand() {
-    // In mixed mode text goes to standard output, which is full; the command in hand is waited for.
+fn recv_exec_finishes_running_commands_when_its_output_fails() {
+    // In mixed mode text goes to standard output, which is full; recv waits for the running command.
     let script = "mkfifo go; (pipework send -m x; cat go; echo text) | \
                   pipework recv -m -P 2 --exec sh -c 'cat > taken; : > go; sleep 0.1; : > finished' > /dev/full; \
                   echo $?; cat taken; ls finished";
     let done = sh(&Folder::new(), script);
     assert_eq!((&*done.out, done.status), ("1\nxfinished\n", Some(0)), "{}", done.err);
     assert!(done.err.contains("standard output: No space"), "{}", done.err);
-    // The time given is kept.
+    // The timeout still holds.
     let mut child = crate::shell(&Folder::new(), "pipework recv --timeout 0.2 -P 2 --exec cat; echo $?")
         .stdin(Stdio::piped())
         .spawn()
@@ -208,10 +208,10 @@ fn a_failing_output_loses_none_in_hand() {
     child.wait().unwrap();
 }
 
-/// What is there and executable may still not start; the message is in hand by then.
+/// An executable file may still fail to start, after recv has taken the message.
 #[test]
-fn a_message_that_nothing_was_started_for_is_named() {
-    // The program that its first line names is there, and cannot be started either.
+fn recv_exec_names_a_message_whose_command_cannot_start() {
+    // The interpreter that the first line names exists, but cannot start either.
     let script = "printf '#!/nonexistent\n' > shell; echo \"#!$PWD/shell\" > work; chmod +x shell work; mkfifo jobs; exec 3<> jobs
         pipework send --to jobs one two
         pipework recv --from jobs --exec ./work; echo $?

@@ -1,4 +1,4 @@
-//! `pipework run`: text whole, messages apart, statuses and signals handed on.
+//! `pipework run`: whole lines, separate messages, exit statuses and signals.
 
 use crate::terminal::Terminal;
 use crate::{Folder, clean, fails, outcome, sh, shell};
@@ -16,7 +16,7 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-/// Starts a script and reads its first line; then everything that it wants to have running runs.
+/// Starts a script and reads its first line, which it prints once all its processes run.
 pub(crate) fn started(script: &str) -> (Child, String, BufReader<ChildStdout>) {
     let mut child = shell(&Folder::new(), script).current_dir("/").stderr(Stdio::inherit()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -26,14 +26,14 @@ pub(crate) fn started(script: &str) -> (Child, String, BufReader<ChildStdout>) {
 }
 
 #[test]
-fn lines_of_many_commands_stay_whole() {
+fn run_keeps_lines_of_many_commands_whole() {
     // Each line is written in three pieces, so that the pieces of all would mix on one pipe.
     let line = "for i in $(seq 300); do printf aaaa; printf $i-; echo bbbb; done";
     let lines = ["--shell"; 4].map(|option| format!("{option} '{line}'")).join(" ");
     let out = clean(&format!("pipework run --tag {lines}"));
     let mut expected: Vec<String> =
         (1..=4).flat_map(|job| (1..=300).map(move |i| format!("{job}] aaaa{i}-bbbb"))).collect();
-    // A long line is named by both its ends, and by a number where another is the same.
+    // A long shell line is named by its two ends, with a number if another has the same name.
     let tag = "[for i in $(seq 300)…-; echo bbbb; done.";
     let mut found: Vec<String> =
         out.lines().filter_map(|line| line.strip_prefix(tag)).map(String::from).collect();
@@ -43,13 +43,13 @@ fn lines_of_many_commands_stay_whole() {
 }
 
 #[test]
-fn commands_are_separated_and_tagged() {
+fn tag_names_the_command_of_each_line() {
     let out = clean("pipework run --tag echo one ::: printf 'no end' ::: echo three");
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort();
     assert_eq!(lines, ["[echo one] one", "[echo three] three", "[printf] no end"]);
     assert_eq!(clean("pipework run --separator + -- echo ::: + true"), ":::\n");
-    // One command alone is passed through to the byte.
+    // The output of a single command passes unchanged.
     assert_eq!(clean("pipework run printf 'a\\r\\nb'"), "a\r\nb");
     assert_eq!(clean("echo input | pipework run cat"), "input\n");
     assert_eq!(clean("echo input | pipework run cat ::: cat"), "");
@@ -58,7 +58,7 @@ fn commands_are_separated_and_tagged() {
 }
 
 #[test]
-fn messages_go_where_they_are_wanted() {
+fn run_sends_messages_to_the_chosen_destination() {
     let job = "--shell 'echo text; pipework send --mixed one \"t w o\"; echo more'";
     assert_eq!(clean(&format!("pipework run {job}")), "text\none\nt w o\nmore\n");
     let script = format!("pipework run --messages log {job}; echo --; cat log");
@@ -85,7 +85,7 @@ fn messages_go_where_they_are_wanted() {
 }
 
 #[test]
-fn large_messages_and_compressed_ones() {
+fn run_delivers_large_and_compressed_messages() {
     let script = "head -c 3000000 /dev/urandom > in; \
                   pipework run --messages out --shell 'pipework send --mixed < in; echo done'; \
                   echo >> in; cmp in out";
@@ -94,14 +94,14 @@ fn large_messages_and_compressed_ones() {
 }
 
 #[test]
-fn exit_statuses_are_handed_on() {
+fn run_returns_the_highest_exit_status() {
     let status = |script: &str| sh(&Folder::new(), script).status;
     assert_eq!(status("pipework run sh -c 'exit 7'"), Some(7));
     assert_eq!(status("pipework run sh -c 'kill -9 $$'"), Some(137));
     assert_eq!(status("pipework run --shell 'exit 3' --shell 'exit 9' --shell true"), Some(9));
     fails(127, &["cannot run no-such-command"], "pipework run no-such-command ::: true");
     fails(126, &["cannot run ./file"], "echo > file; pipework run ./file");
-    // Failing to hand over a message is a failure, but no reason to hide the command's own.
+    // A message that cannot be delivered is a failure, but the command's own status is returned.
     let send = "pipework send --mixed x";
     fails(1, &["exit status: 5"], &format!("pipework run --messages exec:'exit 5' {send}"));
     let script = format!("pipework run --messages exec:'exit 5' --shell '{send}; exit 7'");
@@ -119,7 +119,7 @@ fn torn_part() -> Vec<u8> {
 }
 
 #[test]
-fn a_torn_message_is_reported() {
+fn run_reports_a_torn_message() {
     let folder = Folder::new();
     fs::write(folder.join("torn"), torn_part()).unwrap();
     let done = sh(&folder, "pipework run --shell 'echo a; cat torn; echo b'");
@@ -128,7 +128,7 @@ fn a_torn_message_is_reported() {
 }
 
 #[test]
-fn a_signal_ends_all_commands() {
+fn run_passes_a_signal_to_all_commands() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
         // Both commands must have started before the signal comes.
         let command = "trap 'echo ended; exit 5' INT TERM HUP QUIT; echo ready; while :; do sleep 0.01; done";
@@ -146,9 +146,9 @@ fn a_signal_ends_all_commands() {
     }
 }
 
-/// A shell ends its script with a command that Ctrl-C has ended, and not with one that says 130.
+/// A shell ends its script only if the signal itself ended the command, not on exit status 130.
 #[test]
-fn ctrl_c_ends_the_script_around_it() {
+fn ctrl_c_ends_the_shell_script_around_the_command() {
     for (command, seen) in [
         ("pipework run -s \"echo running; exec sleep 1000\"", "running"),
         ("sleep 1000 | pipework tee -c --interval 0.1", "0 messages"),
@@ -166,8 +166,8 @@ fn ctrl_c_ends_the_script_around_it() {
 }
 
 #[test]
-fn those_left_behind_are_heard_but_do_not_hold_up_a_signal() {
-    // The command ends at once; what it left behind prints later, on the same pipe.
+fn run_reads_from_background_processes_but_a_signal_ends_it() {
+    // The command ends at once; its background process prints later, on the same pipe.
     let script = "mkfifo go; echo > go & \
                   pipework run --shell '(cat go > /dev/null; echo late) & echo early'; echo $?";
     let out = clean(script);
@@ -175,7 +175,7 @@ fn those_left_behind_are_heard_but_do_not_hold_up_a_signal() {
     lines.sort();
     assert_eq!(lines, ["0", "early", "late"]);
     assert!(out.ends_with("0\n"), "{out}");
-    // Here the one left behind would hold the pipe for ever.
+    // Here the background process would hold the pipe for ever.
     for started_as in SESSIONS {
         let script = format!("exec {started_as} pipework run --shell 'setsid sleep 1000 & echo $!'");
         let (mut child, left, mut out) = started(&script);
@@ -187,19 +187,19 @@ fn those_left_behind_are_heard_but_do_not_hold_up_a_signal() {
     }
 }
 
-/// Without a terminal commands have process groups of their own; with one they share that of
+/// Without a terminal, commands get process groups of their own; with one, they share that of
 /// `pipework`.
 const SESSIONS: [&str; 2] = ["setsid", ""];
 
 #[test]
-fn a_signal_leaves_no_orphans() {
+fn run_leaves_no_orphans_after_a_signal() {
     let shells = [
-        // A shell that waits for others, and one that has ended before them.
+        // A shell that waits for its children, and one that ends before them.
         "sleep 1000 & echo $!; sleep 1000",
         "(trap \"\" INT; sleep 1000) & echo $!; sleep 1000",
         "sleep 1000 & echo $!",
         "sh -c \"sleep 1000 & echo \\$!; wait\"; echo never",
-        // One that is stopped.
+        // A stopped process.
         "sleep 1000 & kill -STOP $!; echo $!; wait",
     ];
     for line in shells {
@@ -210,7 +210,7 @@ fn a_signal_leaves_no_orphans() {
         assert_eq!(child.wait().unwrap().signal(), Some(TERM), "{line}");
         gone(&orphan);
     }
-    // Commands for messages end with the second signal.
+    // Commands that receive messages end with the second signal.
     let script = "exec setsid pipework run --messages exec:'trap \"\" TERM; sleep 1000 & \
                   echo $! >&2; wait; wait' pipework send -m x 2>&1";
     let (mut child, orphan, _out) = started(script);
@@ -221,7 +221,7 @@ fn a_signal_leaves_no_orphans() {
     gone(&orphan);
 }
 
-/// Waits until a process is no more, or only a line in the table of processes.
+/// Waits until a process has ended; it may still be a zombie.
 pub(crate) fn gone(id: &str) {
     let id: u32 = id.parse().unwrap();
     let alive = || {
@@ -239,10 +239,10 @@ pub(crate) fn gone(id: &str) {
 }
 
 #[test]
-fn a_second_signal_kills() {
+fn second_signal_kills_commands_that_ignore_the_first() {
     let script = "exec pipework run --shell \"trap '' TERM; echo \\$\\$; while :; do sleep 0.01; done\"";
     let (mut child, _, mut out) = started(script);
-    // Signals that come at nearly the same time count as one; how many are sent does not matter.
+    // Signals that come at nearly the same time count as one, so the test sends many.
     while child.try_wait().unwrap().is_none() {
         send_signal(child.id(), Signal::TERM);
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -251,7 +251,7 @@ fn a_second_signal_kills() {
     out.read_to_string(&mut String::new()).unwrap();
 }
 
-/// Waits for a process that must end by itself.
+/// Waits for a process that must end without further help.
 fn ended(child: &mut Child, what: &str) -> ExitStatus {
     let began = Instant::now();
     loop {
@@ -267,7 +267,7 @@ fn ended(child: &mut Child, what: &str) -> ExitStatus {
 }
 
 #[test]
-fn one_signal_of_a_process_kills_after_the_grace() {
+fn run_kills_commands_after_the_grace_of_one_signal() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let script = "exec setsid pipework run --grace 0.2 -s 'trap \"\" TERM INT HUP; echo $$; \
                       while :; do sleep 0.01; done'";
@@ -280,7 +280,7 @@ fn one_signal_of_a_process_kills_after_the_grace() {
 }
 
 #[test]
-fn a_signal_does_not_postpone_a_kill_that_is_due() {
+fn signal_does_not_postpone_a_kill_that_is_due() {
     let deaf = "trap \"echo told\" TERM; trap \"\" INT; echo ready; while :; do sleep 0.01; done";
     let run = format!("pipework run --timeout 0.2 --grace 1 -s '{deaf}'");
     let (mut child, _, mut out) = started(&format!("exec {run}"));
@@ -290,7 +290,7 @@ fn a_signal_does_not_postpone_a_kill_that_is_due() {
     send_signal(child.id(), Signal::INT);
     let status = ended(&mut child, "the signal has put off the end of --timeout");
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
-    // Ctrl-C has no grace, but what was due stays due, before SIGTERM as well as after it.
+    // Ctrl-C starts no grace, but a kill that is due stays due, before SIGTERM as well as after it.
     for seen in ["ready\r\n", "told\r\n"] {
         let (mut child, mut typed, mut shown) = on_a_terminal(&run.replace('\'', "'\\''"));
         until(&mut shown, seen);
@@ -300,30 +300,30 @@ fn a_signal_does_not_postpone_a_kill_that_is_due() {
 }
 
 #[test]
-fn a_signal_is_heard_while_nobody_takes_the_output() {
+fn run_obeys_a_signal_while_its_output_is_full() {
     let (mut child, first, mut out) = started("exec pipework run sh -c 'echo ready; exec yes'");
     assert_eq!(first, "ready");
-    // A full pipe has 64 KiB, less what its pages lack: a short write takes a whole one.
+    // A full pipe may hold less than 64 KiB, because a short write takes a whole page.
     while rustix::io::ioctl_fionread(out.get_ref()).unwrap() < 40_000 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     send_signal(child.id(), Signal::TERM);
     let mut rest = Vec::new();
     out.read_to_end(&mut rest).unwrap();
-    assert!(rest.ends_with(b"y\n"), "what was left is given out");
+    assert!(rest.ends_with(b"y\n"), "the rest of the output was lost");
     assert_eq!(child.wait().unwrap().signal(), Some(TERM));
 }
 
 #[test]
-fn an_output_that_closes_ends_the_commands() {
+fn run_ends_its_commands_when_its_output_closes() {
     let script = "(pipework run yes; echo $? > status) | head -n 2; cat status";
     assert_eq!(clean(script), "y\ny\n141\n");
 }
 
 #[test]
-fn an_output_that_closes_costs_the_other_nothing() {
-    // The message is larger than the pipe `apart`, which nobody reads until standard output is
-    // gone.
+fn run_writes_one_output_completely_after_the_other_closed() {
+    // The message is larger than the pipe `apart`, which has no reader until standard output has
+    // closed.
     let script = "mkfifo apart; exec 3<>apart
         (pipework run --messages fd:3 --shell '
              trap \"\" PIPE; until [ -e closed ]; do sleep 0.01; done
@@ -334,7 +334,7 @@ fn an_output_that_closes_costs_the_other_nothing() {
             timeout 60 head -c 200001 <&3 | wc -c; }
         cat status";
     assert_eq!(clean(script), "200001\n141\n");
-    // And the other way round; here the loss is told, for nobody asked for it.
+    // The other way round. Here run reports the loss, because the user did not ask for it.
     let script = "(pipework run --messages fd:3 --shell '
              until [ -e closed ]; do sleep 0.01; done
              head -c 100000 /dev/zero | tr \"\\0\" \"\\n\"; pipework send --mixed x' 3>&1 >out) | {
@@ -345,14 +345,14 @@ fn an_output_that_closes_costs_the_other_nothing() {
 }
 
 #[test]
-fn commands_start_with_a_clean_slate() {
-    // A program in Rust ignores SIGPIPE, and this one blocks others: neither is handed on.
+fn commands_inherit_default_signals_and_no_descriptors() {
+    // A Rust program ignores SIGPIPE, and this one blocks other signals. Its commands inherit neither.
     let signals = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
     assert_eq!(clean(&format!("pipework run {signals}")), clean(signals));
     let script = format!("pipework run --messages exec:\"{signals} >&2\" pipework send -m x");
     let done = sh(&Folder::new(), &script);
     assert_eq!(done.err, clean(signals));
-    // Standard output is blocking, and no descriptor is open that the caller had not opened.
+    // Standard output is blocking, and only the caller's descriptors are open.
     let out = clean("pipework run cat /proc/self/fdinfo/1");
     let flags = out.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
     assert_eq!(i32::from_str_radix(flags, 8).unwrap() & 0o4000, 0, "O_NONBLOCK");
@@ -362,19 +362,19 @@ fn commands_start_with_a_clean_slate() {
 }
 
 #[test]
-fn an_ignored_interrupt_stays_ignored() {
-    // As in the background of a script, or under nohup.
+fn run_keeps_an_ignored_interrupt_ignored() {
+    // Scripts start background jobs that way, and nohup does the same.
     let script = "trap '' INT; pipework run --shell 'kill -INT $PPID; kill -INT $$; echo alive'";
     let done = outcome(shell(&Folder::new(), script).output().unwrap());
     assert_eq!((done.status, done.out.as_str()), (Some(0), "alive\n"));
 }
 
 #[test]
-fn any_bytes_pass_through_one_command() {
+fn run_passes_any_bytes_of_one_command_unchanged() {
     let script = "printf 'a\\016b\\017c\\016\\020d\\017\\000\\377\\016' > in; head -c 300000 /dev/urandom >> in; \
                   pipework run -- cat in | cmp - in";
     assert_eq!(clean(script), "");
-    // Machine code is full of what opens a part.
+    // Machine code contains many bytes that could begin a part.
     let script = "for file in /bin/ls /bin/sh /bin/tar; do \
                   pipework run -- cat $file > out; echo $?; cmp out $file; done";
     assert_eq!(clean(script), "0\n0\n0\n");
@@ -383,9 +383,9 @@ fn any_bytes_pass_through_one_command() {
     assert_eq!(clean(&format!("pipework run -m out --bursts {burst}; cat out")), "data\n");
 }
 
-/// Whoever starts it as a coprocess answers its questions.
+/// A program that starts `run` as a coprocess can answer the questions of its command.
 #[test]
-fn a_question_without_a_newline_comes_through_a_pipe() {
+fn run_passes_a_question_without_a_newline_through_a_pipe() {
     let asks = "printf \"name? \"; read name; echo \"hello $name\"";
     let script = format!(
         "mkfifo in out; pipework run sh -c '{asks}' < in > out & exec 3> in 4< out
@@ -395,15 +395,15 @@ fn a_question_without_a_newline_comes_through_a_pipe() {
 }
 
 #[test]
-fn a_line_without_end_does_not_fill_the_memory() {
+fn run_passes_an_endless_line_in_bounded_memory() {
     let script = "(ulimit -v 100000; exec pipework run head -c 150000000 /dev/zero) | wc -c";
     assert_eq!(clean(script), "150000000\n");
 }
 
-/// Of one command a long line comes as it is; where something stands between its pieces, it is cut,
-/// and that is said.
+/// A long line of a single command passes unchanged. With tags or objects between its pieces it is
+/// cut, and a warning says so.
 #[test]
-fn lines_that_are_longer_than_the_limit() {
+fn run_cuts_lines_over_the_limit_only_between_several_commands() {
     let long = "0123456789abcdefghijABCDEFG";
     let run = |options: &str| {
         sh(&Folder::new(), &format!("pipework run --max-message 10 {options} echo {long}; echo $?"))
@@ -424,7 +424,7 @@ fn lines_that_are_longer_than_the_limit() {
 }
 
 #[test]
-fn torn_messages_are_objects_among_objects() {
+fn json_reports_torn_messages_as_objects() {
     let folder = Folder::new();
     fs::write(folder.join("torn"), torn_part()).unwrap();
     for script in [
@@ -442,7 +442,7 @@ fn torn_messages_are_objects_among_objects() {
     }
 }
 
-/// A command on a terminal of its own, with what is typed there.
+/// Starts a command on its own terminal; returns the keyboard's and the screen's end.
 fn on_a_terminal(command: &str) -> (Child, std::process::ChildStdin, ChildStdout) {
     let mut child = shell(&Folder::new(), &format!("exec script -qec '{command}' /dev/null"))
         .current_dir("/")
@@ -453,7 +453,7 @@ fn on_a_terminal(command: &str) -> (Child, std::process::ChildStdin, ChildStdout
     (child, typed, shown)
 }
 
-/// Reads what a terminal shows up to `words`, which must come.
+/// Reads the terminal's output up to `words`, which must come.
 fn until(shown: &mut ChildStdout, words: &str) -> String {
     let mut text = Vec::new();
     while !text.ends_with(words.as_bytes()) {
@@ -465,7 +465,7 @@ fn until(shown: &mut ChildStdout, words: &str) -> String {
 }
 
 #[test]
-fn a_question_without_a_newline_is_seen_on_a_terminal() {
+fn run_shows_a_question_without_a_newline_on_a_terminal() {
     let ask = "printf \"name? \"; read name; echo \"hello $name\"; pipework send -q -m message; printf bye";
     let (mut child, mut typed, mut shown) = on_a_terminal(&format!("pipework run -s '\\''{ask}'\\''"));
     until(&mut shown, "name? ");
@@ -476,7 +476,7 @@ fn a_question_without_a_newline_is_seen_on_a_terminal() {
 }
 
 #[test]
-fn on_a_terminal_an_interrupt_reaches_all_and_a_signal_leaves_no_orphans() {
+fn ctrl_c_and_signals_end_all_commands_on_a_terminal() {
     let trap = "trap \"echo ended; exit 5\" INT; echo ready; while :; do sleep 0.01; done";
     let (mut child, mut typed, mut shown) = on_a_terminal(&format!("pipework run -s '\\''{trap}'\\''"));
     until(&mut shown, "ready\r\n");
@@ -499,8 +499,8 @@ fn on_a_terminal_an_interrupt_reaches_all_and_a_signal_leaves_no_orphans() {
 }
 
 #[test]
-fn a_large_message_is_written_in_time_that_grows_with_its_size() {
-    // CPU time of writing 40 times as much, in one run on one machine; quadratic would be 1600.
+fn run_writes_a_message_in_time_linear_in_its_size() {
+    // Compares the CPU time of 40 times as many bytes; a quadratic algorithm would take 1600 times.
     let cpu = |bytes: usize| {
         let script = format!(
             "head -c {bytes} /dev/zero > in; \

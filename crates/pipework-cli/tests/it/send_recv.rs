@@ -7,14 +7,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 #[test]
-fn arguments_are_messages() {
+fn send_takes_each_argument_as_a_message() {
     assert_eq!(clean("pipework send one 'two 2' '' | pipework recv --lines"), "one\ntwo 2\n\n");
     assert_eq!(clean("pipework send a b | pipework recv"), "ab");
     assert_eq!(clean("pipework send a b | pipework recv -0 | tr '\\0' .").as_str(), "a.b.");
 }
 
 #[test]
-fn standard_input_is_one_message_of_any_size() {
+fn send_takes_standard_input_as_one_message_of_any_size() {
     let folder = Folder::new();
     let content: Vec<u8> = (0..3_000_017u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
     fs::write(folder.join("in"), &content).unwrap();
@@ -25,7 +25,7 @@ fn standard_input_is_one_message_of_any_size() {
 }
 
 #[test]
-fn records_of_standard_input_are_messages() {
+fn send_lines_and_nul_take_each_record_as_a_message() {
     let records = |options: &str, input: &str| {
         clean(&format!("printf '{input}' | pipework send {options} | pipework recv --json"))
             .lines()
@@ -40,7 +40,7 @@ fn records_of_standard_input_are_messages() {
 }
 
 #[test]
-fn many_records_keep_their_order_and_their_number() {
+fn send_lines_keeps_the_order_of_many_records() {
     let folder = Folder::new();
     let lines: String = (0..200_000).map(|i| format!("{i} {}\n", "x".repeat((i * 7) % 90))).collect();
     let long = "y".repeat(300_000);
@@ -50,7 +50,7 @@ fn many_records_keep_their_order_and_their_number() {
 }
 
 #[test]
-fn records_of_every_length_follow_each_other() {
+fn send_lines_delivers_records_of_every_length() {
     let folder = Folder::new();
     let line = "0123456789".repeat(1300);
     let lines: String = (0..3000usize).map(|i| format!("{}\n", &line[..i * i * 7 % 13_000])).collect();
@@ -64,7 +64,7 @@ fn records_of_every_length_follow_each_other() {
 }
 
 #[test]
-fn a_slow_record_goes_out_at_once() {
+fn send_lines_sends_a_record_before_it_reads_the_next() {
     let folder = Folder::new();
     let mut child = shell(&folder, "pipework send --lines | pipework recv --lines")
         .stdin(Stdio::piped())
@@ -84,7 +84,7 @@ fn a_slow_record_goes_out_at_once() {
 }
 
 #[test]
-fn files_are_messages() {
+fn send_files_takes_each_file_as_a_message() {
     let script = "printf one > a; printf two > b; \
                   printf three | pipework send --files a - b | pipework recv --lines";
     assert_eq!(clean(script), "one\nthree\ntwo\n");
@@ -92,7 +92,7 @@ fn files_are_messages() {
 }
 
 #[test]
-fn json_tells_all_about_a_message() {
+fn recv_json_describes_a_message() {
     let script = "head -c 10000 /dev/zero | tr '\\0' x | pipework send | pipework recv --json; \
                   printf '\\377\\0' | pipework send | pipework recv --json";
     let out = clean(script);
@@ -107,7 +107,7 @@ fn json_tells_all_about_a_message() {
 }
 
 #[test]
-fn mixed_mode_carries_text_besides() {
+fn mixed_mode_carries_text_messages_and_bursts() {
     let sender = "(echo before; pipework send --mixed message; \
                   pipework send --mixed --burst burst; printf after)";
     assert_eq!(clean(&format!("{sender} | pipework recv --mixed --lines")), "before\nmessage\nburst\nafter");
@@ -120,7 +120,7 @@ fn mixed_mode_carries_text_besides() {
 }
 
 #[test]
-fn compressed_with_and_without_a_dictionary() {
+fn zstd_works_with_and_without_a_dictionary() {
     let words = "the quick brown fox jumps over the lazy dog";
     for options in ["--zstd", "--zstd=-5", "--zstd=19", "-z"] {
         let script = format!("pipework send {options} '{words}' | pipework recv --zstd");
@@ -135,7 +135,7 @@ fn compressed_with_and_without_a_dictionary() {
 }
 
 #[test]
-fn a_command_for_each_message() {
+fn recv_exec_runs_a_command_for_each_message() {
     let script = "pipework send one two | pipework recv --exec \
                   sh -c 'echo \"$PIPEWORK_TYPE $PIPEWORK_PARTS ${PIPEWORK_WRITER%:*} $(cat)\"'";
     let out = clean(script);
@@ -143,7 +143,7 @@ fn a_command_for_each_message() {
     assert_eq!(fields.len(), 2, "{out}");
     assert_eq!([&fields[0][..2], &fields[0][3..]].concat(), ["message", "1", "one"]);
     assert_eq!(fields[0][2], fields[1][2]);
-    // The command need not read, and its failure is told at the end.
+    // The command need not read its input. Failures are counted at the end.
     assert_eq!(clean("seq 9 | pipework send --lines | pipework recv --exec true"), "");
     fails(
         1,
@@ -153,7 +153,7 @@ fn a_command_for_each_message() {
 }
 
 #[test]
-fn count_leaves_the_rest_in_the_pipe() {
+fn recv_count_leaves_later_messages_in_the_pipe() {
     for mixed in ["", "--mixed"] {
         let script = format!(
             "seq 1000 | pipework send --lines {mixed} | (for n in 1 2 3 500; do \
@@ -162,7 +162,7 @@ fn count_leaves_the_rest_in_the_pipe() {
         let expected: String = (1..=1000).map(|i| format!("{i}\n")).collect();
         assert_eq!(clean(&script), expected, "{mixed}");
     }
-    // Bursts are the shortest of all.
+    // Bursts are the shortest items.
     let script = "(for n in 1 2 3 4; do pipework send --mixed --burst $n; done) | \
                   (pipework recv -m -n 1; echo; pipework recv -m -n 2; echo; pipework recv -m)";
     assert_eq!(clean(script), "1\n23\n4");
@@ -191,7 +191,7 @@ fn many_senders_share_a_fifo() {
 }
 
 #[test]
-fn forever_survives_its_writers() {
+fn recv_forever_continues_after_its_writers_leave() {
     let folder = Folder::new();
     let mut receiver = Command::new(PIPEWORK)
         .args(["recv", "--from", "inbox", "--create", "--forever", "--lines"])
@@ -223,7 +223,7 @@ fn unfinished_part() -> Vec<u8> {
 }
 
 #[test]
-fn a_torn_message_is_reported_and_the_rest_received() {
+fn recv_reports_a_torn_message_and_continues() {
     let folder = Folder::new();
     fs::write(folder.join("torn"), unfinished_part()).unwrap();
     let done = sh(&folder, "(cat torn; pipework send whole) | pipework recv --lines");
@@ -237,7 +237,7 @@ fn a_torn_message_is_reported_and_the_rest_received() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_told_of() {
+fn send_reports_that_its_reader_has_left() {
     let folder = Folder::new();
     let script = "(yes | pipework send --lines; echo $? > status) | head -c 100 > /dev/null";
     let done = sh(&folder, script);
@@ -246,8 +246,8 @@ fn a_reader_that_leaves_is_told_of() {
 }
 
 #[test]
-fn a_reader_of_the_output_that_leaves_ends_it_quietly() {
-    // More than one message, for the shell may close its own copy of the reading end a little
+fn recv_ends_quietly_when_the_reader_of_its_output_leaves() {
+    // More than one message, because the shell may close its own copy of the reading end a little
     // later.
     let script = "mkfifo inbox; exec 9<>inbox; \
                   (pipework recv --from inbox --lines; echo $? > status) | { exec <&-; \
@@ -263,7 +263,7 @@ fn a_reader_of_the_output_that_leaves_ends_it_quietly() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_of_send_and_recv_name_a_remedy() {
     fails(1, &["it is a file", "| pipework recv", "--to"], "pipework send x > file");
     fails(1, &["it is a device", "pipework send", "--from"], "pipework recv < /dev/null");
     fails(1, &["mkfifo inbox", "--create"], "pipework send --to inbox x");
@@ -291,7 +291,7 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
-fn the_time_given_is_kept() {
+fn timeout_ends_send_and_recv() {
     let folder = Folder::new();
     let timed = |script: &str, words: &str| {
         let done = sh(&folder, script);
@@ -300,22 +300,22 @@ fn the_time_given_is_kept() {
     };
     timed("mkfifo f; pipework send --to f --timeout 0.05 x", "nobody came");
     timed("pipework recv --from f --timeout 0.05", "nothing arrived whole");
-    // Bytes alone are nothing: a message must be complete.
+    // Bytes of an unfinished message do not end the wait.
     fs::write(folder.join("begun"), unfinished_part()).unwrap();
     let begun = "exec 9<>f; cat begun >&9;";
     timed(&format!("{begun} pipework recv --from f --timeout 0.05"), "nothing arrived whole");
     timed("exec 9<>f; head -c 2000000 /dev/zero | pipework send --to f --timeout 0.05", "did not make space");
-    // However long it is.
+    // A timeout may be very long.
     assert_eq!(clean("pipework send x | pipework recv --timeout 1e18"), "x");
-    // What came before is given out nevertheless.
+    // Messages that came before are still printed.
     let script = "exec 9<>f; pipework send --to f x; pipework recv --from f --lines --timeout 0.05";
     let done = sh(&folder, script);
     assert_eq!((done.status, done.out.as_str()), (Some(124), "x\n"), "{}", done.err);
 }
 
-/// `PIPEWORK_RELAYS=100` asks for as many rounds, of 200,000 small records each.
+/// `PIPEWORK_RELAYS=100` makes 100 rounds of 200,000 small records each.
 #[test]
-fn records_pass_through_any_relay() {
+fn records_arrive_whole_through_any_relay() {
     let folder = Folder::new();
     let rounds: usize = std::env::var("PIPEWORK_RELAYS").map_or(1, |text| text.parse().unwrap());
     let many = if rounds > 1 { 200_000 } else { 20_000 };
@@ -344,7 +344,7 @@ fn records_pass_through_any_relay() {
 
 /// Two readers of one FIFO lose messages to each other, unless they take turns.
 #[test]
-fn a_second_reader_of_a_fifo_is_warned() {
+fn recv_warns_a_second_reader_of_a_fifo() {
     let folder = Folder::new();
     let script = "mkfifo f go; exec 3<>f; pipework send --to f x
         pipework recv --from f --count 1 --exec sh -c ': > started; cat go' 3>&- &
@@ -355,8 +355,8 @@ fn a_second_reader_of_a_fifo_is_warned() {
 }
 
 #[test]
-fn messages_up_to_the_limit_arrive_also_from_many_at_once() {
-    // Each is more than half of the limit, and together they are more than the limit.
+fn messages_up_to_the_limit_arrive_from_several_senders_at_once() {
+    // Each message is more than half of the limit, so together they exceed it.
     let script = "mkfifo f; exec 9<>f; for n in 1 2 3 4; do
             (head -c 6000000 /dev/zero | tr '\\0' $n | pipework send --to f) 9>&- & done
         pipework recv --from f --count 4 --lines --max-message 6M 9>&- |
@@ -365,13 +365,13 @@ fn messages_up_to_the_limit_arrive_also_from_many_at_once() {
 }
 
 #[test]
-fn the_time_given_is_kept_however_much_comes() {
+fn timeout_ends_recv_although_bytes_keep_arriving() {
     let script = "cat /dev/zero | timeout -s KILL 60 pipework recv --mixed --timeout 0.1";
     fails(124, &["nothing arrived whole"], script);
 }
 
 #[test]
-fn advice_is_given_in_words_of_the_command() {
+fn advice_names_options_of_the_command() {
     let wants = "standard output cannot take messages: it is a file, where no reader takes messages apart; \
                  pipe it into a receiver, as in `pipework send ... | pipework recv`";
     fails(1, &[wants], "pipework send x > file");
@@ -396,7 +396,7 @@ fn send_refuses_what_a_receiver_would_drop() {
         assert_eq!(done.out, "1\n", "{input}: {done:?}");
         assert!(done.err.contains(limit) && done.err.contains(sent), "{input}: {}", done.err);
     }
-    // By default, exactly what receivers take by default.
+    // By default the limit of send is that of receivers.
     let script = "head -c 268435457 /dev/zero | pipework send | pipework recv | wc -c
         head -c 268435456 /dev/zero | pipework send | pipework recv | wc -c";
     let done = sh(&Folder::new(), script);

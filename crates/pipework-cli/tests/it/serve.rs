@@ -1,11 +1,11 @@
-//! `pipework serve`: any program answers calls, and nothing of it is left behind or lost.
+//! `pipework serve`: any program answers calls; no process is left behind and no request is lost.
 
 use crate::terminal::Terminal;
 use crate::{Folder, clean, fails, outcome, sh, shell};
 use std::fs;
 
-/// A script that runs while `pipework serve SERVE` does, which is stopped at its end; `$S` is its
-/// process, and what it says is in the file `err`.
+/// A script that runs beside `pipework serve SERVE` and stops it at its end. `$S` is the server's
+/// process, and its standard error goes to the file `err`.
 fn served(serve: &str, script: &str) -> String {
     format!(
         "pipework serve {serve} 2> err & S=$!
@@ -16,20 +16,20 @@ fn served(serve: &str, script: &str) -> String {
     )
 }
 
-/// What such a script prints, which must succeed in silence.
+/// Runs such a script, which must succeed without a word on standard error; returns its output.
 fn serving(serve: &str, script: &str) -> String {
     let out = clean(&served(serve, script));
     out.strip_suffix("served 0\n").unwrap_or_else(|| panic!("{out}")).to_string()
 }
 
-/// The command of a process that has begun when the file `pid` is there, and that goes on for ever.
+/// A command that writes the file `pid` and then runs for ever.
 const ENDLESS: &str = "sh -c 'echo $$ > pid; while :; do sleep 0.02; done'";
-/// The same, and SIGTERM does not end it.
+/// The same command, but it ignores SIGTERM.
 const STUBBORN: &str = "sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 0.02; done'";
 const UNTIL_BEGUN: &str = "until [ -s pid ]; do sleep 0.02; done";
 
 #[test]
-fn a_filter_becomes_a_service() {
+fn serve_answers_each_call_with_the_output_of_a_filter() {
     let script = "call hello; echo; echo piped | call; call one two; printf '' | call | wc -c; ls";
     assert_eq!(serving("ch -- tr a-z A-Z", script), "HELLO\nPIPED\nONE\nTWO\n0\nch\nerr\n");
     assert_eq!(
@@ -43,13 +43,13 @@ fn a_filter_becomes_a_service() {
 }
 
 #[test]
-fn requests_and_replies_are_of_any_bytes_and_any_size() {
+fn serve_takes_requests_and_replies_of_any_bytes_and_size() {
     let script = "head -c 5000000 /dev/urandom > big; call < big | cmp - big
         printf 'a\\0b\\n\\0' > nul; call < nul | cmp - nul; call '' | wc -c";
     for command in ["ch -- cat", "--messages ch -- pipework recv --exec pipework send --mixed"] {
         assert_eq!(serving(command, script), "0\n", "{command}");
     }
-    // What is not read fails nobody, and an empty reply is one.
+    // A command need not read its request. An empty reply is valid.
     assert_eq!(serving("ch -- true", "head -c 5000000 /dev/zero | call; echo $?"), "0\n");
     let limit = "head -c 5000 /dev/zero | call 2> why; echo $?; call x; cat why";
     let out = serving("--max-message 4500 ch -- cat", limit);
@@ -59,7 +59,7 @@ fn requests_and_replies_are_of_any_bytes_and_any_size() {
 }
 
 #[test]
-fn a_failure_has_a_reason() {
+fn failed_call_has_the_last_line_of_stderr_as_reason() {
     for (command, reason) in [
         ("sh -c 'echo first >&2; echo why >&2; echo >&2; exit 3'", "why"),
         ("sh -c 'printf \"no newline\" >&2; exit 3'", "no newline"),
@@ -69,7 +69,7 @@ fn a_failure_has_a_reason() {
         let out = serving(&format!("ch -- {command}"), "call x 2> why; echo $?; cat why");
         assert_eq!(out, format!("1\npipework: {reason}\n"), "{command}");
     }
-    // Standard error is passed on, by a thread that may come after the reply, and is not the answer.
+    // A thread passes standard error on, perhaps after the reply; it is no part of the reply.
     let script =
         "call x; for i in $(seq 3000); do [ $(wc -l < err) = 2 ] && break; sleep 0.01; done; cat err";
     assert_eq!(
@@ -84,17 +84,17 @@ fn a_failure_has_a_reason() {
 }
 
 #[test]
-fn a_reply_ends_with_the_last_who_may_add_to_it() {
+fn reply_ends_when_the_last_process_closes_the_output() {
     let late = "ch -- sh -c '(sleep 0.2; echo late) & echo early'";
     assert_eq!(serving(late, "call x"), "early\nlate\n");
-    // A command that closes its output goes on until it ends.
+    // A command that closes its output keeps running until it ends.
     let closes = "ch -- sh -c 'echo all; exec >&-; sleep 0.2; touch done'";
     assert_eq!(serving(closes, "call x; ls done"), "all\ndone\n");
 }
 
 #[test]
-fn lines_are_given_as_they_come() {
-    // The command goes on when its first line has arrived.
+fn stream_sends_each_line_as_a_part_at_once() {
+    // The command continues once its first line has arrived.
     let script = "mkfifo go; call --stream 3 > out & until [ -s out ]; do sleep 0.02; done
         cat out; echo > go; wait $!; cat out; call 3 & echo > go; wait $!";
     let command = "--stream ch -- sh -c 'echo \"one of $(cat)\"; read x < go; echo two; printf three'";
@@ -106,7 +106,7 @@ fn lines_are_given_as_they_come() {
         "{parts}"
     );
     assert!(parts.ends_with("\"reason\":\"bad\"}\npart\npipework: bad\n1\n"), "{parts}");
-    // A line that is longer than a slot is one part.
+    // A line longer than a slot is one part.
     let long = "call --stream --json x | head -c 5000 | wc -l; call --stream x | wc -c";
     assert_eq!(
         serving("--stream ch -- sh -c 'head -c 100000 /dev/zero | tr \"\\0\" x; echo'", long),
@@ -115,24 +115,24 @@ fn lines_are_given_as_they_come() {
 }
 
 #[test]
-fn a_caller_who_does_not_take_its_parts_is_not_waited_for() {
+fn serve_fails_a_caller_that_takes_no_parts() {
     let script = format!(
         "mkfifo out; exec 3<> out; call --stream x > out 2> why & C=$!; {UNTIL_BEGUN}; until_gone
         cat <&3 > rest & D=$!; wait $C; echo $?; kill $D; cat why"
     );
     let serve = "--stream --part-timeout 0.3 ch -- sh -c 'echo $$ > pid; exec seq 1000000'";
     let out = serving(serve, &script);
-    // Where a part of it is still there, that is taken back, and the reason has no space.
+    // If an untaken part is still in the slot, the server removes it, and the reason finds no space.
     let reasons =
         ["a part of the reply was not taken in time", "the service has failed, and gives no reason"];
     assert!(reasons.iter().any(|reason| out == format!("1\npipework: {reason}\n")), "{out}");
 }
 
 #[test]
-fn what_nobody_waits_for_is_stopped() {
+fn serve_stops_a_command_whose_caller_has_left() {
     for (options, command) in [("", ENDLESS), ("--grace 0.2", STUBBORN)] {
         let serve = format!("{options} ch -- {command}");
-        // A caller that gives up, and one that is killed.
+        // One caller gives up, another is killed.
         let gives_up = "call --timeout 2 x 2> why; echo $?; until_gone; cat why";
         assert_eq!(serving(&serve, gives_up), "124\npipework: no reply has come in time\n", "{command}");
         let killed =
@@ -145,9 +145,9 @@ fn what_nobody_waits_for_is_stopped() {
 }
 
 #[test]
-fn what_is_in_hand_is_finished() {
+fn serve_finishes_running_requests_after_a_signal() {
     let serve = "ch -- sh -c 'echo $$ > pid; read x < go; echo done'";
-    // Whoever comes when no more requests are taken learns that nobody serves.
+    // A caller that comes after the server stopped taking requests learns that no server is left.
     let script = format!(
         "mkfifo go; call x & C=$!; {UNTIL_BEGUN}; kill $S; pipework call ch y 2> why & D=$!; sleep 0.3
         echo > go; wait $C; echo $?; wait $D; echo $?; cat why; true"
@@ -160,7 +160,7 @@ fn what_is_in_hand_is_finished() {
 }
 
 #[test]
-fn what_takes_too_long_at_the_end_is_cut_short() {
+fn second_signal_or_grace_ends_running_requests() {
     let begun = format!("call x 2> why & C=$!; {UNTIL_BEGUN}; kill $S;");
     let rest = "wait $C; echo $?; cat why; until_gone; wait $S; echo $?; cat err; exit";
     let expected = "1\npipework: the service was stopped\n1\npipework: 1 request in hand was cut short\n";
@@ -180,7 +180,7 @@ fn what_takes_too_long_at_the_end_is_cut_short() {
 }
 
 #[test]
-fn callers_and_commands_learn_of_its_death() {
+fn killed_server_ends_its_commands_and_fails_its_calls() {
     for serve in
         [format!("ch -- {ENDLESS}"), format!("--lines ch -- {}", ENDLESS.replace("echo", "read x; echo"))]
     {
@@ -190,7 +190,7 @@ fn callers_and_commands_learn_of_its_death() {
         let out = sh(&Folder::new(), &served(&serve, &script)).out;
         assert_eq!(out, "4\npipework: the server has died with the request\nserved 137\n", "{serve}");
     }
-    // A request that may be carried out twice goes to the next one.
+    // A request with --retries goes to the next server.
     let script = format!(
         "call --retries 1 x & C=$!; {UNTIL_BEGUN}; pipework serve ch -- echo second & T=$!
         until [ $(pipework call -n 8 ch 2>&- 1>&- ; echo 1) ]; do :; done; kill -9 $S; wait $C; kill $T; wait $T; true"
@@ -200,8 +200,8 @@ fn callers_and_commands_learn_of_its_death() {
 }
 
 #[test]
-fn commands_run_side_by_side() {
-    // Each waits until three are there.
+fn serve_runs_as_many_commands_as_workers_says() {
+    // Each command waits until three run.
     let command = "sh -c 'touch in.$$; while [ $(ls in.* | wc -l) -lt 3 ]; do sleep 0.02; done; echo met'";
     let script = "printf 'a\\nb\\nc\\n' | call --lines -n 3";
     assert_eq!(serving(&format!("--workers 3 ch -- {command}"), script), "met\nmet\nmet\n");
@@ -213,11 +213,11 @@ fn commands_run_side_by_side() {
 }
 
 #[test]
-fn services_share_a_channel() {
+fn several_servers_share_a_channel() {
     let script = "pipework serve ch -- echo second & T=$!
         until pipework call --json ch x | grep -q second; do :; done
         kill $S; wait $S; echo $?; pipework call ch x; ls ch; kill $T; wait $T; echo $?; ls ch; exit";
-    // The one that has made it leaves first, so it stays.
+    // The server that made the channel leaves first; the channel stays.
     let done = sh(&Folder::new(), &served("ch -- echo first", &format!("call x; {script}")));
     assert_eq!((done.out.as_str(), done.err.as_str()), ("first\n0\nsecond\nch\n0\nch\n", ""));
     fails(
@@ -250,7 +250,7 @@ fn services_share_a_channel() {
 }
 
 #[test]
-fn a_command_that_stays_answers_record_by_record() {
+fn serve_lines_answers_each_request_with_one_record() {
     let sed = "--lines ch -- sed -u s/^/got:/";
     assert_eq!(
         serving(sed, "call a; echo; call b; echo; seq 3 | call --lines; call ''; echo; echo c | call"),
@@ -268,29 +268,29 @@ fn a_command_that_stays_answers_record_by_record() {
     );
     let long = "head -c 3000000 /dev/zero | tr '\\0' x > big; call < big | cmp - big; cat big big | tr x '\\n' | call 2>&1 | wc -l";
     assert_eq!(serving("--lines ch -- cat", long), "1\n");
-    // What is printed between messages is no answer.
+    // Text printed between messages is no reply.
     let stray = "--messages ch -- pipework recv --exec sh -c 'echo stray; pipework send --mixed'";
     assert_eq!(serving(stray, "call hello; echo; cat err"), "hello\nstray\n");
-    // It ends with its input.
+    // The command ends when its input ends.
     let ends = "--lines ch -- sh -c 'while read x; do echo $x; done; echo bye >&2'";
     assert_eq!(clean(&served(ends, "call x; kill $S; wait $S; cat err; exit")), "xbye\n");
 }
 
 #[test]
-fn a_command_that_stays_gives_its_parts() {
+fn serve_lines_stream_sends_lines_up_to_an_empty_one() {
     let counts = "--lines --stream ch -- sh -c 'while read n; do seq $n; echo; done'";
     assert_eq!(
         serving(counts, "call --stream 3; call 2; call --stream 0; call --stream --json 1 | head -n 1"),
         "1\n2\n3\n1\n2\n{\"index\":1,\"part\":\"1\\n\"}\n"
     );
-    // What is left of a reply that nobody wants is not taken for the next one.
+    // The rest of an abandoned reply is not taken for the next reply.
     let script = "call --stream 100000 | head -n 1 > first; cat first; call 2";
     assert_eq!(serving(counts, script), "1\n1\n2\n");
 }
 
 #[test]
-fn a_command_that_stays_is_started_again() {
-    // It dies with a request in hand.
+fn serve_lines_restarts_a_command_that_died_or_misbehaved() {
+    // The command dies while it works on a request.
     let dies =
         "--lines ch -- sh -c 'while read x; do [ $x = die ] && { echo ouch >&2; exit 1; }; echo $x; done'";
     let script = "call a; call die 2> why; echo $?; cat why; call b; cat err";
@@ -298,15 +298,15 @@ fn a_command_that_stays_is_started_again() {
         serving(dies, script),
         "a1\npipework: ouch\nbouch\npipework: sh: exit status: 1; it is started again\n"
     );
-    // What it has read nothing of goes to the next one, without a word.
+    // A request that the dead command had not read goes to its successor without a report.
     assert_eq!(
         serving("--lines ch -- head -n 1", "seq 20 | call --lines | paste -s; cat err"),
         format!("{}\n", (1..=20).map(|n| n.to_string()).collect::<Vec<_>>().join("\t"))
     );
-    // But no request goes from one to the next for ever.
+    // But no request is passed on for ever.
     let never = "--lines ch -- sh -c 'echo not today >&2; exit 1'";
     assert_eq!(serving(never, "call a 2>&1; echo $?"), "pipework: not today\n1\n");
-    // A record that was not asked for is not the answer to the next request.
+    // An unrequested record is not the reply to the next request.
     let talks = "--lines ch -- sh -c 'while read x; do echo $x; echo extra; done'";
     let restarted = "until grep -q extra err; do sleep 0.02; done";
     let script = format!("call a; {restarted}; call b; cat err");
@@ -315,13 +315,13 @@ fn a_command_that_stays_is_started_again() {
         out.starts_with("abpipework: sh: no request has asked for \"extra\"; it is started again\n"),
         "{out}"
     );
-    // One that reads no more is of no use, however long it stays.
+    // A command that has closed its input is replaced, however long it lives.
     let once = "--lines ch -- sh -c 'read x; echo $x; exec <&-; sleep 60'";
     assert_eq!(serving(once, "seq 3 | call --lines"), "1\n2\n3\n");
     let never = "--lines ch -- sh -c 'exec <&-; sleep 60'";
     let reason = "pipework: sh: it has closed its input or its output\n1\n";
     assert_eq!(serving(never, "call a 2>&1; echo $?"), reason);
-    // One that takes too long for a request is of no use for the next.
+    // A command that exceeds the timeout is replaced before the next request.
     let sleeps =
         "--lines --timeout 1 ch -- sh -c 'while read x; do [ $x = sleep ] && sleep 60; echo $x; done'";
     let script = "call sleep 2>&1; call b";
@@ -329,7 +329,7 @@ fn a_command_that_stays_is_started_again() {
 }
 
 #[test]
-fn nobody_waits_for_a_command_that_cannot_be_run_any_more() {
+fn serve_lines_fails_calls_if_its_command_cannot_start() {
     let command = "printf '#!/bin/sh\nread x; echo $x' > command; chmod +x command";
     let script = format!(
         "{command}; {}",
@@ -339,14 +339,14 @@ fn nobody_waits_for_a_command_that_cannot_be_run_any_more() {
         )
     );
     let why = "cannot run ./command: No such file or directory";
-    // The process that is there when the file goes may answer once more.
+    // The running process may answer once more after its file is removed.
     let out = clean(&script);
     assert!(out.contains(&format!("1\npipework: {why}\n")) || out.contains("b0\n"), "{out}");
     assert!(out.ends_with("served 0\n"), "{out}");
 }
 
 #[test]
-fn messages_that_are_not_sent_between_text_are_refused_in_words() {
+fn serve_messages_refuses_a_command_that_sends_in_plain_mode() {
     let why = "its messages are to be sent with --mixed, as `pipework send --mixed` does";
     for command in ["cat", "pipework recv --exec pipework send"] {
         let out = serving(&format!("--messages ch -- {command}"), "call x 2>&1; echo $?");
@@ -355,18 +355,18 @@ fn messages_that_are_not_sent_between_text_are_refused_in_words() {
 }
 
 #[test]
-fn a_command_that_stays_survives_a_caller_that_gives_up() {
+fn serve_lines_keeps_its_command_when_a_caller_gives_up() {
     let slow =
         "--lines ch -- sh -c 'echo $$ > pid; while read x; do [ $x = wait ] && read y < go; echo $x; done'";
     let script = "mkfifo go; call a > got; call --timeout 1 wait 2> why; echo $?; cp pid before; call b & echo > go; wait $!; echo; cmp pid before";
     assert_eq!(serving(slow, script), "124\nb\n");
-    // The end of the service does not wait for what nobody waits for.
+    // The server does not wait for an abandoned request when it ends.
     let never = "--lines --grace 0.1 ch -- sh -c 'while read x; do printf %s \"$x\"; done'";
     assert_eq!(serving(never, "call --timeout 1 x 2> why; echo $?"), "124\n");
 }
 
 #[test]
-fn few_descriptors_make_calls_wait_and_fail_none() {
+fn serve_with_few_descriptors_delays_calls_and_fails_none() {
     let script =
         "(ulimit -n 40; exec pipework serve --workers 30 ch -- sh -c 'sleep 0.2; echo done') 2> err & S=$!
         seq 60 | timeout 60 pipework call --wait --lines -n 60 --json ch > out; kill $S; wait $S; wc -l < out
@@ -377,7 +377,7 @@ fn few_descriptors_make_calls_wait_and_fail_none() {
 }
 
 #[test]
-fn on_a_terminal_ctrl_c_lets_commands_finish() {
+fn ctrl_c_on_a_terminal_lets_running_requests_finish() {
     let folder = Folder::new();
     let serve = "trap : INT; mkfifo go; pipework serve ch -- sh -c \"echo begun >&2; read x < go; echo done\"; echo it ended with $?";
     let mut terminal = Terminal::run(&folder, (24, 80), serve);
@@ -386,23 +386,23 @@ fn on_a_terminal_ctrl_c_lets_commands_finish() {
     terminal.wait_for("begun");
     terminal.press("\x03");
     terminal.wait_for("^C");
-    // The keyboard's signal is for the whole foreground, and the command is none of it.
+    // Ctrl-C signals the foreground process group, to which the command does not belong.
     fs::write(folder.join("go"), "\n").unwrap();
     assert_eq!(outcome(call.wait_with_output().unwrap()).out, "done\n");
     terminal.wait_for("it ended with 0");
     terminal.end();
 }
 
-/// Each of many calls gets the answer to its own request, or fails; nothing is shifted.
+/// Each of many calls gets the reply to its own request, or fails.
 #[test]
-fn serve_lines_gives_no_reply_that_was_not_made_for_the_request() {
-    // One line before all others; it is there before the first request is read.
+fn serve_lines_gives_no_reply_of_another_request() {
+    // The command prints a line before it reads the first request.
     let banner = "--lines ch -- sh -c 'echo ready; while read x; do echo got:$x; done'";
-    // Two processes in turn get the first request, and print that.
+    // Two processes in turn get the first request, and both print that line.
     let script = "for x in a b; do call $x > out 2> why; echo $? $(cat out); cat why; done";
     let refused = "1\npipework: sh: no request has asked for \"ready\"\n";
     assert_eq!(serving(banner, script), refused.repeat(2));
-    // One line too many behind each answer, at once or late, while the next request waits already.
+    // A superfluous line follows each reply, at once or later, while the next request already waits.
     for extra in ["echo extra", "sleep 0.05; echo extra", "printf ex; sleep 0.02; echo tra"] {
         let serve = format!("--lines ch -- sh -c 'while read x; do echo got:$x; {extra}; done'");
         let script = "seq 12 | call --lines --json -n 4 > out; echo $?; grep -c answered out
@@ -410,18 +410,18 @@ fn serve_lines_gives_no_reply_that_was_not_made_for_the_request() {
         let expected: String = (1..=12).map(|n| format!("{n} got:{n}\n")).collect();
         assert_eq!(serving(&serve, script), format!("0\n12\n{expected}"), "{extra}");
     }
-    // The same with parts, of which an empty line is the last.
+    // The same with parts, which end with an empty line.
     let serve = "--lines --stream ch -- sh -c 'while read x; do echo $x; echo; echo extra; done'";
     let script = "seq 6 | call --lines | grep -v '^$' | paste -s";
     assert_eq!(serving(serve, script), "1\t2\t3\t4\t5\t6\n");
-    // A command that answers what has not ended reads no lines.
+    // A command that replies before the request has ended does not read lines.
     let serve = "--lines ch -- sh -c 'while x=$(head -c 1); do echo $x; done'";
     assert_eq!(serving(serve, "call ab 2> why; echo $?; grep -c asked why"), "1\n1\n");
 }
 
-/// Whoever has opened a channel, and not joined yet, would serve a file that is gone.
+/// A process that has opened the channel and not yet joined would otherwise use a removed file.
 #[test]
-fn a_channel_that_somebody_has_just_opened_is_not_removed() {
+fn serve_does_not_remove_a_channel_that_another_process_opened() {
     let folder = Folder::new();
     let script = "pipework serve channel -- cat & S=$!; until [ -e channel ]; do sleep 0.01; done
         exec 9< channel; kill $S; wait $S; echo $?; ls channel

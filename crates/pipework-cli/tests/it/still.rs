@@ -1,5 +1,5 @@
-//! A standard output, standard error or log that stands still: a full pipe that nobody reads. One
-//! signal ends every subcommand then, and what it leaves out is said where that can be said.
+//! Standard output, standard error or a log is a full pipe without a reader. One signal still ends
+//! every subcommand, and it reports its losses where it can.
 
 use crate::{Folder, shell};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -15,9 +15,9 @@ const BEFORE: &str = "mkfifo full inbox; exec 9<> full 8<> inbox
     dd if=/dev/zero of=full bs=4096 count=64 oflag=nonblock 2> dd
     pipework send --to inbox message 2> sent;";
 
-/// A subcommand, what it is started with, what is said on standard error where that is a file, and
-/// the exit status if that is not 128 and the number of the signal. Each script ends with `exec
-/// pipework`. The file `ready` is there when the signal may come; without any, it may come as soon
+/// A subcommand, its script, the words that it must print if standard error is a file, and its exit
+/// status if that is not 128 plus the signal's number. Each script ends with `exec pipework`. The
+/// file `ready` exists when the signal may come; a script that makes none may get the signal as soon
 /// as the command runs.
 const CASES: &[(&str, &str, &str, Option<i32>)] = &[
     // Standard output.
@@ -65,7 +65,7 @@ const CASES: &[(&str, &str, &str, Option<i32>)] = &[
     ("man", "exec pipework man > full", "", None),
     // Standard error.
     ("run", "exec pipework run -s 'exit 1' -s ': > ready; exec sleep 1000' 2> full", "", None),
-    // All is over but for what there is to say.
+    // The command has only its report left to print.
     ("run", "exec pipework run -s 'exit 1' -s ': > ready; exit 2' 2> full", "", None),
     (
         "run",
@@ -100,7 +100,7 @@ const CASES: &[(&str, &str, &str, Option<i32>)] = &[
         "messages: not taken in time: 1 message left out",
         None,
     ),
-    // A command that has a message.
+    // A started command holds a message.
     ("run", "exec pipework run -m exec:': > ready; exec sleep 1000' pipework send -m x", "", None),
     (
         "tee",
@@ -110,11 +110,11 @@ const CASES: &[(&str, &str, &str, Option<i32>)] = &[
     ),
 ];
 
-/// Those that have no output of their own.
+/// The subcommands without output of their own.
 const NONE: [&str; 1] = ["nats"];
 
 #[test]
-fn one_signal_ends_every_subcommand_whose_output_stands_still() {
+fn one_signal_ends_every_subcommand_whose_output_is_full() {
     let names: BTreeSet<_> = CASES.iter().map(|case| case.0.to_string()).collect();
     let all = crate::every::subcommands();
     assert_eq!(names, all.into_iter().filter(|name| !NONE.contains(&name.as_str())).collect());
@@ -145,7 +145,7 @@ fn check((name, script, says, status): (&str, &str, &str, Option<i32>), signal: 
         }
     };
     let runs = || fs::read(format!("/proc/{id}/comm")).is_ok_and(|name| name == b"pipework\n");
-    // Those that say something, or end in their own way, have taken the signals before they come.
+    // Subcommands that report something or end with another status install their handlers first.
     let holds = || {
         let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or("0");
@@ -164,6 +164,6 @@ fn check((name, script, says, status): (&str, &str, &str, Option<i32>), signal: 
     assert_eq!(shown, Some(status.unwrap_or(128 + signal.as_raw())), "{script}");
     let said = fs::read_to_string(folder.join("said")).unwrap_or_default();
     assert!(said.contains(says), "{script}: {said}");
-    // What the script has left in the background.
+    // Ends the background processes of the script.
     let _ = kill_process_group(group, Signal::KILL);
 }

@@ -1,5 +1,5 @@
-//! Standard streams that are closed, full, non-blocking, or somebody else's: nothing is lost
-//! without a word and a status.
+//! Standard streams that are closed, full, non-blocking or shared: each loss is reported and gives a
+//! failing status.
 
 use crate::{Folder, PIPEWORK, clean, fails, sh, shell};
 use rustix::io::ioctl_fionbio;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Every way to print something on standard output.
+/// Every way to print to standard output.
 const PRINTERS: [&str; 17] = [
     "pipework recv --from inbox",
     "pipework run echo text",
@@ -34,15 +34,15 @@ const PRINTERS: [&str; 17] = [
     "pipework --version",
 ];
 
-/// A message waits in `inbox`, and is there for whoever comes next.
+/// Puts a message into `inbox`, where it waits for the next receiver.
 const INBOX: &str = "mkfifo inbox; exec 9<>inbox; pipework send --to inbox kept 9>&-;";
 
 #[test]
-fn what_cannot_be_printed_is_a_failure() {
+fn output_that_cannot_be_written_is_a_failure() {
     for printer in PRINTERS {
         fails(1, &["standard output", "No space"], &format!("{INBOX} {printer} > /dev/full"));
         fails(1, &["standard output is closed"], &format!("{INBOX} {printer} >&-"));
-        // Open, but for reading.
+        // Standard output is open, but only for reading.
         fails(1, &["standard output", "Bad file"], &format!("{INBOX} {printer} 1< /dev/null"));
         let closed = "until [ -e closed ]; do sleep 0.01; done";
         let script = format!(
@@ -53,7 +53,7 @@ fn what_cannot_be_printed_is_a_failure() {
 }
 
 #[test]
-fn with_standard_output_closed_nothing_is_taken_out_of_the_pipe() {
+fn recv_with_closed_standard_output_takes_no_message() {
     let rest = "pipework recv --from inbox --count 1";
     for lost in ["pipework recv --from inbox >&-", "pipework recv --exec cat --from inbox >&-"] {
         let script = format!("{INBOX} {lost} 2> err; echo $?; {rest}; cat err");
@@ -62,7 +62,7 @@ fn with_standard_output_closed_nothing_is_taken_out_of_the_pipe() {
 }
 
 #[test]
-fn closed_streams_are_not_taken_for_empty_ones() {
+fn closed_standard_input_is_not_taken_for_an_empty_one() {
     let send = "(pipework send OPTIONS <&-; echo $? > status) | pipework recv --json; cat status >&2";
     for options in ["", "--lines", "--nul", "--files -", "--files /dev/stdin"] {
         let done = sh(&Folder::new(), &send.replace("OPTIONS", options));
@@ -71,16 +71,16 @@ fn closed_streams_are_not_taken_for_empty_ones() {
     }
     fails(1, &["standard input is closed"], "pipework recv <&-");
     fails(1, &["standard output is closed"], "pipework send x >&-");
-    // Where nobody can be told, the status remains.
+    // If no message can be printed, the status still says it.
     for silent in ["pipework recv 2>&- <&-", "pipework run --messages fd:2 echo 2>&-"] {
         assert_eq!(sh(&Folder::new(), silent).status, Some(1), "{silent}");
     }
     assert_eq!(clean("pipework send x 2>&- | pipework recv 2>&-"), "x");
 }
 
-/// Names and reasons of strangers are shown, and a terminal obeys none of them.
+/// Names and reasons from other processes are shown without their control characters.
 #[test]
-fn no_name_and_no_reason_moves_a_cursor() {
+fn names_and_reasons_are_escaped_on_a_terminal() {
     let folder = Folder::new();
     let script = "bad=$(printf 'a\\033[2J\\233b'); mkfifo $bad; mkdir d; : > d/$bad
         pipework serve channel$bad -- sh -c 'printf \"\\033[2Jbad\\n\" >&2; exit 1' 2> served & S=$!
@@ -97,7 +97,7 @@ fn no_name_and_no_reason_moves_a_cursor() {
 }
 
 #[test]
-fn a_command_that_is_not_there_costs_no_message() {
+fn recv_exec_takes_no_message_if_its_command_is_missing() {
     for (command, status) in [("no-such-command", 127), ("./no-such-file", 127), ("./plain", 126)] {
         let script = format!(
             ": > plain; {INBOX} pipework recv --from inbox --exec {command} 2> err; echo $?; \
@@ -109,10 +109,10 @@ fn a_command_that_is_not_there_costs_no_message() {
     }
 }
 
-/// Runs `command` with one of its streams a pipe that a stranger has made non-blocking, and a far
-/// end that is slower than the command.
+/// Runs `command` with one of its streams a pipe that another process has made non-blocking, and
+/// that is slower than the command.
 #[test]
-fn streams_that_a_stranger_made_non_blocking_lose_nothing() {
+fn non_blocking_streams_lose_nothing() {
     let folder = Folder::new();
     let lines: String = (0..300_000).map(|i| format!("{i} {}\n", "x".repeat(i % 80))).collect();
     fs::write(folder.join("in"), &lines).unwrap();
@@ -137,7 +137,7 @@ fn streams_that_a_stranger_made_non_blocking_lose_nothing() {
         let all = slowly(reader);
         assert!(child.wait().unwrap().success(), "{command}");
         if command.contains("-j") {
-            // One more for the end of the command.
+            // One more line for the end of the command.
             assert_eq!(all.iter().filter(|byte| **byte == b'\n').count(), 300_001, "{command}");
         } else {
             assert!(all == lines.as_bytes(), "{command}: {} of {} bytes", all.len(), lines.len());
@@ -166,9 +166,9 @@ fn streams_that_a_stranger_made_non_blocking_lose_nothing() {
     assert!(sender.wait().unwrap().success() && receiver.wait().unwrap().success());
 }
 
-/// Standard output or standard error is a pipe that is full and that nobody reads.
+/// Standard output or standard error is a full pipe without a reader.
 #[test]
-fn a_receiver_or_server_ends_by_a_signal_though_an_output_stands_still() {
+fn signal_ends_recv_and_serve_although_an_output_is_full() {
     let text = "while echo text; do pipework send -m x; done | pipework";
     let cases = [
         (1, "(yes | pipework send --lines --to f) & exec pipework recv --from f --lines".to_string()),
@@ -225,7 +225,7 @@ fn a_receiver_or_server_ends_by_a_signal_though_an_output_stands_still() {
     }
 }
 
-/// The process of `pipework recv` or `serve` among a shell and its children.
+/// Finds the process of `pipework recv` or `serve` among a shell and its children.
 fn receiver(child: &Child) -> i32 {
     let is_one = |id: &i32| {
         let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
@@ -246,7 +246,7 @@ fn receiver(child: &Child) -> i32 {
     }
 }
 
-/// Waits until a process has got as far as it can.
+/// Waits until a process makes no more progress.
 fn until_still(id: i32) {
     let io = || fs::read_to_string(format!("/proc/{id}/io")).unwrap_or_default();
     let mut last = String::new();

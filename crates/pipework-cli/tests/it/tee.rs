@@ -1,4 +1,4 @@
-//! `pipework tee`: the stream is whole whatever becomes of the log, and the log says what it lacks.
+//! `pipework tee`: the stream passes whole even if the log fails, and losses in the log are reported.
 
 use crate::run::TERM;
 use crate::terminal::Terminal;
@@ -8,13 +8,13 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-/// Sends messages of many sizes between text, in shreds that end anywhere.
+/// Sends messages of many sizes between text, in pieces that end anywhere.
 const STREAM: &str = "{ echo begin; head -c 300000 /dev/urandom | base64 -w 70 | pipework send -l --mixed; \
      head -c 200000 /dev/urandom > big; pipework send --mixed --files big; printf end; } | \
      dd bs=777 2> /dev/null > stream;";
 
 #[test]
-fn the_stream_is_as_it_was_and_the_log_has_its_messages() {
+fn tee_passes_the_stream_unchanged_and_logs_its_messages() {
     let script = format!(
         "{STREAM} for form in --lines-are-the-default --nul --json; do
             [ $form = --lines-are-the-default ] && form=
@@ -32,13 +32,13 @@ fn the_stream_is_as_it_was_and_the_log_has_its_messages() {
     assert!(log.ends_with(&[&*big, b"\n"].concat()));
     let messages = 300_000usize.div_ceil(3) * 4 / 70 + 1;
     let lines: Vec<&str> = done.out.lines().collect();
-    // Beside the messages there are two lines of text.
+    // Besides the messages the stream has two lines of text.
     assert_eq!(lines[0], format!("{} of {}", messages + 1 + newlines, messages + 3));
     assert_eq!(lines[2], format!("{} of {}", messages + 1, messages + 3));
 }
 
 #[test]
-fn plain_streams_and_files_that_are_open() {
+fn tee_logs_plain_streams_to_files_and_descriptors() {
     let script = "echo old > log; pipework send one | pipework tee --append log | pipework recv -l
         pipework send two | pipework tee log | pipework recv -l; cat log
         pipework send three | pipework tee /dev/fd/3 3>> log | pipework recv -l
@@ -47,14 +47,14 @@ fn plain_streams_and_files_that_are_open() {
 }
 
 #[test]
-fn counts_as_text_and_json() {
+fn tee_counts_as_text_and_json() {
     let stream = "{ echo one; printf 'a\\nbb\\n' | pipework send -lm; printf two; }";
     let done = sh(&Folder::new(), &format!("{stream} | pipework tee -mc | wc -c"));
     assert_eq!(done.err, "2 messages, 3 bytes, 2 lines of text, 0 damaged\n");
     let out = clean(&format!("{stream} | pipework tee -mcj counts | wc -c > size; cat counts"));
     let rest = out.split_once(',').unwrap().1;
     assert_eq!(rest, "\"messages\":2,\"bytes\":3,\"lines\":2,\"damaged\":0}\n");
-    // The first count has been written when the stream has not ended.
+    // The first count comes before the stream ends.
     let script = "mkfifo go; { pipework send -m a; cat go; pipework send -m b; } | \
         pipework tee -mc --interval 0.1 counts > /dev/null & \
         until grep -q '^1 message,' counts 2> err; do sleep 0.01; done; : > go; wait; tail -n 1 counts";
@@ -62,7 +62,7 @@ fn counts_as_text_and_json() {
 }
 
 #[test]
-fn a_full_disk_does_not_concern_the_stream() {
+fn tee_passes_the_stream_although_the_disk_is_full() {
     let script = "seq 1000 | pipework send -l | pipework tee /dev/full | { pipework recv -l | cksum; }; \
         seq 1000 | cksum";
     let done = sh(&Folder::new(), script);
@@ -78,7 +78,7 @@ fn a_full_disk_does_not_concern_the_stream() {
 }
 
 #[test]
-fn of_an_entry_that_finds_no_space_nothing_stays() {
+fn entry_that_finds_no_space_leaves_no_part_in_the_log() {
     let script = "seq -w 2000 | pipework send -l | (ulimit -f 8; exec pipework tee log 2> err) | wc -c > size
         tail -n 1 err; tail -c 1 log | od -An -c; wc -c < log; seq -w 3 | pipework send -l | pipework tee -a log > out
         tail -n 3 log | wc -c; printf half > log; pipework send new | pipework tee -a log > out; cat log";
@@ -91,9 +91,9 @@ fn of_an_entry_that_finds_no_space_nothing_stays() {
     assert_eq!(lines[3..], ["6", "half", "new"]);
 }
 
-/// For each size that a file may have: what was whole stays whole, and what is missing is said.
+/// Tries each file size limit: complete entries stay complete, and tee reports the missing ones.
 #[test]
-fn a_full_disk_costs_no_whole_entry_of_a_log_wherever_it_ends() {
+fn full_disk_cuts_no_complete_entry_of_a_log_at_any_size() {
     let script = "for size in $(seq 0 60); do
             seq -w 8 12 | pipework send --lines | prlimit --fsize=$size pipework tee log.$size 2>&1 > /dev/null | cat > err.$size
         done";
@@ -108,22 +108,22 @@ fn a_full_disk_costs_no_whole_entry_of_a_log_wherever_it_ends() {
     }
 }
 
-/// The stream neither waits for a reader of the log nor is it dropped.
+/// The stream does not wait for a reader of the log; the log's entries wait for it.
 #[test]
-fn a_fifo_that_nobody_reads_yet() {
+fn tee_passes_the_stream_although_its_fifo_has_no_reader() {
     let script = "mkfifo log out; (pipework send hello | pipework tee log 2> err > out; echo $? > status) &
         pipework recv --lines < out; until grep -q 'nobody reads' err; do sleep 0.01; done; cat log; wait; cat status";
     assert_eq!(clean(script), "hello\nhello\n0\n");
-    // Nobody comes: one signal is enough.
+    // No reader comes: one signal ends tee.
     let script = "mkfifo log; pipework send x | cat > stream; pipework tee log < stream > out 2> err & TEE=$!
         until grep -q 'nobody reads' err 2> /dev/null; do sleep 0.01; done
         kill -TERM $TEE; wait $TEE; echo $?; tail -n 1 err";
-    // The shell says on standard error what has ended it.
+    // The shell names the signal on standard error.
     assert_eq!(sh(&Folder::new(), script).out, "143\npipework: log: 1 entry was left out\n");
 }
 
 #[test]
-fn what_a_second_signal_leaves_out_is_said() {
+fn tee_reports_entries_that_a_second_signal_drops() {
     let folder = Folder::new();
     let script = "mkfifo log; exec 9<> log; : > begun; exec pipework tee log < stream 2> err > out";
     sh(&folder, "seq 100000 | pipework send --lines | cat > stream");
@@ -141,10 +141,10 @@ fn what_a_second_signal_leaves_out_is_said() {
     assert!(said.contains("entries left out, at most: "), "{said}");
 }
 
-/// Nobody reads the log until the stream has passed: it neither waits nor is its end held back, and
-/// what the log has no room for is counted.
+/// The log has no reader until the stream has passed. The stream does not wait for it, and tee
+/// counts the entries for which the log had no space.
 #[test]
-fn a_log_that_stands_still_does_not_hold_the_stream() {
+fn tee_passes_the_stream_although_its_log_is_full() {
     for (backlog, is_whole) in [("10M", true), ("2K", false)] {
         let script = format!(
             "mkfifo log out; exec 9<> log 8< log 9<&-
@@ -163,7 +163,7 @@ fn a_log_that_stands_still_does_not_hold_the_stream() {
             let lost = lines[3].split(' ').nth(2).unwrap();
             assert_eq!(lines[1], "1");
             let numbers = [logged, lost].map(|number| number.parse::<u64>().unwrap());
-            // How many depends on when the log's thread runs.
+            // The count depends on when the log's thread runs.
             assert!(numbers[0] > 0 && numbers[1] > 0, "{}", lines[2]);
             assert_eq!(numbers[0] + numbers[1], 100_000, "{}", lines[2]);
         }
@@ -171,13 +171,13 @@ fn a_log_that_stands_still_does_not_hold_the_stream() {
 }
 
 #[test]
-fn what_is_no_message_passes_too() {
+fn tee_passes_bytes_that_are_no_message() {
     let script =
         "seq 1000 | pipework tee log | tail -n 1; seq 1001 | pipework tee -c > out; echo $?; tail -n 1 out";
     let done = sh(&Folder::new(), script);
     assert_eq!(done.out, "1000\n1\n1001\n", "{}", done.err);
     assert!(done.err.contains("--mixed is needed; the stream goes on"), "{}", done.err);
-    // What is lost of a message is passed on as it is, and told.
+    // tee passes the bytes of a torn message on unchanged, and reports it.
     let script = "head -c 9000 /dev/zero | pipework send -m --files - | head -c 5000 > stream
         cat stream | pipework tee -m log | cmp - stream; cat stream | pipework tee -mj log > out; echo $?; \
         cut -c 1-14 log";
@@ -187,7 +187,7 @@ fn what_is_no_message_passes_too() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_it_quietly() {
+fn tee_ends_quietly_when_its_reader_leaves() {
     let script = "mkfifo in; { { pipework send x; cat in; } | { pipework tee log; echo $? > status; }; } | \
         { pipework recv --count 1; exec <&-; yes | pipework send --lines > in; } > out 2> err
         until [ -s status ]; do sleep 0.01; done; cat out status log";
@@ -195,9 +195,9 @@ fn a_reader_that_leaves_ends_it_quietly() {
 }
 
 #[test]
-fn what_lies_in_the_pipe_is_passed_on_at_a_signal() {
+fn tee_passes_the_bytes_in_the_pipe_after_a_signal() {
     for (signal, status) in [("TERM", 143), ("HUP", 129)] {
-        // A writer stays, so only the signal ends it; the reader stands still until then.
+        // A writer stays, so only the signal ends tee. The reader waits until then.
         let script = format!(
             "mkfifo in out; exec 8<> in 9<> out
             (exec pipework tee -c log < in > out) & T=$!
@@ -208,7 +208,7 @@ fn what_lies_in_the_pipe_is_passed_on_at_a_signal() {
         let expected = format!("{status}\n10\n10 messages, 11 bytes, 0 lines of text, 0 damaged\n");
         assert_eq!(sh(&Folder::new(), &script).out, expected);
     }
-    // Nobody reads what it writes: a second signal ends it.
+    // Its output has no reader: a second signal ends tee.
     let folder = Folder::new();
     let script = "mkfifo out; exec 9<> out; exec pipework tee -c log < /dev/zero > out";
     let mut child = shell(&folder, script).spawn().unwrap();
@@ -226,7 +226,7 @@ fn what_lies_in_the_pipe_is_passed_on_at_a_signal() {
 }
 
 #[test]
-fn it_ends_with_ctrl_c_on_a_terminal() {
+fn tee_ends_with_ctrl_c_on_a_terminal() {
     let folder = Folder::new();
     let script =
         "{ pipework send -m hello; sleep 100; } | { pipework tee -mc; echo \"status $?\"; } | cat -v";
@@ -238,7 +238,7 @@ fn it_ends_with_ctrl_c_on_a_terminal() {
 }
 
 #[test]
-fn lines_that_are_longer_than_the_limit() {
+fn tee_counts_and_logs_lines_over_the_limit() {
     let stream = "{ printf 0123456789abcdefghijABCDEFG; echo; pipework send -m x; echo end; }";
     let tee = format!("{stream} | pipework tee --mixed --max-message 10");
     let done = sh(&Folder::new(), &format!("{tee} --count | wc -c"));
@@ -254,7 +254,7 @@ fn lines_that_are_longer_than_the_limit() {
 }
 
 #[test]
-fn it_says_that_it_reads_from_a_terminal() {
+fn tee_says_that_it_reads_from_a_terminal() {
     let mut terminal = Terminal::run(&Folder::new(), (10, 80), "pipework tee -mc");
     terminal.wait_for("Ctrl-D ends it");
     terminal.press("text\r\x04");
@@ -263,7 +263,7 @@ fn it_says_that_it_reads_from_a_terminal() {
 }
 
 #[test]
-fn bytes_pass_as_they_come() {
+fn tee_passes_bytes_without_waiting_for_more() {
     let folder = Folder::new();
     let mut child = shell(&folder, "exec pipework tee -mc log").stdin(Stdio::piped()).spawn().unwrap();
     let (mut writer, mut reader) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -277,22 +277,22 @@ fn bytes_pass_as_they_come() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// By default the kernel ends a process without a word that makes a file longer than it may.
+/// By default the kernel silently kills a process that exceeds the limit on a file's size.
 #[test]
-fn a_limit_of_a_files_size_is_a_full_disk() {
+fn tee_treats_a_file_size_limit_as_a_full_disk() {
     let script = "seq 20000 | pipework send -l | (ulimit -f 10; exec pipework tee log) \
                   | pipework recv -l | cksum; seq 20000 | cksum";
     let done = sh(&Folder::new(), script);
     let sums: Vec<&str> = done.out.lines().collect();
     assert_eq!((sums.len(), sums[0]), (2, sums[1]), "{}", done.err);
     assert!(done.err.contains("log: File too large") && done.err.contains("entries"), "{}", done.err);
-    // Commands that are started have the kernel's default.
+    // Started commands keep the kernel's default.
     let script = "(ulimit -f 1; pipework run sh -c 'head -c 9999 /dev/zero > out'; echo $?)";
     assert_eq!(sh(&Folder::new(), script).out, "153\n");
 }
 
 #[test]
-fn bad_command_lines() {
+fn tee_refuses_bad_arguments() {
     fails(2, &["missing: FILE"], "pipework tee < /dev/null");
     fails(2, &["--mixed"], "pipework tee --text log < /dev/null");
     fails(2, &["--count"], "pipework tee --interval 1 log < /dev/null");

@@ -1,4 +1,4 @@
-//! A terminal for a command: a pseudo-terminal, and what would be seen on its screen.
+//! A terminal for a command: a pseudo-terminal, and the contents of its screen.
 
 use crate::{Folder, shell};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -19,14 +19,14 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Runs a script whose controlling terminal it is, with these rows and columns.
+    /// Runs a script on a new controlling terminal with these rows and columns.
     pub(crate) fn run(folder: &Folder, (rows, cols): (u16, u16), script: &str) -> Self {
         let (keyboard, child) = start(folder, (rows, cols), script);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(cells(rows), cells(cols), 0)));
         let (seen, mut output) = (Arc::clone(&screen), keyboard.try_clone().unwrap());
         thread::spawn(move || {
             let mut block = [0; 4096];
-            // An error where the last process has closed it.
+            // The read fails once the last process has closed the terminal.
             while let Ok(len @ 1..) = output.read(&mut block) {
                 seen.lock().unwrap().process(&block[..len]);
             }
@@ -34,12 +34,12 @@ impl Terminal {
         Self { keyboard, screen, child }
     }
 
-    /// What is seen now, line by line.
+    /// The text on the screen now, line by line.
     pub(crate) fn text(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// Whether a program has taken the screen for itself.
+    /// Whether a program uses the alternate screen.
     pub(crate) fn is_taken(&self) -> bool {
         self.screen.lock().unwrap().screen().alternate_screen()
     }
@@ -48,16 +48,16 @@ impl Terminal {
         !self.screen.lock().unwrap().screen().hide_cursor()
     }
 
-    /// Waits until something holds.
+    /// Waits until `holds` returns true.
     pub(crate) fn wait(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let begin = Instant::now();
         while !holds(self) {
-            assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}\n{}", self.text());
+            assert!(begin.elapsed() < Duration::from_secs(60), "waited too long: {what}\n{}", self.text());
             thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Waits until a text is seen.
+    /// Waits until the screen shows `text`.
     pub(crate) fn wait_for(&self, text: &str) {
         self.wait(text, |terminal| terminal.text().contains(text));
     }
@@ -116,7 +116,7 @@ impl Terminal {
     }
 }
 
-/// Runs a script on a terminal of its own; returns the far side of that.
+/// Runs a script on a terminal of its own; returns the terminal's other side.
 pub(crate) fn start(folder: &Folder, (rows, cols): (u16, u16), script: &str) -> (File, Child) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
@@ -129,7 +129,7 @@ pub(crate) fn start(folder: &Folder, (rows, cols): (u16, u16), script: &str) -> 
     let mut command = shell(folder, &script);
     command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
     let child = command.env("TERM", "xterm-256color").spawn().unwrap();
-    // The command holds descriptors of the terminal until it is dropped.
+    // `command` holds descriptors of the terminal until it is dropped.
     drop(command);
     (keyboard, child)
 }

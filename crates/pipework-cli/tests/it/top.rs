@@ -1,4 +1,4 @@
-//! `pipework top`: figures in every form, and a screen under a terminal.
+//! `pipework top`: metrics in every form, and the screen on a terminal.
 
 use crate::ls::{segment, wait_until, worker};
 use crate::terminal::{self, Terminal};
@@ -35,7 +35,7 @@ fn busy(folder: &Folder, name: &str) -> (Segment, Client, Server) {
 }
 
 #[test]
-fn figures_of_a_channel() {
+fn top_shows_the_metrics_of_a_channel() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
     let [object] = &objects(&folder, "pipework top --once --json --interval 0.3 work")[..] else { panic!() };
@@ -46,7 +46,7 @@ fn figures_of_a_channel() {
     );
     assert_eq!((&object["path"], &object["counters"]["requests"]), (&"work".into(), &2.into()));
     assert_eq!(object["per_second"]["requests"], 0.0);
-    // There all the while, from the first look to the last.
+    // The call waits from the first look to the last.
     assert!(object["age_s"]["p50"].as_f64().unwrap() >= 0.3, "{object}");
     let member = |role: &str| {
         object["members"].as_array().unwrap().iter().find(|member| member["role"] == role).unwrap()
@@ -65,7 +65,7 @@ fn figures_of_a_channel() {
 }
 
 #[test]
-fn figures_of_pipes() {
+fn top_shows_the_metrics_of_pipes() {
     let folder = Folder::new();
     create_fifo(folder.join("jobs")).unwrap();
     let mut child = shell(&folder, "exec 9<>jobs; echo hello >&9; echo; exec sleep 60").spawn().unwrap();
@@ -86,11 +86,11 @@ fn figures_of_pipes() {
     child.kill().unwrap();
     child.wait().unwrap();
     let text = sh(&folder, "pipework top --once --interval 0.1 jobs").out;
-    assert!(text.contains("  -  "), "nobody has it open: {text}");
+    assert!(text.contains("  -  "), "a process has it open: {text}");
 }
 
 #[test]
-fn what_is_named_must_be_there() {
+fn top_fails_on_missing_targets() {
     fails(1, &["missing: there is no such channel"], "pipework top missing");
     fails(1, &["text: it is no channel"], "echo > text; pipework top text");
     fails(1, &["no such process"], "pipework top 2147483000");
@@ -114,7 +114,7 @@ fn is_given_back(terminal: &mut Terminal) {
 }
 
 #[test]
-fn a_screen_of_80_by_24() {
+fn top_fits_on_a_screen_of_80_by_24() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
     let _other = busy(&folder, "other");
@@ -136,7 +136,7 @@ fn a_screen_of_80_by_24() {
         "{text}"
     );
     assert!(text.contains("calls 2   cancelled 0") && text.contains("1  client"), "{text}");
-    // Again by name: the other way round; then the pipe is selected.
+    // Sorting by name again reverses the order; then the pipe is selected.
     terminal.press("n");
     terminal.wait("it is sorted", |terminal| line(terminal, "  work") == Some(2));
     terminal.press("jj");
@@ -145,11 +145,11 @@ fn a_screen_of_80_by_24() {
     terminal.wait_for("calls 2   cancelled 0");
 
     terminal.resize(10, 40);
-    terminal.wait("it is drawn anew", |terminal| {
+    terminal.wait("it is drawn again", |terminal| {
         terminal.text().lines().count() == 10
             && terminal.text().lines().all(|line| line.chars().count() <= 40)
     });
-    // What does not fit is left out, and what is there can be read.
+    // On a small screen lines are left out, and the others stay readable.
     terminal.wait("figures with their names", |terminal| {
         terminal.text().contains("CALLS/S  WAIT  WORK  ") && line(terminal, "  work").is_some()
     });
@@ -164,7 +164,7 @@ fn a_screen_of_80_by_24() {
 }
 
 #[test]
-fn keys_and_signals_end_it_and_the_terminal_is_as_before() {
+fn top_restores_the_terminal_after_keys_and_signals() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
     for end in ["\u{3}", "TERM", "HUP", "INT", "QUIT"] {
@@ -184,10 +184,10 @@ fn keys_and_signals_end_it_and_the_terminal_is_as_before() {
 }
 
 #[test]
-fn it_ends_with_its_terminal() {
+fn top_ends_when_its_terminal_closes() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
-    // Told by a signal, and by the terminal alone.
+    // top notices it by a signal, or by the terminal alone.
     for ignoring in ["", "trap '' HUP; "] {
         let script = format!("{ignoring}exec pipework top work");
         let (mut terminal, mut child) = terminal::start(&folder, (24, 80), &script);
@@ -202,7 +202,7 @@ fn it_ends_with_its_terminal() {
 }
 
 #[test]
-fn keys_come_from_the_terminal_whatever_standard_input_is() {
+fn top_reads_keys_from_the_terminal_whatever_standard_input_is() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
     for input in ["< /dev/null", "<&-", "< work"] {
@@ -214,7 +214,7 @@ fn keys_come_from_the_terminal_whatever_standard_input_is() {
 }
 
 #[test]
-fn on_a_terminal_without_a_cursor_there_are_tables() {
+fn top_prints_tables_on_a_terminal_without_a_cursor() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
     let mut terminal = Terminal::run(&folder, (24, 80), "TERM=dumb exec pipework top --interval 0.1 work");
@@ -225,7 +225,7 @@ fn on_a_terminal_without_a_cursor_there_are_tables() {
 }
 
 #[test]
-fn what_was_asked_for_once_is_not_nothing() {
+fn top_once_prints_although_a_signal_ends_it() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
     let script = "pipework top --once --interval 3600 work & sleep 0.2; kill -TERM $!; wait $!";
@@ -233,7 +233,7 @@ fn what_was_asked_for_once_is_not_nothing() {
 }
 
 #[test]
-fn it_stops_and_goes_on_under_a_shell() {
+fn top_can_be_suspended_and_resumed() {
     let folder = Folder::new();
     let (_segment, _client, _server) = busy(&folder, "work");
     let mut terminal = Terminal::run(&folder, (24, 80), "PS1='ready> ' exec sh -i");
@@ -259,7 +259,7 @@ fn it_stops_and_goes_on_under_a_shell() {
 }
 
 #[test]
-fn channels_that_go_come_back_or_are_damaged() {
+fn top_shows_channels_that_vanish_return_or_are_damaged() {
     let folder = Folder::new();
     let (first, _client, _server) = busy(&folder, "work");
     let mut terminal = watched(&folder, (24, 80), "exec pipework top --interval 0.1 work");
@@ -279,7 +279,7 @@ fn channels_that_go_come_back_or_are_damaged() {
 }
 
 #[test]
-fn whatever_is_written_into_it_those_who_look_go_on() {
+fn ls_top_and_doctor_survive_random_bytes_in_a_channel() {
     let folder = Folder::new();
     let segment = segment(folder.join("work"));
     let file = File::options().write(true).open(folder.join("work")).unwrap();
@@ -288,14 +288,14 @@ fn whatever_is_written_into_it_those_who_look_go_on() {
     let mut top = command.stdout(Stdio::null()).spawn().unwrap();
     let mut random: u64 = 1;
     let mut next = || {
-        // The generator of Knuth's MMIX: good enough to be anything.
+        // The generator of Knuth's MMIX, which is random enough here.
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         random >> 16
     };
     for round in 0..20 {
         for _ in 0..500 {
-            // Members and the header's counters as often as all the rest; not its beginning and
-            // the end, which say that it is whole.
+            // Half of the writes hit members and the header's counters. None hits the beginning and
+            // the end of the file, which prove that it is complete.
             let at = if next() % 2 == 0 { 128 + next() % 4500 } else { 128 + next() % (len - 256) };
             let word = if next() % 4 == 0 { 0 } else { next() << 16 | next() };
             file.write_all_at(&word.to_le_bytes(), at & !7).unwrap();
@@ -304,14 +304,14 @@ fn whatever_is_written_into_it_those_who_look_go_on() {
         let done = sh(&folder, if round % 5 == 0 { script } else { "pipework doctor --json work" });
         assert!(matches!(done.status, Some(0 | 3)) && done.err.is_empty(), "{done:?}");
     }
-    assert!(top.try_wait().unwrap().is_none(), "it goes on");
+    assert!(top.try_wait().unwrap().is_none(), "top has ended");
     sh(&folder, &format!("kill {}", top.id()));
     assert_eq!(top.wait().unwrap().code(), Some(0));
     drop(segment);
 }
 
 #[test]
-fn a_dead_member_is_marked_and_nothing_is_written() {
+fn top_marks_a_dead_member_and_writes_nothing() {
     let folder = Folder::new();
     let segment = segment(folder.join("work"));
     let _client = segment.client().unwrap();
@@ -326,7 +326,7 @@ fn a_dead_member_is_marked_and_nothing_is_written() {
 }
 
 #[test]
-fn a_thousand_slots_cost_less_than_a_hundredth_of_a_cpu() {
+fn top_of_a_thousand_slots_takes_less_than_a_hundredth_of_a_cpu() {
     let folder = Folder::new();
     let options = pipework::reqrep::Options::new().slots(1000).members(64);
     let segment = options.create(folder.join("work")).unwrap();
@@ -336,7 +336,7 @@ fn a_thousand_slots_cost_less_than_a_hundredth_of_a_cpu() {
     }
     let mut terminal = watched(&folder, (24, 80), "exec pipework top work");
     terminal.wait_for("1000   ");
-    // What it has run, in nanoseconds.
+    // The CPU time of the process.
     let ran = || {
         let id = terminal_process(&folder);
         let text = fs::read_to_string(format!("/proc/{id}/schedstat")).unwrap();
@@ -363,7 +363,7 @@ fn terminal_process(folder: &Folder) -> String {
     ids.find(is_it).unwrap()
 }
 
-/// A server of the page, and its address.
+/// Starts a server of the page; returns it and its address.
 fn page(folder: &Folder, targets: &str) -> (Child, String) {
     let mut child = Command::new(PIPEWORK)
         .args(["top", "--interval", "0.1", "--prometheus", "127.0.0.1:0"])
@@ -388,8 +388,8 @@ fn ask(address: &str, request: &str) -> String {
     answer
 }
 
-/// Every metric and every label that docs/recipes/monitoring.md has in an expression.
-fn what_the_recipe_asks_for_is_on(body: &str) {
+/// Checks that `body` has every metric and label in an expression of docs/recipes/monitoring.md.
+fn metrics_of_the_recipe_are_on(body: &str) {
     let recipe = include_str!("../../../../docs/recipes/monitoring.md");
     let words = recipe.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let metrics: Vec<_> = words.filter(|word| word.starts_with("pipework_")).collect();
@@ -407,12 +407,12 @@ fn what_the_recipe_asks_for_is_on(body: &str) {
 }
 
 #[test]
-fn a_page_for_prometheus() {
+fn prometheus_page_has_the_metrics_of_channels_and_pipes() {
     let folder = Folder::new();
     let (_segment, client, _server) = busy(&folder, "a\"b");
     create_fifo(folder.join("jobs")).unwrap();
     let (mut child, address) = page(&folder, "a\"b jobs");
-    // Those who ask for nothing hold nobody up: one after the other they would for minutes.
+    // Idle connections delay no request. Handled one by one, they would for minutes.
     let _idle: Vec<_> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
     let answer = ask(&address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -435,7 +435,7 @@ fn a_page_for_prometheus() {
     let families = body.lines().filter(|line| line.starts_with("# TYPE"));
     let names: std::collections::BTreeSet<_> = families.clone().collect();
     assert_eq!(names.len(), families.count(), "a family comes once");
-    what_the_recipe_asks_for_is_on(body);
+    metrics_of_the_recipe_are_on(body);
     client.send("c", SOON).unwrap();
     wait_until("the third call is counted", || {
         ask(&address, "GET / HTTP/1.0\r\n\r\n").contains("_total{channel=\"a\\\"b\"} 3")
@@ -454,7 +454,7 @@ fn a_page_for_prometheus() {
 /// docs/top.svg: two services at work, of which one has a slow program, and a FIFO with jobs.
 /// PIPEWORK_PICTURE names the file to write.
 #[test]
-#[ignore = "draws a picture for the documentation, when what it shows has changed"]
+#[ignore = "draws a picture for the documentation; run it when the screen has changed"]
 fn picture() {
     let folder = Folder::new();
     let start =

@@ -1,9 +1,9 @@
-//! A command line that is not understood: what is said, in the same words for every subcommand.
+//! Command lines with mistakes: every subcommand reports them in the same words.
 
 use crate::{Folder, fails, sh};
 
 #[test]
-fn a_wrong_value_is_named_with_its_option_and_what_that_takes() {
+fn wrong_value_is_named_with_its_option_and_range() {
     for (command, said) in [
         ("serve --slots 0 ch -- cat", "--slots '0': it takes a whole number from 1 to 1048576"),
         ("serve --slots -1 ch -- cat", "--slots '-1': it takes a whole number from 1 to 1048576"),
@@ -29,7 +29,7 @@ fn a_wrong_value_is_named_with_its_option_and_what_that_takes() {
 }
 
 #[test]
-fn what_is_missing_unknown_or_too_much_is_named() {
+fn missing_unknown_and_superfluous_arguments_are_named() {
     for (command, said) in [
         ("serve", "missing: CHANNEL, CMD"),
         ("serve ch cat", "'cat' is one argument too many; the command follows --"),
@@ -46,7 +46,7 @@ fn what_is_missing_unknown_or_too_much_is_named() {
     }
 }
 
-/// One line says what is wrong, one what can be said, and one where there is more.
+/// Checks the three lines of the report: the mistake, the usage, and where to find more.
 fn is_misread(command: &str, said: &str) {
     let done = sh(&Folder::new(), &format!("pipework {command}"));
     let lines: Vec<_> = done.err.lines().collect();
@@ -60,6 +60,6 @@ fn is_misread(command: &str, said: &str) {
 }
 
 #[test]
-fn without_a_word_there_is_help() {
+fn pipework_without_arguments_prints_help() {
     fails(2, &["Usage: pipework", "Commands:"], "pipework");
 }
