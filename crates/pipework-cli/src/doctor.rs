@@ -98,18 +98,18 @@ impl Report {
         let mut said = vec![];
         for Finding { text, remedy } in &findings {
             let outcome = self.fix(find, text, *remedy)?;
-            let (is_mended, words) = match &outcome {
+            let (is_fixed, words) = match &outcome {
                 Some(Ok(words)) => (true, Some(words)),
                 Some(Err(words)) => (false, Some(words)),
                 None => (false, None),
             };
-            self.is_sick |= !is_mended;
+            self.is_sick |= !is_fixed;
             if !self.json
                 && let Some(words) = words
             {
                 print(&format!("    {words}"))?;
             }
-            said.push(json!({ "text": text, "mended": is_mended, "outcome": words }));
+            said.push(json!({ "text": text, "fixed": is_fixed, "outcome": words }));
         }
         if self.json {
             let mut object = ls::object(find);

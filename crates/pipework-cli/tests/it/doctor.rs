@@ -69,9 +69,9 @@ fn doctor_removes_abandoned_channels_only_after_a_yes() {
     let done = says(&folder, 3, &["removed"], "pipework doctor --json --yes .");
     let objects: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects.len(), 2);
-    assert_eq!(objects[1]["findings"].as_array().unwrap().last().unwrap()["mended"], true);
+    assert_eq!(objects[1]["findings"].as_array().unwrap().last().unwrap()["fixed"], true);
     // Someone made the copy on purpose, so only a person may remove it.
-    assert_eq!(objects[0]["findings"][0]["mended"], false);
+    assert_eq!(objects[0]["findings"][0]["fixed"], false);
     assert!(folder.join("copy").exists() && !folder.join("left").exists());
     let mut terminal = Terminal::run(&folder, (24, 80), "exec pipework doctor copy");
     terminal.wait_for("remove it? [y/N] ");
