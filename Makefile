@@ -1,14 +1,14 @@
-# The one door. A target fetches what it misses, or says in one line what to install; each runs
-# alone. Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  ROOM=atomic (bench)
+# All tasks of the project. A target fetches what it needs, or says in one line what to install; each runs
+# alone. Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  MODULE=atomic (bench)
 # KILLS=1000000 (storm)  CALLS=100000 MESSAGES=1000000 (nats)  PYTHON=python3  PERL=perl
-ROOM ?= atomic
+MODULE ?= atomic
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BENCH := --manifest-path bench/Cargo.toml
 CORE := --release --package pipework
 ALOUD := --nocapture --test-threads=1
-# A lock file that does not fit is mended on a desk and an error in CI.
+# cargo updates an outdated lock file on a developer's machine and fails in CI.
 LOCKED := $(if $(CI),--locked)
-# Where rustup puts cargo, for a shell that has not been told yet; what the benchmark runs.
+# Finds the cargo of a fresh rustup in any shell. The benchmark runs this Python.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PIPEWORK_PYTHON := $(abspath $(TARGET))/python-venv/bin/python
 
@@ -23,10 +23,10 @@ setup: cargo lints tools ## fetch what build, test and check need
 
 build: cargo ; cargo build $(LOCKED) --release --workspace && $(MAKE) -sC crates/pipework-c built ## build everything, optimised
 
-demo: cargo ## see every room at work on a real file, and a web application in Python (FILE=path)
+demo: cargo ## see every module at work on a real file, and a web application in Python (FILE=path)
 	@cargo build $(LOCKED) --release --package pipework-cli
 	@$(TARGET)/release/pipework demo $(if $(FILE),'$(FILE)')
-	@python/dev demo && echo 'Past one machine: docs/nats.md, and make nats to see it with servers that are killed'
+	@python/dev demo && echo 'Past one machine: docs/nats.md, and make nats to see it with killed servers'
 
 test: cargo tools ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
@@ -45,7 +45,7 @@ uninstall: ## take it away again
 install uninstall: ; @$(MAKE) --no-print-directory --directory crates/pipework-c $@
 
 # One after the other: what idle processes cost is measured as well.
-storm: cargo ## kill KILLS processes in each room that must survive it; takes an hour or more
+storm: cargo ## kill KILLS processes in each module that must survive it; takes an hour or more
 	PIPEWORK_KILLS=$(or $(KILLS),1000000) cargo test $(LOCKED) $(CORE) --test it -- --test-threads=1 storm parked_waiters
 
 crash: cargo ## kill at every instruction of every operation on shared memory; takes some minutes
@@ -59,7 +59,7 @@ check: cargo lints ## formatting, lints and docs with warnings as errors; licenc
 	RUSTDOCFLAGS='-D warnings' cargo doc $(LOCKED) --workspace --all-features --no-deps
 	@! cargo deny --version >/dev/null 2>&1 || cargo deny check licenses bans sources
 
-nats: cargo ## the bridge beside real NATS servers, which are killed with all else (CALLS, MESSAGES)
+nats: cargo ## test the bridge with real NATS servers; kills servers, bridges and workers (CALLS, MESSAGES)
 	@command -v nats-server >/dev/null || dist/apt nats-server
 	cargo build $(LOCKED) --release --package pipework-cli && PIPEWORK_COMMAND=$(abspath $(TARGET))/release/pipework PIPEWORK_NATS=1 \
 		PIPEWORK_NATS_CALLS=$(or $(CALLS),100000) PIPEWORK_NATS_MESSAGES=$(or $(MESSAGES),1000000) cargo test $(LOCKED) --release --manifest-path bridge/nats/Cargo.toml
@@ -76,17 +76,17 @@ fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo ; fuzz/run $* $(or
 proof: cargo ; crates/pipework/tests/proof ## run what docs/proof.md shows, and keep the figures; a day (PROOF=quick)
 docs: cargo ; book/build ## build the book, target/book/site, and check every link in it
 
-bench: ## measure beside the peers and keep a dated record (ROOM=atomic)
+bench: ## measure beside the peers and keep a dated record (MODULE=atomic)
 bench-quick: ## a look at the same in less than a minute; keeps nothing
 bench bench-quick: cargo
-	@case $(ROOM) in perl) perl/dev build && perl/dev peers;; python) python/dev build --release && python/dev peers;; nats) cargo build $(LOCKED) --release --bins --examples --manifest-path bridge/nats/Cargo.toml;; esac
-	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(ROOM) $(if $(filter bench,$@),--record,--quick)
+	@case $(MODULE) in perl) perl/dev build && perl/dev peers;; python) python/dev build --release && python/dev peers;; nats) cargo build $(LOCKED) --release --bins --examples --manifest-path bridge/nats/Cargo.toml;; esac
+	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) -- $(MODULE) $(if $(filter bench,$@),--record,--quick)
 
 dist: cargo ; @dist/build ## make every package, in target/dist
 dist-test: cargo ; @dist/test ## install each where nothing else is, and use it; make all twice
 aarch64: cargo ; @dist/aarch64 ## build for that machine, and run the tests under qemu; half an hour
 release: cargo ; @dist/release '$(VERSION)' ## check all that a release needs, and tag it (VERSION=0.1.0)
-clean: ; rm -rf target bench/target bridge/nats/target fuzz/target fuzz/corpus fuzz/artifacts ## remove what was built
+clean: ; rm -rf target bench/target bridge/nats/target fuzz/target fuzz/corpus fuzz/artifacts ## remove all build results
 
 cargo:
 	@command -v cargo >/dev/null && command -v cc >/dev/null \

@@ -232,11 +232,11 @@ class Book:
             folder = f"benchmarks/{make.name}"
             records = [(path, json.loads(path.read_text())) for path in sorted(make.glob("*.json"))]
             pages = [f"{folder}/{path.stem}.md" for path, _ in records]
-            names = [f"{record['room']}, {record['date']}" for _, record in records]
+            names = [f"{record['module']}, {record['date']}" for _, record in records]
             self.order[folder] = {f"{folder}/index.md": "", **dict(zip(pages, names, strict=True))}
             rows = []
             for path, record in records:
-                cells = [f"[{record['room']}]({path.stem}.md)", record["date"], record["rounds"], len(record["cases"])]
+                cells = [f"[{record['module']}]({path.stem}.md)", record["date"], record["rounds"], len(record["cases"])]
                 rows.append(f"| {' | '.join(map(str, cells))} |")
             machine = records[-1][1]["machine"]
             self.write(f"{folder}/index.md", "\n".join([
@@ -249,26 +249,26 @@ class Book:
 
     def record(self, page: str, path: Path, record: dict[str, Any]) -> str:
         machine, source = record["machine"], str(path.relative_to(ROOT))
-        method = f"bench/README.md#what-is-measured-{record['room']}"
+        method = f"bench/README.md#what-is-measured-{record['module']}"
         facts = [f"{machine['cores']} cores", machine["kernel"], f"{record['rounds']} rounds", record["date"]]
         if "coherence_ns" in machine:
             facts.append(f"a changed word takes {machine['coherence_ns']} ns from one CPU to the other")
-        lines = [f"# {record['room']} on {cpu(machine)}", "",
+        lines = [f"# {record['module']} on {cpu(machine)}", "",
                  "The time of one operation, the median of all rounds: shorter is better. "
                  f"[What is measured]({self.target('README.md', page, method)}) says what the names mean.", "",
                  f"{machine['make'] or machine['cpu']}, {', '.join(facts)}. "
                  f"[The record]({self.target(source, page, path.name)}).", "", "## Cases"]  # fmt: skip
         for case in record["cases"]:
-            lanes = [(lane["name"], statistics.median(lane["wall_ns"]) / lane["ops"]) for lane in case["lanes"] if lane["ops"]]
-            longest = max((time for _, time in lanes), default=0)
-            rows = [drawn(name, time, longest) for name, time in lanes]
+            contenders = [(each["name"], statistics.median(each["wall_ns"]) / each["ops"]) for each in case["contenders"] if each["ops"]]
+            longest = max((time for _, time in contenders), default=0)
+            rows = [drawn(name, time, longest) for name, time in contenders]
             lines += ["", f"**{case['name']}**", "", '<div class="bars" markdown="0" data-search-exclude>', *rows, "</div>"]
         lines += ["", "## Targets", "", "Ratios of speed. Missed targets are bold.", "",
                   "| ratio | reached | target |", "| --- | ---: | ---: |"]  # fmt: skip
-        for bar in record["bars"]:
-            value, asked = bar["value"], bar["at_least"]
+        for target in record["targets"]:
+            value, asked = target["value"], target["at_least"]
             reached = short(value) if value is None or value >= asked else f"**{short(value)}**"
-            lines.append(f"| {bar['name']} | {reached} | {short(asked)} |")
+            lines.append(f"| {target['name']} | {reached} | {short(asked)} |")
         return "\n".join(lines)
 
 

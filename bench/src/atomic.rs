@@ -1,30 +1,30 @@
-//! The room `atomic`: its cases and bars, as data. The engines that they name stand in
+//! The module `atomic`: its cases and targets, as data. The engines that they name stand in
 //! `atomic/engines.rs`.
 //!
-//! All lanes of a case move the same records, except Atomic::Pipe (see `ORIGINAL_BYTES`) and the
-//! lanes of bare zstd, which move nothing. Pipes keep their usual 64 KiB.
+//! All contenders of a case move the same records, except Atomic::Pipe (see `ORIGINAL_BYTES`) and
+//! the contenders of bare zstd, which move nothing. Pipes keep their usual 64 KiB.
 
 mod engines;
 
 use crate::corpus::Corpus;
-use crate::measure::{Case, Lane};
-use crate::report::Bar;
+use crate::measure::{Case, Contender};
+use crate::report::Target;
 use engines::{Block, Engine, Job};
 
 /// Records in one call of `send_many`.
 const BATCH: usize = 64;
 
-/// A case: what is moved, how often over, and who moves it.
+/// A case: the corpus to move, how often to move it, and the contenders.
 struct Definition {
     name: &'static str,
     quick: bool,
     corpus: Corpus,
     /// The corpus is moved this many times, so that a run is long enough to be timed.
     passes: usize,
-    lanes: &'static [Entry],
+    contenders: &'static [Entry],
 }
 
-/// A contestant: its name in the table, the number of writer processes, and the engine.
+/// A contender: its name in the table, the number of writer processes, and the engine.
 type Entry = (&'static str, usize, Engine);
 
 const SEND: &str = "pipework send";
@@ -61,7 +61,7 @@ const fn zstd(level: i32, writers: usize) -> [Entry; 5] {
     ]
 }
 
-/// Beside the module that the wire format comes from.
+/// Beside the Perl module that defined the wire format.
 const SEED: [Entry; 4] = [
     (SEND, 1, Engine::Pipework { mixed: true, level: None, batch: 1 }),
     (ORIGINAL, 1, Engine::Original { level: None }),
@@ -77,7 +77,7 @@ const CROWD: [Entry; 4] = [
     ("bare pipe, 64 writers", 64, Engine::Bare { block: Block::Bytes(4096), packets: false }),
 ];
 
-/// The same messages taken apart with few and with many of them waiting in the reader.
+/// Parses the same messages with few and with many of them buffered in the reader.
 const WAITING: [Entry; 2] = [
     ("pipework, 10,000", 1, Engine::Waiting { at_once: 10_000 }),
     ("pipework, 1,000,000", 1, Engine::Waiting { at_once: 1_000_000 }),
@@ -85,56 +85,56 @@ const WAITING: [Entry; 2] = [
 
 #[rustfmt::skip]
 const DEFINITIONS: &[Definition] = &[
-    Definition { name: "json-5k/plain/1w",   quick: true,  corpus: Corpus::Json5k,  passes: 1, lanes: &plain(1) },
-    Definition { name: "json-5k/plain/2w",   quick: false, corpus: Corpus::Json5k,  passes: 1, lanes: &plain(2) },
-    Definition { name: "json-5k/plain/4w",   quick: true,  corpus: Corpus::Json5k,  passes: 1, lanes: &plain(4) },
-    Definition { name: "json-5k/plain/8w",   quick: false, corpus: Corpus::Json5k,  passes: 1, lanes: &plain(8) },
-    Definition { name: "json-890/plain/1w",  quick: true,  corpus: Corpus::Json890, passes: 5, lanes: &plain(1) },
-    Definition { name: "json-890/plain/2w",  quick: false, corpus: Corpus::Json890, passes: 5, lanes: &plain(2) },
-    Definition { name: "json-890/plain/4w",  quick: true,  corpus: Corpus::Json890, passes: 5, lanes: &plain(4) },
-    Definition { name: "json-890/plain/8w",  quick: false, corpus: Corpus::Json890, passes: 5, lanes: &plain(8) },
-    Definition { name: "json-5k/seed",       quick: true,  corpus: Corpus::Json5k,  passes: 1, lanes: &SEED },
-    Definition { name: "json-890/seed",      quick: false, corpus: Corpus::Json890, passes: 5, lanes: &SEED },
-    Definition { name: "json-5k/zstd-3/1w",  quick: false, corpus: Corpus::Json5k,  passes: 1, lanes: &zstd(-3, 1) },
-    Definition { name: "json-5k/zstd1/1w",   quick: true,  corpus: Corpus::Json5k,  passes: 1, lanes: &zstd(1, 1) },
-    Definition { name: "json-5k/zstd1/4w",   quick: false, corpus: Corpus::Json5k,  passes: 1, lanes: &zstd(1, 4) },
-    Definition { name: "json-5k/zstd3/1w",   quick: true,  corpus: Corpus::Json5k,  passes: 1, lanes: &zstd(3, 1) },
-    Definition { name: "json-5k/zstd7/1w",   quick: false, corpus: Corpus::Json5k,  passes: 1, lanes: &zstd(7, 1) },
-    Definition { name: "json-890/zstd-3/1w", quick: false, corpus: Corpus::Json890, passes: 2, lanes: &zstd(-3, 1) },
-    Definition { name: "json-890/zstd1/1w",  quick: true,  corpus: Corpus::Json890, passes: 2, lanes: &zstd(1, 1) },
-    Definition { name: "json-890/zstd1/4w",  quick: false, corpus: Corpus::Json890, passes: 2, lanes: &zstd(1, 4) },
-    Definition { name: "json-890/zstd3/1w",  quick: false, corpus: Corpus::Json890, passes: 2, lanes: &zstd(3, 1) },
-    Definition { name: "json-890/zstd7/1w",  quick: false, corpus: Corpus::Json890, passes: 1, lanes: &zstd(7, 1) },
-    Definition { name: "json-5k/crowd",      quick: true,  corpus: Corpus::Json5k,  passes: 1, lanes: &CROWD },
-    Definition { name: "json-890/crowd",     quick: true,  corpus: Corpus::Json890, passes: 5, lanes: &CROWD },
-    Definition { name: "waiting",            quick: true,  corpus: Corpus::Json890, passes: 1, lanes: &WAITING },
+    Definition { name: "json-5k/plain/1w",   quick: true,  corpus: Corpus::Json5k,  passes: 1, contenders: &plain(1) },
+    Definition { name: "json-5k/plain/2w",   quick: false, corpus: Corpus::Json5k,  passes: 1, contenders: &plain(2) },
+    Definition { name: "json-5k/plain/4w",   quick: true,  corpus: Corpus::Json5k,  passes: 1, contenders: &plain(4) },
+    Definition { name: "json-5k/plain/8w",   quick: false, corpus: Corpus::Json5k,  passes: 1, contenders: &plain(8) },
+    Definition { name: "json-890/plain/1w",  quick: true,  corpus: Corpus::Json890, passes: 5, contenders: &plain(1) },
+    Definition { name: "json-890/plain/2w",  quick: false, corpus: Corpus::Json890, passes: 5, contenders: &plain(2) },
+    Definition { name: "json-890/plain/4w",  quick: true,  corpus: Corpus::Json890, passes: 5, contenders: &plain(4) },
+    Definition { name: "json-890/plain/8w",  quick: false, corpus: Corpus::Json890, passes: 5, contenders: &plain(8) },
+    Definition { name: "json-5k/seed",       quick: true,  corpus: Corpus::Json5k,  passes: 1, contenders: &SEED },
+    Definition { name: "json-890/seed",      quick: false, corpus: Corpus::Json890, passes: 5, contenders: &SEED },
+    Definition { name: "json-5k/zstd-3/1w",  quick: false, corpus: Corpus::Json5k,  passes: 1, contenders: &zstd(-3, 1) },
+    Definition { name: "json-5k/zstd1/1w",   quick: true,  corpus: Corpus::Json5k,  passes: 1, contenders: &zstd(1, 1) },
+    Definition { name: "json-5k/zstd1/4w",   quick: false, corpus: Corpus::Json5k,  passes: 1, contenders: &zstd(1, 4) },
+    Definition { name: "json-5k/zstd3/1w",   quick: true,  corpus: Corpus::Json5k,  passes: 1, contenders: &zstd(3, 1) },
+    Definition { name: "json-5k/zstd7/1w",   quick: false, corpus: Corpus::Json5k,  passes: 1, contenders: &zstd(7, 1) },
+    Definition { name: "json-890/zstd-3/1w", quick: false, corpus: Corpus::Json890, passes: 2, contenders: &zstd(-3, 1) },
+    Definition { name: "json-890/zstd1/1w",  quick: true,  corpus: Corpus::Json890, passes: 2, contenders: &zstd(1, 1) },
+    Definition { name: "json-890/zstd1/4w",  quick: false, corpus: Corpus::Json890, passes: 2, contenders: &zstd(1, 4) },
+    Definition { name: "json-890/zstd3/1w",  quick: false, corpus: Corpus::Json890, passes: 2, contenders: &zstd(3, 1) },
+    Definition { name: "json-890/zstd7/1w",  quick: false, corpus: Corpus::Json890, passes: 1, contenders: &zstd(7, 1) },
+    Definition { name: "json-5k/crowd",      quick: true,  corpus: Corpus::Json5k,  passes: 1, contenders: &CROWD },
+    Definition { name: "json-890/crowd",     quick: true,  corpus: Corpus::Json890, passes: 5, contenders: &CROWD },
+    Definition { name: "waiting",            quick: true,  corpus: Corpus::Json890, passes: 1, contenders: &WAITING },
 ];
 
 /// What the design promises; the last four say that cost stays flat as work grows.
 #[rustfmt::skip]
-pub const BARS: &[Bar] = &[
-    Bar { name: "atomic/json-5k/plain/vs-bare-pipe",    of: ("json-5k/plain/1w", SEND),       slower_of: &[("json-5k/plain/1w", BARE)],     at_least: 0.7 },
-    Bar { name: "atomic/json-5k/plain/c-vs-rust",       of: ("json-5k/plain/1w", C),          slower_of: &[("json-5k/plain/1w", PLAIN)],    at_least: 0.95 },
-    Bar { name: "atomic/json-5k/plain/vs-atomic-pipe",  of: ("json-5k/seed", SEND),           slower_of: &[("json-5k/seed", ORIGINAL)],     at_least: 100.0 },
-    Bar { name: "atomic/json-890/batched/vs-bare-pipe", of: ("json-890/plain/1w", SEND_MANY), slower_of: &[("json-890/plain/1w", BARE)],    at_least: 0.6 },
-    Bar { name: "atomic/json-5k/zstd1/vs-slower-half",  of: ("json-5k/zstd1/1w", SEND),       slower_of: &[("json-5k/zstd1/1w", COMPRESS), ("json-5k/zstd1/1w", DECOMPRESS)], at_least: 0.85 },
-    Bar { name: "atomic/json-5k/zstd3/vs-slower-half",  of: ("json-5k/zstd3/1w", SEND),       slower_of: &[("json-5k/zstd3/1w", COMPRESS), ("json-5k/zstd3/1w", DECOMPRESS)], at_least: 0.85 },
-    Bar { name: "atomic/flat/million-waiting",          of: ("waiting", "pipework, 1,000,000"), slower_of: &[("waiting", "pipework, 10,000")],  at_least: 0.8 },
-    Bar { name: "atomic/flat/json-5k/64-writers",       of: ("json-5k/crowd", "pipework, 64 writers"),  slower_of: &[("json-5k/crowd", "pipework, 1 writer")],  at_least: 0.8 },
-    Bar { name: "atomic/flat/json-890/64-writers",      of: ("json-890/crowd", "pipework, 64 writers"), slower_of: &[("json-890/crowd", "pipework, 1 writer")], at_least: 0.8 },
+pub const TARGETS: &[Target] = &[
+    Target { name: "atomic/json-5k/plain/vs-bare-pipe",    of: ("json-5k/plain/1w", SEND),       slower_of: &[("json-5k/plain/1w", BARE)],     at_least: 0.7 },
+    Target { name: "atomic/json-5k/plain/c-vs-rust",       of: ("json-5k/plain/1w", C),          slower_of: &[("json-5k/plain/1w", PLAIN)],    at_least: 0.95 },
+    Target { name: "atomic/json-5k/plain/vs-atomic-pipe",  of: ("json-5k/seed", SEND),           slower_of: &[("json-5k/seed", ORIGINAL)],     at_least: 100.0 },
+    Target { name: "atomic/json-890/batched/vs-bare-pipe", of: ("json-890/plain/1w", SEND_MANY), slower_of: &[("json-890/plain/1w", BARE)],    at_least: 0.6 },
+    Target { name: "atomic/json-5k/zstd1/vs-slower-half",  of: ("json-5k/zstd1/1w", SEND),       slower_of: &[("json-5k/zstd1/1w", COMPRESS), ("json-5k/zstd1/1w", DECOMPRESS)], at_least: 0.85 },
+    Target { name: "atomic/json-5k/zstd3/vs-slower-half",  of: ("json-5k/zstd3/1w", SEND),       slower_of: &[("json-5k/zstd3/1w", COMPRESS), ("json-5k/zstd3/1w", DECOMPRESS)], at_least: 0.85 },
+    Target { name: "atomic/flat/million-waiting",          of: ("waiting", "pipework, 1,000,000"), slower_of: &[("waiting", "pipework, 10,000")],  at_least: 0.8 },
+    Target { name: "atomic/flat/json-5k/64-writers",       of: ("json-5k/crowd", "pipework, 64 writers"),  slower_of: &[("json-5k/crowd", "pipework, 1 writer")],  at_least: 0.8 },
+    Target { name: "atomic/flat/json-890/64-writers",      of: ("json-890/crowd", "pipework, 64 writers"), slower_of: &[("json-890/crowd", "pipework, 1 writer")], at_least: 0.8 },
 ];
 
-/// The cases of this room, ready to run.
+/// The cases of this module, ready to run.
 pub fn cases() -> Vec<Case> {
-    let lane = |definition: &'static Definition, &(name, writers, engine): &Entry| {
+    let contender = |definition: &'static Definition, &(name, writers, engine): &Entry| {
         let job = Job { corpus: definition.corpus, passes: definition.passes, writers };
         let rounds_at_most = if matches!(engine, Engine::Original { .. }) { 3 } else { usize::MAX };
-        Lane { name, rounds_at_most, run: engine.runner(job) }
+        Contender { name, rounds_at_most, run: engine.runner(job) }
     };
     let case = |definition: &'static Definition| Case {
         name: definition.name,
         quick: definition.quick,
-        lanes: definition.lanes.iter().map(|entry| lane(definition, entry)).collect(),
+        contenders: definition.contenders.iter().map(|entry| contender(definition, entry)).collect(),
     };
     DEFINITIONS.iter().map(case).collect()
 }

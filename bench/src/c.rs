@@ -1,4 +1,4 @@
-//! The C library as C programs have it: loaded at run time, so that nothing of it is inlined here.
+//! The C library, loaded at run time as in a C program, so that no function is inlined here.
 
 use std::ffi::{CStr, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,7 +12,7 @@ use crate::measure::Failure;
 type Status = i32;
 /// `PWK_NEVER`.
 const NEVER: i64 = i64::MAX;
-/// A handle, or a struct of which these lanes need none.
+/// A handle, or a struct that these contenders never read.
 type Handle = *mut c_void;
 type Error = *mut c_void;
 
@@ -35,7 +35,7 @@ struct Request {
     redeliveries: u16,
 }
 
-/// `pwk_item`, as far as it is looked at.
+/// The fields of `pwk_item` that are read here.
 #[repr(C)]
 #[derive(Default)]
 struct Item {
@@ -49,7 +49,7 @@ struct Item {
 
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $returned:ty)?;)*) => {
-        /// The functions of the header that these lanes call.
+        /// The functions of the header that these contenders call.
         struct Functions {
             // SAFETY: to be called as the header says.
             $($name: unsafe extern "C" fn($($argument),*) $(-> $returned)?,)*
@@ -98,7 +98,7 @@ fn functions() -> Result<&'static Functions, Failure> {
         let target = target.unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../target").into());
         let path = Path::new(&target).join("release/libpipework_c.so");
         let name = std::ffi::CString::new(path.to_string_lossy().as_bytes())?;
-        // SAFETY: the library's initialisers do nothing that matters here.
+        // SAFETY: the library's initialisers have no preconditions.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return Err("not built: cargo build --release --package pipework-c".into());
@@ -143,7 +143,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more. Nothing is pending after a send that waits.
+        // SAFETY: the handle is not used afterwards. Nothing is pending after a send that waits.
         unsafe { (self.1.pwk_atomic_writer_close)(self.0, NEVER, null_mut()) };
     }
 }

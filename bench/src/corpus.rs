@@ -1,5 +1,5 @@
-//! The two corpora of Atomic::Pipe's published benchmark, made anew: JSON log objects of the same
-//! count, sizes and compressibility.
+//! The two corpora of Atomic::Pipe's published benchmark, generated again: JSON log objects of the
+//! same count, sizes and compressibility.
 //!
 //! Sizes are not drawn but laid out along the wanted distribution and then shuffled, so every run
 //! has exactly the same ones; the text comes from a generator with a fixed seed. No record holds a
@@ -73,7 +73,7 @@ impl Corpus {
 }
 
 impl Records {
-    /// How many records there are.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.ends.len()
     }

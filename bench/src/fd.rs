@@ -1,5 +1,5 @@
-//! The room `fd`: its cases and bars, as data, and what runs them: first who accepts, then who
-//! holds, opens, reads, writes and copies.
+//! The module `fd`: its cases and targets, as data, and the code that runs them: accepting, holding,
+//! opening, reading, writing and copying.
 //!
 //! The cases are those that IO::FD publishes, so that its tables can be laid beside these. Where
 //! nothing is moved, an operation counts as one byte, so that speeds compare.
@@ -18,10 +18,10 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::measure::{Case, Cost, Crew, Failure, Lane, Sample, alone};
-use crate::report::Bar;
+use crate::measure::{Case, Contender, Cost, Crew, Failure, Sample, alone};
+use crate::report::Target;
 
-/// Connections in one run of an accepting lane, whatever the backlog.
+/// Connections in one run of an accepting contender, whatever the backlog.
 const CONNECTIONS: usize = 4000;
 /// Sockets made, files opened, descriptors held in one run.
 const MADE: usize = 10_000;
@@ -30,9 +30,9 @@ const CALLS: usize = 20_000;
 const FILE_BYTES: usize = 1 << 20;
 /// Bytes that one run copies.
 const COPIED: usize = 64 << 20;
-/// What is read at once by hand.
+/// Bytes that one read by hand asks for.
 const BLOCK: usize = 64 * 1024;
-/// How every connection is to be.
+/// The flags of each accepted connection.
 const BOTH: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 const MANY: &str = "pipework accept_many";
@@ -47,34 +47,34 @@ const WRITE: &str = "rustix write";
 const STD_FILE: &str = "std File";
 
 #[rustfmt::skip]
-pub const BARS: &[Bar] = &[
-    Bar { name: "fd/accept/backlog-10/vs-std",   of: ("accept/backlog-10", MANY),   slower_of: &[("accept/backlog-10", STD_ACCEPT)],   at_least: 1.0 },
-    Bar { name: "fd/accept/backlog-100/vs-std",  of: ("accept/backlog-100", MANY),  slower_of: &[("accept/backlog-100", STD_ACCEPT)],  at_least: 1.0 },
-    Bar { name: "fd/accept/backlog-1000/vs-std", of: ("accept/backlog-1000", MANY), slower_of: &[("accept/backlog-1000", STD_ACCEPT)], at_least: 1.0 },
-    Bar { name: "fd/accept/backlog-100/vs-bare", of: ("accept/backlog-100", FDS),   slower_of: &[("accept/backlog-100", BARE_ACCEPT)],  at_least: 0.95 },
-    Bar { name: "fd/write/4k/vs-write",          of: ("write/4k", WRITE_ALL),       slower_of: &[("write/4k", WRITE)],                  at_least: 0.91 },
-    Bar { name: "fd/copy/file-file/vs-std",      of: ("copy/file-file", COPY),      slower_of: &[("copy/file-file", STD_COPY)],        at_least: 0.9 },
-    Bar { name: "fd/copy/file-pipe/vs-std",      of: ("copy/file-pipe", COPY),      slower_of: &[("copy/file-pipe", STD_COPY)],        at_least: 1.0 },
-    Bar { name: "fd/copy/file-tcp/vs-std",       of: ("copy/file-tcp", COPY),       slower_of: &[("copy/file-tcp", STD_COPY)],         at_least: 0.9 },
+pub const TARGETS: &[Target] = &[
+    Target { name: "fd/accept/backlog-10/vs-std",   of: ("accept/backlog-10", MANY),   slower_of: &[("accept/backlog-10", STD_ACCEPT)],   at_least: 1.0 },
+    Target { name: "fd/accept/backlog-100/vs-std",  of: ("accept/backlog-100", MANY),  slower_of: &[("accept/backlog-100", STD_ACCEPT)],  at_least: 1.0 },
+    Target { name: "fd/accept/backlog-1000/vs-std", of: ("accept/backlog-1000", MANY), slower_of: &[("accept/backlog-1000", STD_ACCEPT)], at_least: 1.0 },
+    Target { name: "fd/accept/backlog-100/vs-bare", of: ("accept/backlog-100", FDS),   slower_of: &[("accept/backlog-100", BARE_ACCEPT)],  at_least: 0.95 },
+    Target { name: "fd/write/4k/vs-write",          of: ("write/4k", WRITE_ALL),       slower_of: &[("write/4k", WRITE)],                  at_least: 0.91 },
+    Target { name: "fd/copy/file-file/vs-std",      of: ("copy/file-file", COPY),      slower_of: &[("copy/file-file", STD_COPY)],        at_least: 0.9 },
+    Target { name: "fd/copy/file-pipe/vs-std",      of: ("copy/file-pipe", COPY),      slower_of: &[("copy/file-pipe", STD_COPY)],        at_least: 1.0 },
+    Target { name: "fd/copy/file-tcp/vs-std",       of: ("copy/file-tcp", COPY),       slower_of: &[("copy/file-tcp", STD_COPY)],         at_least: 0.9 },
 ];
 
-/// The cases of this room, ready to run.
+/// The cases of this module, ready to run.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, backlog) in
         [("accept/backlog-10", 10), ("accept/backlog-100", 100), ("accept/backlog-1000", 1000)]
     {
-        let lanes = vec![
-            lane(MANY, accept(backlog, accept_many)),
-            lane(FDS, accept(backlog, accept_fds)),
-            lane(STD_ACCEPT, accept(backlog, accept_std)),
-            lane(BARE_ACCEPT, accept(backlog, accept_bare)),
+        let contenders = vec![
+            contender(MANY, accept(backlog, accept_many)),
+            contender(FDS, accept(backlog, accept_fds)),
+            contender(STD_ACCEPT, accept(backlog, accept_std)),
+            contender(BARE_ACCEPT, accept(backlog, accept_bare)),
         ];
-        cases.push(Case { name, quick: true, lanes });
+        cases.push(Case { name, quick: true, contenders });
     }
-    cases.push(Case { name: "held", quick: true, lanes: held() });
-    cases.push(Case { name: "socket", quick: true, lanes: sockets() });
-    cases.push(Case { name: "open-close", quick: true, lanes: open_close() });
+    cases.push(Case { name: "held", quick: true, contenders: held() });
+    cases.push(Case { name: "socket", quick: true, contenders: sockets() });
+    cases.push(Case { name: "open-close", quick: true, contenders: open_close() });
     for (read, write, kib) in [
         ("read/1k", "write/1k", 1),
         ("read/2k", "write/2k", 2),
@@ -83,36 +83,38 @@ pub fn cases() -> Vec<Case> {
         ("read/16k", "write/16k", 16),
     ] {
         let quick = [1, 4, 16].contains(&kib);
-        cases.push(Case { name: read, quick, lanes: reads(kib * 1024) });
-        cases.push(Case { name: write, quick, lanes: writes(kib * 1024) });
+        cases.push(Case { name: read, quick, contenders: reads(kib * 1024) });
+        cases.push(Case { name: write, quick, contenders: writes(kib * 1024) });
     }
-    for (name, target) in
-        [("copy/file-file", Target::File), ("copy/file-pipe", Target::Pipe), ("copy/file-tcp", Target::Tcp)]
-    {
-        let lanes = [
+    for (name, target) in [
+        ("copy/file-file", Destination::File),
+        ("copy/file-pipe", Destination::Pipe),
+        ("copy/file-tcp", Destination::Tcp),
+    ] {
+        let contenders = [
             (COPY, Copying::Pipework { hurried: false }),
             ("pipework, deadline", Copying::Pipework { hurried: true }),
             (STD_COPY, Copying::Std),
             ("read, write, 64 KiB", Copying::Plain),
         ];
-        let lanes = lanes.map(|(name, way)| lane(name, move || copy(target, way)));
-        cases.push(Case { name, quick: true, lanes: lanes.into() });
+        let contenders = contenders.map(|(name, way)| contender(name, move || copy(target, way)));
+        cases.push(Case { name, quick: true, contenders: contenders.into() });
     }
     cases
 }
 
-fn lane(name: &'static str, run: impl FnMut() -> Result<Sample, Failure> + 'static) -> Lane {
-    Lane { name, rounds_at_most: usize::MAX, run: Box::new(run) }
+fn contender(name: &'static str, run: impl FnMut() -> Result<Sample, Failure> + 'static) -> Contender {
+    Contender { name, rounds_at_most: usize::MAX, run: Box::new(run) }
 }
 
-/// A lane that does something `count` times in this process.
+/// A contender that does something `count` times in this process.
 fn counted(
     name: &'static str,
     count: usize,
     bytes_each: usize,
     mut once: impl FnMut() -> Result<(), Failure> + 'static,
-) -> Lane {
-    lane(name, move || {
+) -> Contender {
+    contender(name, move || {
         let ((), cost) = alone(|| (0..count).try_for_each(|_| once()))?;
         Ok(Sample { ops: count as u64, bytes: (count * bytes_each) as u64, wire: None, cost })
     })
@@ -120,7 +122,7 @@ fn counted(
 
 // ---------------------------------------------------------------- accepting
 
-/// Fills the backlog, then times `all`, which accepts until nobody waits; again and again.
+/// Repeatedly fills the backlog and times `all`, which accepts until no connection waits.
 /// Connecting and closing are not timed.
 fn accept<T>(
     backlog: usize,
@@ -143,7 +145,7 @@ fn accept<T>(
                 return Err(format!("{} accepted of {backlog}", accepted.len()).into());
             }
             for client in &clients {
-                // Closed so, and before its peer, none of them keeps its port for a minute.
+                // Closed with SO_LINGER 0 and before its peer, a connection frees its port at once.
                 sockopt::set_socket_linger(client, Some(Duration::ZERO))?;
             }
             drop(clients);
@@ -186,7 +188,7 @@ fn accept_std(listener: &TcpListener) -> Result<Vec<(TcpStream, SocketAddr)>, Fa
     }
 }
 
-/// The system call alone, with the flags that spare another one, and without asking who it is.
+/// The system call alone, with flags that save a second call, and without the peer's address.
 fn accept_bare(listener: &TcpListener) -> Result<Vec<OwnedFd>, Failure> {
     let mut accepted = Vec::new();
     loop {
@@ -198,22 +200,22 @@ fn accept_bare(listener: &TcpListener) -> Result<Vec<OwnedFd>, Failure> {
     }
 }
 
-/// Lets this process open as many descriptors as it may.
+/// Raises this process's limit on descriptors to its maximum.
 fn more_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // Where that is refused, the lanes that need more say so.
+    // If the kernel refuses, the contenders that need more report it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 // ---------------------------------------------------------------- holding, making, opening
 
-/// What a held descriptor costs: the time to get it, and its memory, which stands in the lane's
-/// name. None has any outside its type.
-fn held() -> Vec<Lane> {
-    fn hold<T: 'static>(what: &str, wrap: fn(OwnedFd) -> T) -> Lane {
-        // A name lives as long as the program, and there are as many as there are lanes.
+/// What a held descriptor costs: the time to get it, and its memory, which stands in the contender's
+/// name. No contender uses memory outside its type.
+fn held() -> Vec<Contender> {
+    fn hold<T: 'static>(what: &str, wrap: fn(OwnedFd) -> T) -> Contender {
+        // Leaks the name: the program makes one for each contender.
         let name = format!("{what}, {} B", size_of::<T>()).leak();
-        lane(name, move || {
+        contender(name, move || {
             more_descriptors();
             let file = memfd_create("held", MemfdFlags::CLOEXEC)?;
             let get = || Ok(wrap(fcntl_dupfd_cloexec(&file, 0)?));
@@ -228,7 +230,7 @@ fn held() -> Vec<Lane> {
     ]
 }
 
-fn sockets() -> Vec<Lane> {
+fn sockets() -> Vec<Contender> {
     let bare = |name, family| {
         counted(name, MADE, 1, move || {
             socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -246,7 +248,7 @@ fn sockets() -> Vec<Lane> {
     ]
 }
 
-fn open_close() -> Vec<Lane> {
+fn open_close() -> Vec<Contender> {
     vec![
         counted("rustix open", MADE, 1, || {
             rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -268,14 +270,14 @@ fn file() -> Result<File, Failure> {
     Ok(file)
 }
 
-/// A lane that goes through a file in steps of `size`, again from the beginning whenever it has
+/// A contender that goes through a file in steps of `size`, again from the beginning whenever it has
 /// come to the end.
 fn stepping(
     name: &'static str,
     size: usize,
     step: fn(&mut File, u64, &mut [u8]) -> Result<(), Failure>,
-) -> Lane {
-    lane(name, move || {
+) -> Contender {
+    contender(name, move || {
         let (mut file, mut block) = (file()?, vec![7; size]);
         let ((), cost) = alone(|| {
             for call in 0..CALLS {
@@ -291,7 +293,7 @@ fn stepping(
     })
 }
 
-fn reads(size: usize) -> Vec<Lane> {
+fn reads(size: usize) -> Vec<Contender> {
     vec![
         stepping(
             READ_FULL,
@@ -306,7 +308,7 @@ fn reads(size: usize) -> Vec<Lane> {
     ]
 }
 
-fn writes(size: usize) -> Vec<Lane> {
+fn writes(size: usize) -> Vec<Contender> {
     vec![
         stepping(WRITE_ALL, size, |file, _, block| Ok(fd::write_all(file, block, Deadline::NEVER)?)),
         stepping("pipework pwrite_all", size, |file, offset, block| Ok(fd::pwrite_all(file, block, offset)?)),
@@ -318,7 +320,7 @@ fn writes(size: usize) -> Vec<Lane> {
 // ---------------------------------------------------------------- copying
 
 #[derive(Clone, Copy)]
-enum Target {
+enum Destination {
     File,
     Pipe,
     Tcp,
@@ -335,23 +337,23 @@ enum Copying {
     Plain,
 }
 
-/// Copies a file. What is not a file is emptied by this process meanwhile, and the copy is made by
-/// another.
-fn copy(target: Target, way: Copying) -> Result<Sample, Failure> {
+/// Copies a file. If the destination is no file, this process empties it, and a forked process makes
+/// the copy.
+fn copy(target: Destination, way: Copying) -> Result<Sample, Failure> {
     let source = File::from(memfd_create("source", MemfdFlags::CLOEXEC)?);
     let block = vec![7; BLOCK];
     (0..COPIED / BLOCK).try_for_each(|_| (&source).write_all(&block))?;
     (&source).seek(SeekFrom::Start(0))?;
     let (arrived, cost) = match target {
-        Target::File => {
+        Destination::File => {
             let target = File::from(memfd_create("target", MemfdFlags::CLOEXEC)?);
             alone(|| way.copy(&source, &target))?
         }
-        Target::Pipe => {
+        Destination::Pipe => {
             let (read, write) = std::io::pipe()?;
             beside(source, OwnedFd::from(write), read, way)?
         }
-        Target::Tcp => {
+        Destination::Tcp => {
             let listener = TcpListener::bind("127.0.0.1:0")?;
             let write = TcpStream::connect(listener.local_addr()?)?;
             beside(source, OwnedFd::from(write), listener.accept()?.0, way)?

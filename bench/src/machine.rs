@@ -1,4 +1,4 @@
-//! What was measured on: the same program on another make of CPU has other ratios.
+//! The machine of a run: ratios differ between makes of CPU.
 
 use std::fmt;
 use std::fs;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 pub struct Machine {
     pub cpu: String,
-    /// What tells one make from another where a virtual machine hides the name.
+    /// Distinguishes makes where a virtual machine hides the name.
     #[serde(default)]
     pub make: String,
     pub cores: usize,
@@ -21,7 +21,7 @@ pub struct Machine {
     pub kernel: String,
     pub page_bytes: usize,
     pub rustc: String,
-    /// `release`, or `plain`: what a program gets that sets nothing.
+    /// `release`, or `plain`, the profile of a program that sets nothing.
     #[serde(default)]
     pub profile: String,
 }
@@ -37,7 +37,7 @@ impl Machine {
         let make = [field("vendor_id"), field("cpu family"), field("model")];
         let make = make.into_iter().flatten().collect::<Vec<_>>().join(" ");
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-        // What follows the number is the name of a build, which tells nobody anything.
+        // The text behind the number is the name of a build, which is of no use.
         let number = kernel.split(|c: char| !c.is_ascii_digit() && c != '.').next().unwrap_or_default();
         Machine {
             cpu: field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
@@ -51,7 +51,7 @@ impl Machine {
         }
     }
 
-    /// Where the records of this make are: `amd-26-2`.
+    /// The folder of this make's records: `amd-26-2`.
     pub fn folder(&self) -> String {
         let make = self.make.replace("AuthenticAMD", "amd").replace("GenuineIntel", "intel");
         make.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
@@ -110,7 +110,7 @@ pub fn coherence_ns() -> Option<u64> {
     const TURNS: u32 = 200_000;
     let word = AtomicU32::new(0);
     let play = |cpu, first: u32| {
-        // Not pinned, it still takes its turns: the other one waits for them.
+        // A thread that could not be pinned still takes its turns, because the other waits for them.
         let pinned = pin(cpu).is_ok();
         let began = Instant::now();
         for turn in (first..TURNS).step_by(2) {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_told_in_one_line_and_one_folder() {
+    fn machine_has_one_line_and_one_folder() {
         let mut machine = Machine::this();
         machine.make = "AuthenticAMD 26 2".to_owned();
         assert_eq!(machine.folder(), "amd-26-2");

@@ -1,10 +1,11 @@
-//! `pipework-bench`: pipework and what its users reach for today, side by side in one run on one
+//! `pipework-bench`: pipework and its alternatives, side by side in one run on one
 //! machine.
 //!
-//! The map: `measure.rs` (rounds, medians, CPU, forked processes), `corpus.rs` (what is moved),
-//! `machine.rs` (what on), one file a room with its cases and bars as data (`atomic.rs`),
-//! `report.rs` (table, bars, record), `plot.rs` (a picture of a record). A new room is a file with
-//! `cases` and `BARS`, a variant of `Room` and a line in `Room::definition`.
+//! The map: `measure.rs` (rounds, medians, CPU, forked processes), `corpus.rs` (the data to move),
+//! `machine.rs` (the machine), one file a module with its cases and targets as data (`atomic.rs`),
+//! `report.rs` (table, targets, record), `plot.rs` (a picture of a record). A new module is a file
+//! with
+//! `cases` and `TARGETS`, a variant of `Module` and a line in `Module::definition`.
 
 mod measure;
 mod corpus;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use measure::{Case, Failure, Meter, interleaved};
-use report::{Bar, CaseRecord, Record};
+use report::{CaseRecord, Record, Target};
 
 /// Runs pipework and its peers side by side and prints their ratios.
 #[derive(Parser)]
@@ -39,9 +40,9 @@ use report::{Bar, CaseRecord, Record};
     arg_required_else_help = true
 )]
 struct Args {
-    /// What to measure
+    /// The module to measure
     #[arg(required = true)]
-    room: Option<Room>,
+    module: Option<Module>,
     /// The main cases with fewer rounds, in less than a minute
     #[arg(long)]
     quick: bool,
@@ -51,10 +52,10 @@ struct Args {
     /// Keep the record under bench/record/, by make of CPU and date
     #[arg(long, conflicts_with = "case")]
     record: bool,
-    /// Run only what has this text in its CASE/LANE
+    /// Run only contenders with this text in their CASE/CONTENDER
     #[arg(long, value_name = "FILTER")]
     case: Option<String>,
-    /// Exit with status 1 if a bar is short
+    /// Exit with status 1 if a target is missed
     #[arg(long)]
     strict: bool,
     #[command(subcommand)]
@@ -68,7 +69,7 @@ enum Action {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Room {
+enum Module {
     /// Whole messages over one pipe
     Atomic,
     /// Raw descriptors
@@ -85,26 +86,26 @@ enum Room {
     Nats,
 }
 
-impl Room {
-    fn definition(self) -> (&'static str, Vec<Case>, &'static [Bar]) {
+impl Module {
+    fn definition(self) -> (&'static str, Vec<Case>, &'static [Target]) {
         match self {
-            Room::Atomic => ("atomic", atomic::cases(), atomic::BARS),
-            Room::Fd => ("fd", fd::cases(), fd::BARS),
-            Room::Pipe => ("pipe", pipe::cases(), pipe::BARS),
-            Room::Reqrep => ("reqrep", reqrep::cases(), reqrep::BARS),
-            Room::Python => ("python", python::cases(), python::BARS),
-            Room::Perl => ("perl", perl::cases(), perl::BARS),
-            Room::Nats => ("nats", nats::cases(), nats::BARS),
+            Module::Atomic => ("atomic", atomic::cases(), atomic::TARGETS),
+            Module::Fd => ("fd", fd::cases(), fd::TARGETS),
+            Module::Pipe => ("pipe", pipe::cases(), pipe::TARGETS),
+            Module::Reqrep => ("reqrep", reqrep::cases(), reqrep::TARGETS),
+            Module::Python => ("python", python::cases(), python::TARGETS),
+            Module::Perl => ("perl", perl::cases(), perl::TARGETS),
+            Module::Nats => ("nats", nats::cases(), nats::TARGETS),
         }
     }
 
-    /// What the two sides are called whose CPU time is told apart: the other processes, and this
-    /// one or who stands for it.
+    /// The names of the two sides whose CPU time is shown: the other processes, and this one or its
+    /// substitute.
     fn sides(self) -> [&'static str; 2] {
         match self {
-            Room::Reqrep => ["clients", "servers"],
-            Room::Python | Room::Perl => ["senders", "receiver"],
-            Room::Nats => ["others", "caller"],
+            Module::Reqrep => ["clients", "servers"],
+            Module::Python | Module::Perl => ["senders", "receiver"],
+            Module::Nats => ["others", "caller"],
             _ => ["writers", "reader"],
         }
     }
@@ -115,10 +116,10 @@ const QUICK_ROUNDS: usize = 5;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match (&args.action, args.room) {
+    let done = match (&args.action, args.module) {
         (Some(Action::Plot { record }), _) => plot(record),
-        (None, Some(room)) => run(&args, room),
-        (None, None) => unreachable!("clap asks for a room"),
+        (None, Some(module)) => run(&args, module),
+        (None, None) => unreachable!("clap asks for a module"),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -130,19 +131,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures a room and reports. `false` if a bar is short and that matters.
-fn run(args: &Args, room: Room) -> Result<bool, Failure> {
-    let (name, mut cases, bars) = room.definition();
+/// Measures a module and reports. Returns `false` if `--strict` is given and a target is missed.
+fn run(args: &Args, module: Module) -> Result<bool, Failure> {
+    let (name, mut cases, targets) = module.definition();
     let rounds = if args.quick { QUICK_ROUNDS } else { ROUNDS };
     match &args.case {
         Some(filter) => cases.iter_mut().for_each(|case| {
-            case.lanes.retain(|lane| format!("{}/{}", case.name, lane.name).contains(filter.as_str()));
+            case.contenders
+                .retain(|contender| format!("{}/{}", case.name, contender.name).contains(filter.as_str()));
         }),
         None => cases.retain(|case| case.quick || !args.quick),
     }
-    cases.retain(|case| !case.lanes.is_empty());
+    cases.retain(|case| !case.contenders.is_empty());
     if cases.is_empty() {
-        return Err("no case or lane has that text in its name".into());
+        return Err("no case or contender has that text in its name".into());
     }
     let meter = Meter::start();
     let mut out = io::stdout();
@@ -150,26 +152,26 @@ fn run(args: &Args, room: Room) -> Result<bool, Failure> {
     for mut case in cases {
         progress(case.name);
         let way_ns = machine::coherence_ns();
-        let series = interleaved(&mut case.lanes, rounds);
-        let measured = CaseRecord::new(case.name, room.sides(), way_ns, series);
+        let series = interleaved(&mut case.contenders, rounds);
+        let measured = CaseRecord::new(case.name, module.sides(), way_ns, series);
         progress("");
         if !args.json {
             writeln!(out, "{measured}")?;
         }
         told.push(measured);
     }
-    let record = Record::new(name, args.quick, rounds, &meter, told, bars);
+    let record = Record::new(name, args.quick, rounds, &meter, told, targets);
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&record)?)?;
     } else {
         writeln!(out, "{}\n{}\n", record.machine, record.circumstances())?;
-        record.bars.iter().try_for_each(|bar| writeln!(out, "{bar}"))?;
+        record.targets.iter().try_for_each(|target| writeln!(out, "{target}"))?;
     }
     if args.record {
         let path = record.save(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/record")))?;
         eprintln!("recorded in {}", path.display());
     }
-    Ok(!(args.strict && record.bars.iter().any(|bar| bar.is_short())))
+    Ok(!(args.strict && record.targets.iter().any(|target| target.is_short())))
 }
 
 fn plot(path: &Path) -> Result<bool, Failure> {
@@ -178,7 +180,7 @@ fn plot(path: &Path) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Names the running case to somebody who waits at a terminal; an empty name clears the line.
+/// Shows the running case on a terminal; an empty name clears the line.
 fn progress(case: &str) {
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{case}");

@@ -1,10 +1,10 @@
-//! Rounds, medians and CPU time: how anything is measured here, whatever it is.
+//! Rounds, medians and CPU time: the measuring that all modules share.
 //!
-//! Contestants ("lanes") of a case take turns, once each a round, so that a disturbance of the
-//! machine falls on all of them. A bar compares two lanes within each round and takes the median of
-//! those ratios. CPU is user plus system time of the process, asked of the kernel just before and
+//! The contenders of a case take turns, once each a round, so that a disturbance of the machine
+//! affects all of them. A target compares two contenders within each round and takes the median of
+//! those ratios. CPU is user plus system time of the process, read from the kernel just before and
 //! just after the work, in every process that takes part; making and ending processes is not
-//! counted. Nothing in this file knows a room.
+//! counted. Nothing in this file depends on a module.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,33 +17,33 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Whatever stops a lane: a missing peer or a failure. It is shown in the table and does not end
-/// the run.
+/// The reason why a contender cannot run: a missing peer or a failure. The table shows it; it does
+/// not end the run.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// Contestants that do the same work, to be compared with each other.
+/// Contenders that do the same work, to be compared with each other.
 pub struct Case {
     pub name: &'static str,
     /// Whether a quick run includes it.
     pub quick: bool,
-    pub lanes: Vec<Lane>,
+    pub contenders: Vec<Contender>,
 }
 
-/// One contestant: a name and a closure that does the whole work once.
-pub struct Lane {
+/// One contender: a name and a closure that does the whole work once.
+pub struct Contender {
     pub name: &'static str,
     /// A very slow peer takes part in the first rounds only.
     pub rounds_at_most: usize,
     pub run: Box<dyn FnMut() -> Result<Sample, Failure>>,
 }
 
-/// What one run of one lane did and cost.
+/// The work and the cost of one run of one contender.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub ops: u64,
     /// Payload bytes of all operations together, before any compression.
     pub bytes: u64,
-    /// Bytes after compression, where the lane knows them.
+    /// Bytes after compression, if the contender knows them.
     pub wire: Option<u64>,
     pub cost: Cost,
 }
@@ -57,7 +57,7 @@ pub struct Cost {
     pub cpu_here: Duration,
     /// CPU of all other processes together: the writers. Where calls are measured, of the clients.
     pub cpu_there: Duration,
-    /// Where the lane asked the clock around some of its operations.
+    /// Times of single operations, if the contender measured any.
     pub latency: Option<Latency>,
 }
 
@@ -69,23 +69,25 @@ pub struct Latency {
     pub p999: u64,
 }
 
-/// All samples of one lane, or why there are none.
+/// All samples of one contender, or the reason why it has none.
 pub struct Series {
     pub name: &'static str,
     pub samples: Vec<Sample>,
     pub absent: Option<String>,
 }
 
-/// Runs every lane once a round. A lane that fails is out; its reason is kept.
-pub fn interleaved(lanes: &mut [Lane], rounds: usize) -> Vec<Series> {
-    let mut all: Vec<Series> =
-        lanes.iter().map(|lane| Series { name: lane.name, samples: Vec::new(), absent: None }).collect();
+/// Runs every contender once a round. A contender that fails is not run again; its reason is kept.
+pub fn interleaved(contenders: &mut [Contender], rounds: usize) -> Vec<Series> {
+    let mut all: Vec<Series> = contenders
+        .iter()
+        .map(|contender| Series { name: contender.name, samples: Vec::new(), absent: None })
+        .collect();
     for round in 0..rounds {
-        for (lane, series) in lanes.iter_mut().zip(&mut all) {
-            if series.absent.is_some() || round >= lane.rounds_at_most {
+        for (contender, series) in contenders.iter_mut().zip(&mut all) {
+            if series.absent.is_some() || round >= contender.rounds_at_most {
                 continue;
             }
-            match (lane.run)() {
+            match (contender.run)() {
                 Ok(sample) => series.samples.push(sample),
                 Err(why) => series.absent = Some(why.to_string()),
             }
@@ -121,7 +123,7 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Tells how busy the machine was with anything else: a run beside a compiler says little, and its
+/// Measures how busy the machine was with other work: a run beside a compiler says little, and its
 /// record should show that.
 pub struct Meter {
     since: Instant,
@@ -134,15 +136,15 @@ impl Meter {
     }
 
     /// Cores that other processes kept busy since the start, on average. `None` where the kernel
-    /// does not tell.
+    /// does not report it.
     pub fn cores_of_others(&self) -> Option<f64> {
         let cores = (cpu_of_others()? - self.others) / self.since.elapsed().as_secs_f64();
-        // Ticks are coarse, so a short run on an idle machine may come out below nothing.
+        // Ticks are coarse, so the difference of a short run on an idle machine may be negative.
         (!cores.is_nan()).then_some(cores.max(0.0))
     }
 }
 
-/// CPU seconds that everybody but this process and its children has used since the machine started.
+/// CPU seconds that all processes but this one and its children have used since the machine started.
 fn cpu_of_others() -> Option<f64> {
     let ticks = |fields: &mut dyn Iterator<Item = &str>| {
         fields.map(|field| field.parse().unwrap_or(0.0)).sum::<f64>()
@@ -170,7 +172,7 @@ pub struct Crew {
     reports: OwnedFd,
 }
 
-/// What a member of the crew holds until it has prepared itself.
+/// A member of the crew holds this until it is ready to work.
 pub struct Start {
     go: OwnedFd,
     leave: OwnedFd,
@@ -182,7 +184,7 @@ pub struct Start {
 const REPORT_BYTES: usize = 9;
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
-/// A member that says nothing for longer than this hangs: one that it waits for has failed.
+/// A member that reports nothing for longer than this hangs because another one has failed.
 const PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
 
 impl Crew {
@@ -233,7 +235,7 @@ impl Crew {
         Ok((made, cost))
     }
 
-    /// Says "go" to a crew that works beside another one.
+    /// Says "go" to a crew that works beside another crew.
     pub fn go(&mut self) {
         drop(self.go.take());
     }
@@ -248,7 +250,7 @@ impl Crew {
         Ok(total)
     }
 
-    /// Waits for the crew to finish, and says how much CPU time its work took.
+    /// Waits for the crew to finish, and returns the CPU time of its work.
     pub fn finish(mut self) -> Result<Duration, Failure> {
         let cpu = self.collect(DONE)?;
         drop(self.leave.take());
@@ -280,7 +282,7 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         for pid in self.pids.drain(..) {
-            // Both may fail only because the child has already gone, which is what is wanted.
+            // Both can fail only because the child has already ended, as intended.
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitpid(Some(pid), WaitOptions::empty());
         }
@@ -318,7 +320,7 @@ fn member<E>(
     work: impl Fn(usize, E, &mut Start) -> Result<(), Failure>,
 ) -> ! {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        // A run that is ended from outside leaves nobody behind who waits, or spins, for ever.
+        // If the parent is killed, its children must not wait or spin for ever.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         work(nth, end, &mut start)?;
         start.report(DONE, cpu_time() - start.cpu_before)?;
@@ -345,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_is_the_middle_and_ignores_one_wild_value() {
+    fn median_ignores_one_wild_value() {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0]), Some(3.0));
         assert_eq!(median([9.0, 1.0, 2.0]), Some(2.0));
@@ -353,18 +355,21 @@ mod tests {
     }
 
     #[test]
-    fn lanes_take_turns_and_a_failing_one_is_out() {
+    fn interleaved_runs_contenders_in_turn_and_drops_a_failing_one() {
         let order = Rc::new(RefCell::new(String::new()));
         let sample = Sample { ops: 1, bytes: 1, wire: None, cost: Cost::default() };
-        let lane = |name: &'static str, rounds_at_most, fails| {
+        let contender = |name: &'static str, rounds_at_most, fails| {
             let order = Rc::clone(&order);
             let run = move || {
                 order.borrow_mut().push_str(name);
                 if fails { Err("not installed".into()) } else { Ok(sample) }
             };
-            Lane { name, rounds_at_most, run: Box::new(run) }
+            Contender { name, rounds_at_most, run: Box::new(run) }
         };
-        let all = interleaved(&mut [lane("a", 9, false), lane("b", 9, true), lane("c", 2, false)], 3);
+        let all = interleaved(
+            &mut [contender("a", 9, false), contender("b", 9, true), contender("c", 2, false)],
+            3,
+        );
         assert_eq!(*order.borrow(), "abcaca");
         assert_eq!(all[0].samples.len(), 3);
         assert_eq!(all[1].absent.as_deref(), Some("not installed"));

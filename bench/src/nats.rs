@@ -1,13 +1,13 @@
 //! Calls across two bridges, beside a bare request of one NATS client to another, and beside a call
 //! that stays on its machine.
 //!
-//! Every lane is one run of `bridge/nats/examples/speed.rs`, which starts a server and all others
-//! that take part.
+//! Every contender is one run of `bridge/nats/examples/speed.rs`, which starts a server and all
+//! other processes.
 
 use std::process::Command;
 
-use crate::measure::{Case, Lane};
-use crate::report::Bar;
+use crate::measure::{Case, Contender};
+use crate::report::Target;
 use crate::script;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bridge/nats/target/release/examples/speed");
@@ -17,7 +17,7 @@ const BARE: &str = "bare NATS request";
 const LOCAL: &str = "local call";
 
 /// The names that the program knows.
-const LANES: &[(&str, &str)] = &[(BRIDGED, "bridged"), (BARE, "bare"), (LOCAL, "local")];
+const CONTENDERS: &[(&str, &str)] = &[(BRIDGED, "bridged"), (BARE, "bare"), (LOCAL, "local")];
 
 struct Definition {
     name: &'static str,
@@ -38,23 +38,23 @@ const DEFINITIONS: &[Definition] = &[
 
 /// Within 1.3 times the latency is 0.769 of the speed.
 #[rustfmt::skip]
-pub const BARS: &[Bar] = &[
-    Bar { name: "nats/latency/vs-request",    of: ("alone/12", BRIDGED),    slower_of: &[("alone/12", BARE)],    at_least: 0.769 },
-    Bar { name: "nats/throughput/vs-request", of: ("together/12", BRIDGED), slower_of: &[("together/12", BARE)], at_least: 0.7 },
+pub const TARGETS: &[Target] = &[
+    Target { name: "nats/latency/vs-request",    of: ("alone/12", BRIDGED),    slower_of: &[("alone/12", BARE)],    at_least: 0.769 },
+    Target { name: "nats/throughput/vs-request", of: ("together/12", BRIDGED), slower_of: &[("together/12", BARE)], at_least: 0.7 },
 ];
 
-/// The cases of this room, ready to run.
+/// The cases of this module, ready to run.
 pub fn cases() -> Vec<Case> {
-    let lane = |definition: &Definition, &(name, known): &(&'static str, &str)| {
+    let contender = |definition: &Definition, &(name, known): &(&'static str, &str)| {
         let Definition { shape, calls, bytes, .. } = *definition;
         let arguments = [shape.to_owned(), known.to_owned(), calls.to_string(), bytes.to_string()];
         let run = move || script::run(Command::new(PROGRAM).args(&arguments), bytes);
-        Lane { name, rounds_at_most: usize::MAX, run: Box::new(run) }
+        Contender { name, rounds_at_most: usize::MAX, run: Box::new(run) }
     };
     let case = |definition: &Definition| Case {
         name: definition.name,
         quick: definition.quick,
-        lanes: LANES.iter().map(|entry| lane(definition, entry)).collect(),
+        contenders: CONTENDERS.iter().map(|entry| contender(definition, entry)).collect(),
     };
     DEFINITIONS.iter().map(case).collect()
 }

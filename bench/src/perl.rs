@@ -1,23 +1,23 @@
-//! What the Perl distribution carries and opens, beside core Perl, what Perl people pick today, and
-//! the originals where they are installed.
+//! The Perl distribution beside core Perl, the modules that Perl programs use today, and the
+//! originals where they are installed.
 //!
-//! Every lane but Rust's is one run of `peer/perl.pl`.
+//! Every contender but Rust's is one run of `peer/perl.pl`.
 
 use pipework::Deadline;
 use pipework::atomic;
 
-use crate::measure::{Case, Crew, Failure, Lane, Sample};
-use crate::report::Bar;
+use crate::measure::{Case, Contender, Crew, Failure, Sample};
+use crate::report::Target;
 use crate::{reqrep, script};
 
 struct Definition {
     name: &'static str,
     quick: bool,
-    /// What the script does.
+    /// The script's work.
     shape: &'static str,
     bytes: usize,
     /// The names that the script knows, and how many operations each makes; slow ones make fewer.
-    lanes: &'static [(&'static str, usize)],
+    contenders: &'static [(&'static str, usize)],
 }
 
 const RUST: &str = "Rust";
@@ -43,55 +43,55 @@ const HELD: &[(&str, usize)] = &[(FD, 900), (CORE, 900)];
 
 #[rustfmt::skip]
 const DEFINITIONS: &[Definition] = &[
-    Definition { name: "call/12",    quick: true,  shape: "call",   bytes: 12,     lanes: CALLS },
-    Definition { name: "call/1024",  quick: false, shape: "call",   bytes: 1024,   lanes: CALLS },
-    Definition { name: "alone/12",   quick: false, shape: "alone",  bytes: 12,     lanes: SHARED },
-    Definition { name: "batch/12",   quick: false, shape: "batch",  bytes: 12,     lanes: SHARED },
-    Definition { name: "stream/890", quick: false, shape: "stream", bytes: 890,    lanes: STREAMS },
-    Definition { name: "stream/5k",  quick: true,  shape: "stream", bytes: 5_000,  lanes: STREAMS },
-    Definition { name: "write/1k",   quick: true,  shape: "write",  bytes: 1024,   lanes: DESCRIPTORS },
-    Definition { name: "write/16k",  quick: false, shape: "write",  bytes: 16_384, lanes: DESCRIPTORS },
-    Definition { name: "read/1k",    quick: true,  shape: "read",   bytes: 1024,   lanes: DESCRIPTORS },
-    Definition { name: "read/16k",   quick: false, shape: "read",   bytes: 16_384, lanes: DESCRIPTORS },
-    Definition { name: "open",       quick: true,  shape: "open",   bytes: 1,      lanes: DESCRIPTORS },
-    Definition { name: "inet",       quick: true,  shape: "inet",   bytes: 1,      lanes: DESCRIPTORS },
-    Definition { name: "unix",       quick: true,  shape: "unix",   bytes: 1,      lanes: DESCRIPTORS },
-    Definition { name: "accept",     quick: true,  shape: "accept", bytes: 1,      lanes: CONNECTIONS },
-    Definition { name: "memory",     quick: true,  shape: "memory", bytes: 1,      lanes: HELD },
+    Definition { name: "call/12",    quick: true,  shape: "call",   bytes: 12,     contenders: CALLS },
+    Definition { name: "call/1024",  quick: false, shape: "call",   bytes: 1024,   contenders: CALLS },
+    Definition { name: "alone/12",   quick: false, shape: "alone",  bytes: 12,     contenders: SHARED },
+    Definition { name: "batch/12",   quick: false, shape: "batch",  bytes: 12,     contenders: SHARED },
+    Definition { name: "stream/890", quick: false, shape: "stream", bytes: 890,    contenders: STREAMS },
+    Definition { name: "stream/5k",  quick: true,  shape: "stream", bytes: 5_000,  contenders: STREAMS },
+    Definition { name: "write/1k",   quick: true,  shape: "write",  bytes: 1024,   contenders: DESCRIPTORS },
+    Definition { name: "write/16k",  quick: false, shape: "write",  bytes: 16_384, contenders: DESCRIPTORS },
+    Definition { name: "read/1k",    quick: true,  shape: "read",   bytes: 1024,   contenders: DESCRIPTORS },
+    Definition { name: "read/16k",   quick: false, shape: "read",   bytes: 16_384, contenders: DESCRIPTORS },
+    Definition { name: "open",       quick: true,  shape: "open",   bytes: 1,      contenders: DESCRIPTORS },
+    Definition { name: "inet",       quick: true,  shape: "inet",   bytes: 1,      contenders: DESCRIPTORS },
+    Definition { name: "unix",       quick: true,  shape: "unix",   bytes: 1,      contenders: DESCRIPTORS },
+    Definition { name: "accept",     quick: true,  shape: "accept", bytes: 1,      contenders: CONNECTIONS },
+    Definition { name: "memory",     quick: true,  shape: "memory", bytes: 1,      contenders: HELD },
 ];
 
-/// Time limits are turned over, as in the room `reqrep`: 6 times the time of Rust's call is 0.167
-/// of its speed.
+/// A limit on time becomes its inverse, as in the module `reqrep`: 6 times the time of Rust's call
+/// is 0.167 of its speed.
 #[rustfmt::skip]
-pub const BARS: &[Bar] = &[
-    Bar { name: "perl/call/vs-rust",       of: ("call/12", REQREP),   slower_of: &[("call/12", RUST)],                   at_least: 0.167 },
-    Bar { name: "perl/call/vs-original",   of: ("call/12", REQREP),   slower_of: &[("call/12", "Data::ReqRep::Shared")], at_least: 20.0 },
-    Bar { name: "perl/stream/vs-rust",     of: ("stream/5k", ATOMIC), slower_of: &[("stream/5k", RUST)],                 at_least: 0.6 },
-    Bar { name: "perl/stream/vs-original", of: ("stream/5k", ATOMIC), slower_of: &[("stream/5k", "Atomic::Pipe")],       at_least: 100.0 },
-    Bar { name: "perl/write/vs-core",      of: ("write/1k", FD),      slower_of: &[("write/1k", CORE)],                  at_least: 0.952 },
-    Bar { name: "perl/read/vs-core",       of: ("read/1k", FD),       slower_of: &[("read/1k", CORE)],                   at_least: 0.952 },
-    Bar { name: "perl/open/vs-core",       of: ("open", FD),          slower_of: &[("open", CORE)],                      at_least: 1.5 },
-    Bar { name: "perl/inet/vs-core",       of: ("inet", FD),          slower_of: &[("inet", CORE)],                      at_least: 2.0 },
-    Bar { name: "perl/unix/vs-core",       of: ("unix", FD),          slower_of: &[("unix", CORE)],                      at_least: 4.0 },
-    Bar { name: "perl/memory/vs-core",     of: ("memory", FD),        slower_of: &[("memory", CORE)],                    at_least: 5.0 },
-    Bar { name: "perl/accept/vs-core",     of: ("accept", FD),        slower_of: &[("accept", CORE)],                    at_least: 1.5 },
+pub const TARGETS: &[Target] = &[
+    Target { name: "perl/call/vs-rust",       of: ("call/12", REQREP),   slower_of: &[("call/12", RUST)],                   at_least: 0.167 },
+    Target { name: "perl/call/vs-original",   of: ("call/12", REQREP),   slower_of: &[("call/12", "Data::ReqRep::Shared")], at_least: 20.0 },
+    Target { name: "perl/stream/vs-rust",     of: ("stream/5k", ATOMIC), slower_of: &[("stream/5k", RUST)],                 at_least: 0.6 },
+    Target { name: "perl/stream/vs-original", of: ("stream/5k", ATOMIC), slower_of: &[("stream/5k", "Atomic::Pipe")],       at_least: 100.0 },
+    Target { name: "perl/write/vs-core",      of: ("write/1k", FD),      slower_of: &[("write/1k", CORE)],                  at_least: 0.952 },
+    Target { name: "perl/read/vs-core",       of: ("read/1k", FD),       slower_of: &[("read/1k", CORE)],                   at_least: 0.952 },
+    Target { name: "perl/open/vs-core",       of: ("open", FD),          slower_of: &[("open", CORE)],                      at_least: 1.5 },
+    Target { name: "perl/inet/vs-core",       of: ("inet", FD),          slower_of: &[("inet", CORE)],                      at_least: 2.0 },
+    Target { name: "perl/unix/vs-core",       of: ("unix", FD),          slower_of: &[("unix", CORE)],                      at_least: 4.0 },
+    Target { name: "perl/memory/vs-core",     of: ("memory", FD),        slower_of: &[("memory", CORE)],                    at_least: 5.0 },
+    Target { name: "perl/accept/vs-core",     of: ("accept", FD),        slower_of: &[("accept", CORE)],                    at_least: 1.5 },
 ];
 
-/// The cases of this room, ready to run.
+/// The cases of this module, ready to run.
 pub fn cases() -> Vec<Case> {
-    let lane = |definition: &'static Definition, &(name, ops): &(&'static str, usize)| {
+    let contender = |definition: &'static Definition, &(name, ops): &(&'static str, usize)| {
         let Definition { shape, bytes, .. } = *definition;
         let run: Box<dyn FnMut() -> Result<Sample, Failure>> = match (name, shape) {
             (RUST, "call") => reqrep::calls(bytes),
             (RUST, _) => Box::new(move || stream(ops, bytes)),
             _ => Box::new(move || script::perl(shape, name, ops, bytes)),
         };
-        Lane { name, rounds_at_most: usize::MAX, run }
+        Contender { name, rounds_at_most: usize::MAX, run }
     };
     let case = |definition: &'static Definition| Case {
         name: definition.name,
         quick: definition.quick,
-        lanes: definition.lanes.iter().map(|entry| lane(definition, entry)).collect(),
+        contenders: definition.contenders.iter().map(|entry| contender(definition, entry)).collect(),
     };
     DEFINITIONS.iter().map(case).collect()
 }

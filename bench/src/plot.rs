@@ -1,4 +1,4 @@
-//! Draws a record as one SVG picture: a panel a case, a row a lane, the bars below.
+//! Draws a record as one SVG picture: a panel a case, a row a contender, the targets below.
 //!
 //! The picture stands alone: no script, no outside font, and its colours follow the reader's light
 //! or dark setting.
@@ -6,14 +6,15 @@
 use std::fmt::Write;
 
 use crate::measure::median;
-use crate::report::{BarRecord, CaseRecord, LaneRecord, Record};
+use crate::report::{CaseRecord, ContenderRecord, Record, TargetRecord};
 
 const WIDTH: f64 = 1180.0;
 const MARGIN: f64 = 30.0;
 const COLUMNS: usize = 2;
 const PANEL: f64 = (WIDTH - MARGIN * 3.0) / COLUMNS as f64;
 const ROW: f64 = 19.0;
-/// Where the bars of a panel begin, and how long the longest is; what remains is for its label.
+/// The left edge of a panel's bars, and the length of the longest; the rest of the width is for its
+/// label.
 const LABEL: f64 = 150.0;
 const LONGEST: f64 = PANEL - LABEL - 185.0;
 
@@ -29,7 +30,7 @@ const STYLE: &str = "
 /// The picture, as the text of an SVG file.
 pub fn svg(record: &Record) -> String {
     let mut body = String::new();
-    text(&mut body, MARGIN, 40.0, "title", &format!("pipework {}", record.room));
+    text(&mut body, MARGIN, 40.0, "title", &format!("pipework {}", record.module));
     text(&mut body, MARGIN, 60.0, "small", &record.machine.to_string());
     text(&mut body, MARGIN, 77.0, "small", &record.circumstances());
     let how =
@@ -44,8 +45,8 @@ pub fn svg(record: &Record) -> String {
         }
         y = lowest + 22.0;
     }
-    for bar in &record.bars {
-        promise(&mut body, y, bar);
+    for target in &record.targets {
+        promise(&mut body, y, target);
         y += ROW;
     }
     let height = y + 10.0;
@@ -55,44 +56,45 @@ pub fn svg(record: &Record) -> String {
     )
 }
 
-/// Draws one case with its top left corner at `x`, `y` and returns where it ends.
+/// Draws one case with its top left corner at `x`, `y` and returns its lower edge.
 fn panel(out: &mut String, x: f64, mut y: f64, case: &CaseRecord) -> f64 {
     text(out, x, y, "case", &case.name);
-    let speed_of = |lane: &LaneRecord| median(lane.speeds()).unwrap_or(0.0);
-    let fastest = case.lanes.iter().map(speed_of).fold(f64::MIN_POSITIVE, f64::max);
-    for lane in &case.lanes {
+    let speed_of = |contender: &ContenderRecord| median(contender.speeds()).unwrap_or(0.0);
+    let fastest = case.contenders.iter().map(speed_of).fold(f64::MIN_POSITIVE, f64::max);
+    for contender in &case.contenders {
         y += ROW;
-        text(out, x + LABEL - 8.0, y, "end", &lane.name);
-        if let Some(why) = &lane.absent {
+        text(out, x + LABEL - 8.0, y, "end", &contender.name);
+        if let Some(why) = &contender.absent {
             let why: String = why.chars().take(60).collect();
             text(out, x + LABEL, y, "small", &why);
             continue;
         }
-        let speed = speed_of(lane);
+        let speed = speed_of(contender);
         // A sliver stays visible where a peer is a hundred times slower.
         let length = (speed / fastest * LONGEST).max(1.0);
-        let class = if lane.is_ours() { "ours" } else { "peer" };
+        let class = if contender.is_ours() { "ours" } else { "peer" };
         let (left, top, height) = (x + LABEL, y - 11.0, ROW - 5.0);
         writeln!(
             out,
             r#"<rect class="{class}" x="{left:.1}" y="{top:.1}" width="{length:.1}" height="{height}" rx="2"/>"#
         )
         .expect("a String takes everything");
-        let cpu = lane.ns_per_op(&lane.cpu_writers_ns) + lane.ns_per_op(&lane.cpu_reader_ns);
+        let cpu =
+            contender.ns_per_op(&contender.cpu_writers_ns) + contender.ns_per_op(&contender.cpu_reader_ns);
         let told = format!("{:.0} MB/s   {} CPU", speed / 1e6, duration(cpu));
         text(out, left + length + 6.0, y, "", &told);
     }
     y
 }
 
-/// One bar of the design, as the report prints it.
-fn promise(out: &mut String, y: f64, bar: &BarRecord) {
-    let class = match bar.value {
+/// One target of the design, as the report prints it.
+fn promise(out: &mut String, y: f64, target: &TargetRecord) {
+    let class = match target.value {
         None => "small",
-        Some(_) if bar.is_short() => "short",
+        Some(_) if target.is_short() => "short",
         Some(_) => "",
     };
-    text(out, MARGIN, y, class, &bar.to_string());
+    text(out, MARGIN, y, class, &target.to_string());
 }
 
 fn text(out: &mut String, x: f64, y: f64, class: &str, what: &str) {

@@ -1,14 +1,14 @@
-//! What the Python package carries between processes, beside what Python people pick today.
+//! The Python package between processes, beside the packages that Python programs use today.
 //!
-//! Every lane is one run of `peer/python.py`, which measures itself in there: starting an
+//! Every contender is one run of `peer/python.py`, which measures itself in there: starting an
 //! interpreter is not counted. The interpreter is that of the environment that
-//! `make bench ROOM=python` sets up, or whatever PIPEWORK_PYTHON says.
+//! `make bench MODULE=python` sets up, or the one that PIPEWORK_PYTHON names.
 
 use std::env;
 use std::process::Command;
 
-use crate::measure::{Case, Failure, Lane, Sample};
-use crate::report::Bar;
+use crate::measure::{Case, Contender, Failure, Sample};
+use crate::report::Target;
 use crate::script;
 
 struct Definition {
@@ -19,7 +19,7 @@ struct Definition {
 
 #[derive(Clone, Copy)]
 enum Job {
-    /// Calls of so many bytes, sent back as they came.
+    /// Calls of so many bytes, whose reply is the request.
     Calls { bytes: usize },
     /// The same between two event loops, from so many tasks.
     Awaited { bytes: usize, tasks: usize },
@@ -42,8 +42,8 @@ const CONCURRENT_LOG_HANDLER: &str = "concurrent-log-handler";
 /// Bytes of a log record's text.
 const RECORD: usize = 60;
 
-/// Contestants: the name in the table, the one in the script, and how many calls it makes; slow
-/// ones make fewer.
+/// Contenders: the name in the table, the one in the script, and the number of calls; slow ones make
+/// fewer.
 const CALLS: [(&str, &str, usize); 9] = [
     (PIPEWORK, "pipework", 100_000),
     (CONNECTION, "connection", 8_000),
@@ -119,65 +119,67 @@ const DEFINITIONS: &[Definition] = &[
 ];
 
 #[rustfmt::skip]
-pub const BARS: &[Bar] = &[
-    Bar { name: "python/call/vs-connection",          of: ("call/12", PIPEWORK),       slower_of: &[("call/12", CONNECTION)],       at_least: 40.0 },
-    Bar { name: "python/await/12x1/vs-streams",       of: ("await/12x1", ASYNCIO),     slower_of: &[("await/12x1", ASYNCIO_STREAMS)], at_least: 1.0 },
-    Bar { name: "python/await/12x64/vs-call",         of: ("await/12x64", ASYNCIO),    slower_of: &[("await/12x64", PIPEWORK)],    at_least: 0.1 },
-    Bar { name: "python/stream/100/1w/vs-connection", of: ("stream/100/1w", PIPEWORK), slower_of: &[("stream/100/1w", CONNECTION)], at_least: 1.0 },
-    Bar { name: "python/stream/100/4w/vs-connection", of: ("stream/100/4w", PIPEWORK), slower_of: &[("stream/100/4w", CONNECTION)], at_least: 1.0 },
-    Bar { name: "python/stream/900/1w/vs-connection", of: ("stream/900/1w", PIPEWORK), slower_of: &[("stream/900/1w", CONNECTION)], at_least: 1.0 },
-    Bar { name: "python/stream/900/4w/vs-connection", of: ("stream/900/4w", PIPEWORK), slower_of: &[("stream/900/4w", CONNECTION)], at_least: 1.0 },
-    Bar { name: "python/stream/5k/1w/vs-connection",  of: ("stream/5k/1w", PIPEWORK),  slower_of: &[("stream/5k/1w", CONNECTION)],  at_least: 1.0 },
-    Bar { name: "python/stream/5k/4w/vs-connection",  of: ("stream/5k/4w", PIPEWORK),  slower_of: &[("stream/5k/4w", CONNECTION)],  at_least: 1.0 },
-    Bar { name: "python/stream/64k/1w/vs-connection", of: ("stream/64k/1w", PIPEWORK), slower_of: &[("stream/64k/1w", CONNECTION)], at_least: 1.0 },
-    Bar { name: "python/stream/64k/4w/vs-connection", of: ("stream/64k/4w", PIPEWORK), slower_of: &[("stream/64k/4w", CONNECTION)], at_least: 1.0 },
-    Bar { name: "python/stream/1m/1w/vs-connection",  of: ("stream/1m/1w", PIPEWORK),  slower_of: &[("stream/1m/1w", CONNECTION)],  at_least: 1.0 },
-    Bar { name: "python/stream/1m/4w/vs-connection",  of: ("stream/1m/4w", PIPEWORK),  slower_of: &[("stream/1m/4w", CONNECTION)],  at_least: 1.0 },
-    Bar { name: "python/execute/1/vs-pool",           of: ("execute/1", PIPEWORK),     slower_of: &[("execute/1", POOL)],           at_least: 3.0 },
-    Bar { name: "python/execute/1024/vs-pool",        of: ("execute/1024", PIPEWORK),  slower_of: &[("execute/1024", POOL)],        at_least: 3.0 },
-    Bar { name: "python/log/4p/vs-queue",             of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", QUEUE_HANDLER)],     at_least: 5.0 },
-    Bar { name: "python/log/4p/vs-concurrent",        of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", CONCURRENT_LOG_HANDLER)], at_least: 5.0 },
+pub const TARGETS: &[Target] = &[
+    Target { name: "python/call/vs-connection",          of: ("call/12", PIPEWORK),       slower_of: &[("call/12", CONNECTION)],       at_least: 40.0 },
+    Target { name: "python/await/12x1/vs-streams",       of: ("await/12x1", ASYNCIO),     slower_of: &[("await/12x1", ASYNCIO_STREAMS)], at_least: 1.0 },
+    Target { name: "python/await/12x64/vs-call",         of: ("await/12x64", ASYNCIO),    slower_of: &[("await/12x64", PIPEWORK)],    at_least: 0.1 },
+    Target { name: "python/stream/100/1w/vs-connection", of: ("stream/100/1w", PIPEWORK), slower_of: &[("stream/100/1w", CONNECTION)], at_least: 1.0 },
+    Target { name: "python/stream/100/4w/vs-connection", of: ("stream/100/4w", PIPEWORK), slower_of: &[("stream/100/4w", CONNECTION)], at_least: 1.0 },
+    Target { name: "python/stream/900/1w/vs-connection", of: ("stream/900/1w", PIPEWORK), slower_of: &[("stream/900/1w", CONNECTION)], at_least: 1.0 },
+    Target { name: "python/stream/900/4w/vs-connection", of: ("stream/900/4w", PIPEWORK), slower_of: &[("stream/900/4w", CONNECTION)], at_least: 1.0 },
+    Target { name: "python/stream/5k/1w/vs-connection",  of: ("stream/5k/1w", PIPEWORK),  slower_of: &[("stream/5k/1w", CONNECTION)],  at_least: 1.0 },
+    Target { name: "python/stream/5k/4w/vs-connection",  of: ("stream/5k/4w", PIPEWORK),  slower_of: &[("stream/5k/4w", CONNECTION)],  at_least: 1.0 },
+    Target { name: "python/stream/64k/1w/vs-connection", of: ("stream/64k/1w", PIPEWORK), slower_of: &[("stream/64k/1w", CONNECTION)], at_least: 1.0 },
+    Target { name: "python/stream/64k/4w/vs-connection", of: ("stream/64k/4w", PIPEWORK), slower_of: &[("stream/64k/4w", CONNECTION)], at_least: 1.0 },
+    Target { name: "python/stream/1m/1w/vs-connection",  of: ("stream/1m/1w", PIPEWORK),  slower_of: &[("stream/1m/1w", CONNECTION)],  at_least: 1.0 },
+    Target { name: "python/stream/1m/4w/vs-connection",  of: ("stream/1m/4w", PIPEWORK),  slower_of: &[("stream/1m/4w", CONNECTION)],  at_least: 1.0 },
+    Target { name: "python/execute/1/vs-pool",           of: ("execute/1", PIPEWORK),     slower_of: &[("execute/1", POOL)],           at_least: 3.0 },
+    Target { name: "python/execute/1024/vs-pool",        of: ("execute/1024", PIPEWORK),  slower_of: &[("execute/1024", POOL)],        at_least: 3.0 },
+    Target { name: "python/log/4p/vs-queue",             of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", QUEUE_HANDLER)],     at_least: 5.0 },
+    Target { name: "python/log/4p/vs-concurrent",        of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", CONCURRENT_LOG_HANDLER)], at_least: 5.0 },
 ];
 
-/// The cases of this room, ready to run.
+/// The cases of this module, ready to run.
 pub fn cases() -> Vec<Case> {
     let case = |definition: &'static Definition| Case {
         name: definition.name,
         quick: definition.quick,
-        lanes: lanes(definition.job),
+        contenders: contenders(definition.job),
     };
     DEFINITIONS.iter().map(case).collect()
 }
 
-fn lanes(job: Job) -> Vec<Lane> {
-    let lane = |name, shape, engine, ops, bytes, many| {
+fn contenders(job: Job) -> Vec<Contender> {
+    let contender = |name, shape, engine, ops, bytes, many| {
         let run = move || python(shape, engine, ops, bytes, many);
-        Lane { name, rounds_at_most: usize::MAX, run: Box::new(run) }
+        Contender { name, rounds_at_most: usize::MAX, run: Box::new(run) }
     };
     match job {
-        Job::Calls { bytes } => {
-            CALLS.iter().map(|&(name, engine, calls)| lane(name, "call", engine, calls, bytes, 1)).collect()
-        }
+        Job::Calls { bytes } => CALLS
+            .iter()
+            .map(|&(name, engine, calls)| contender(name, "call", engine, calls, bytes, 1))
+            .collect(),
         Job::Awaited { bytes, tasks } => AWAITED
             .iter()
             .map(|&(name, engine, calls)| {
                 let shape = if name == PIPEWORK { "call" } else { "await" };
-                lane(name, shape, engine, calls, bytes, tasks)
+                contender(name, shape, engine, calls, bytes, tasks)
             })
             .collect(),
         Job::Stream { bytes, writers } => {
             let share = |share: f64| (messages(bytes) as f64 * share) as usize;
-            let lane = |&(name, engine, part)| lane(name, "stream", engine, share(part), bytes, writers);
-            STREAMS.iter().map(lane).collect()
+            let contender =
+                |&(name, engine, part)| contender(name, "stream", engine, share(part), bytes, writers);
+            STREAMS.iter().map(contender).collect()
         }
         Job::Tasks { bytes } => {
             let tasks = |most: usize| most.min(300_000_000 / bytes);
-            let lane = |&(name, engine, most)| lane(name, "execute", engine, tasks(most), bytes, 2);
-            EXECUTORS.iter().map(lane).collect()
+            let contender = |&(name, engine, most)| contender(name, "execute", engine, tasks(most), bytes, 2);
+            EXECUTORS.iter().map(contender).collect()
         }
         Job::Logs { processes } => LOGS
             .iter()
-            .map(|&(name, engine, most)| lane(name, "log", engine, most, RECORD, processes))
+            .map(|&(name, engine, most)| contender(name, "log", engine, most, RECORD, processes))
             .collect(),
     }
 }

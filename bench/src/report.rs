@@ -1,6 +1,6 @@
-//! What a run found, as a table for people, as bars, and as a record to keep.
+//! The results of a run: a table for people, the targets, and a record to keep.
 //!
-//! A record holds raw samples, the machine and the bars; everything else is derived when it is
+//! A record holds raw samples, the machine and the targets; everything else is derived when it is
 //! shown. It names no host and no path.
 
 use std::fmt;
@@ -14,53 +14,53 @@ use serde_json::Value;
 use crate::machine::Machine;
 use crate::measure::{Cost, Failure, Latency, Meter, Series, median};
 
-/// A promise: the speed of one lane over the slowest of some others is at least this. Speed is
+/// A promise: the speed of one contender over the slowest of some others is at least this. Speed is
 /// payload bytes per second.
-pub struct Bar {
+pub struct Target {
     pub name: &'static str,
-    pub of: LaneName,
-    pub slower_of: &'static [LaneName],
+    pub of: ContenderName,
+    pub slower_of: &'static [ContenderName],
     pub at_least: f64,
 }
 
-/// Case and lane.
-pub type LaneName = (&'static str, &'static str);
+/// Case and contender.
+pub type ContenderName = (&'static str, &'static str);
 
 /// A whole run. The file in `record/` is this, as JSON.
 #[derive(Serialize, Deserialize)]
 pub struct Record {
     /// UTC, year-month-day.
     pub date: String,
-    pub room: String,
+    pub module: String,
     pub quick: bool,
     pub rounds: usize,
     pub machine: Machine,
     /// Cores that other processes kept busy meanwhile, on average.
     pub cores_of_others: Option<f64>,
     pub cases: Vec<CaseRecord>,
-    pub bars: Vec<BarRecord>,
+    pub targets: Vec<TargetRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
 pub struct CaseRecord {
     pub name: String,
-    /// What those are called whose CPU time is told apart.
+    /// The names of the two sides whose CPU time is shown.
     #[serde(default = "usual_sides")]
     pub sides: [String; 2],
-    /// How long a changed word took from the first CPU to the second right before. On a virtual
-    /// machine that changes, for its CPUs move.
+    /// The time that a changed word took from the first CPU to the second just before the case. On
+    /// a virtual machine it varies, because its CPUs move.
     #[serde(default)]
     pub coherence_ns: Option<u64>,
-    pub lanes: Vec<LaneRecord>,
+    pub contenders: Vec<ContenderRecord>,
 }
 
 fn usual_sides() -> [String; 2] {
     ["writers", "reader"].map(str::to_owned)
 }
 
-/// The samples of one lane, one entry a round, in order.
+/// The samples of one contender, one entry a round, in order.
 #[derive(Serialize, Deserialize)]
-pub struct LaneRecord {
+pub struct ContenderRecord {
     pub name: String,
     /// Why there are no samples.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -68,22 +68,22 @@ pub struct LaneRecord {
     /// Operations and payload bytes of one round.
     pub ops: u64,
     pub bytes: u64,
-    /// Bytes after compression, where the lane knows them.
+    /// Bytes after compression, if the contender knows them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wire: Option<u64>,
     pub wall_ns: Vec<u64>,
     /// User plus system time of the writers together, and of the reader; or of clients and servers.
     pub cpu_writers_ns: Vec<u64>,
     pub cpu_reader_ns: Vec<u64>,
-    /// Of single operations, where the lane asked the clock for them.
+    /// Times of single operations, if the contender measured any.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub latency_ns: Vec<Latency>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub struct BarRecord {
+pub struct TargetRecord {
     pub name: String,
-    /// The median over the rounds; without a value, a lane was absent.
+    /// The median over the rounds; `None` if a contender was absent.
     pub value: Option<f64>,
     pub at_least: f64,
 }
@@ -91,21 +91,21 @@ pub struct BarRecord {
 impl Record {
     /// The record of a run that has just ended; `meter` was started with it.
     pub fn new(
-        room: &str,
+        module: &str,
         quick: bool,
         rounds: usize,
         meter: &Meter,
         cases: Vec<CaseRecord>,
-        bars: &[Bar],
+        targets: &[Target],
     ) -> Record {
         Record {
             date: today(),
-            room: room.to_owned(),
+            module: module.to_owned(),
             quick,
             rounds,
             machine: Machine::this(),
             cores_of_others: meter.cores_of_others(),
-            bars: bars.iter().filter_map(|bar| bar.weigh(&cases)).collect(),
+            targets: targets.iter().filter_map(|target| target.weigh(&cases)).collect(),
             cases,
         }
     }
@@ -123,17 +123,18 @@ impl Record {
         format!("{date}, {kind}, medians of {rounds} rounds, cores busy with other work: {others}{way}")
     }
 
-    /// Writes the record below `folder`, under its make of CPU, date and room, and says where.
+    /// Writes the record below `folder`, under its make of CPU, date and module, and returns its
+    /// path.
     pub fn save(&self, folder: &Path) -> Result<PathBuf, Failure> {
         let folder = folder.join(self.machine.folder());
         fs::create_dir_all(&folder)?;
-        let path = folder.join(format!("{}-{}.json", self.date, self.room));
+        let path = folder.join(format!("{}-{}.json", self.date, self.module));
         fs::write(&path, self.text()?)?;
         Ok(path)
     }
 
-    /// The record as it is kept: JSON with a line for each lane, so that a change of one can be read
-    /// as a difference.
+    /// The record as it is kept: JSON with a line for each contender, so that a change of one can
+    /// be read as a difference.
     fn text(&self) -> Result<String, Failure> {
         let mut text = String::new();
         write_lines(&serde_json::to_value(self)?, 0, &mut text);
@@ -145,18 +146,18 @@ impl Record {
     }
 }
 
-/// Writes what is inside `value` on lines of its own, down to the lanes; a lane, and whatever holds
-/// plain values only, is one line.
+/// Writes the contents of `value` on lines of their own, down to the contenders; a contender, and a
+/// value of plain values only, takes one line.
 fn write_lines(value: &Value, depth: usize, text: &mut String) {
-    const LANE: usize = 4;
+    const CONTENDER: usize = 4;
     let is_nested = |inside: &Value| inside.is_object() || inside.is_array();
     let (open, close, inside): (_, _, Vec<(String, &Value)>) = match value {
-        Value::Object(map) if depth < LANE && map.values().any(is_nested) => (
+        Value::Object(map) if depth < CONTENDER && map.values().any(is_nested) => (
             '{',
             '}',
             map.iter().map(|(key, inside)| (format!("{}:", Value::from(&**key)), inside)).collect(),
         ),
-        Value::Array(list) if depth < LANE && list.iter().any(is_nested) => {
+        Value::Array(list) if depth < CONTENDER && list.iter().any(is_nested) => {
             ('[', ']', list.iter().map(|inside| (String::new(), inside)).collect())
         }
         _ => return text.push_str(&value.to_string()),
@@ -171,11 +172,17 @@ fn write_lines(value: &Value, depth: usize, text: &mut String) {
     text.push(close);
 }
 
-impl Bar {
-    /// Compares the lanes in each round and takes the median. `None` if a case was not run at all.
-    fn weigh(&self, cases: &[CaseRecord]) -> Option<BarRecord> {
-        let find = |(case, lane): LaneName| {
-            cases.iter().find(|found| found.name == case)?.lanes.iter().find(|found| found.name == lane)
+impl Target {
+    /// Compares the contenders in each round and takes the median. `None` if a case was not run at
+    /// all.
+    fn weigh(&self, cases: &[CaseRecord]) -> Option<TargetRecord> {
+        let find = |(case, contender): ContenderName| {
+            cases
+                .iter()
+                .find(|found| found.name == case)?
+                .contenders
+                .iter()
+                .find(|found| found.name == contender)
         };
         let speeds = find(self.of)?.speeds();
         let others: Vec<Vec<f64>> =
@@ -185,50 +192,51 @@ impl Bar {
             let slowest = slowest.reduce(|one, two| Some(one?.min(two?)))??;
             Some(speed / slowest)
         });
-        Some(BarRecord { name: self.name.to_owned(), value: median(ratios), at_least: self.at_least })
+        Some(TargetRecord { name: self.name.to_owned(), value: median(ratios), at_least: self.at_least })
     }
 }
 
-impl BarRecord {
-    /// Whether the bar was measured and missed.
+impl TargetRecord {
+    /// Whether the target was measured and missed.
     pub fn is_short(&self) -> bool {
         self.value.is_some_and(|value| value < self.at_least)
     }
 }
 
-/// `ratio NAME VALUE bar BAR ok|short`; a bar with an absent peer has no value and is neither.
-impl fmt::Display for BarRecord {
+/// `ratio NAME VALUE target TARGET ok|short`; a target with an absent peer has no value and is
+/// neither.
+impl fmt::Display for TargetRecord {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, value, at_least } = self;
         match value {
             Some(value) => {
                 let verdict = if self.is_short() { "short" } else { "ok" };
-                write!(out, "ratio {name} {value:.3} bar {at_least} {verdict}")
+                write!(out, "ratio {name} {value:.3} target {at_least} {verdict}")
             }
-            None => write!(out, "ratio {name} none bar {at_least} absent"),
+            None => write!(out, "ratio {name} none target {at_least} absent"),
         }
     }
 }
 
 impl CaseRecord {
     pub fn new(name: &str, sides: [&str; 2], coherence_ns: Option<u64>, series: Vec<Series>) -> CaseRecord {
-        let lanes = series.into_iter().map(LaneRecord::from).collect();
-        CaseRecord { name: name.to_owned(), sides: sides.map(str::to_owned), coherence_ns, lanes }
+        let contenders = series.into_iter().map(ContenderRecord::from).collect();
+        CaseRecord { name: name.to_owned(), sides: sides.map(str::to_owned), coherence_ns, contenders }
     }
 
     /// Whether single operations were timed.
     pub fn has_latencies(&self) -> bool {
-        self.lanes.iter().any(|lane| !lane.latency_ns.is_empty())
+        self.contenders.iter().any(|contender| !contender.latency_ns.is_empty())
     }
 }
 
-impl From<Series> for LaneRecord {
-    fn from(series: Series) -> LaneRecord {
+impl From<Series> for ContenderRecord {
+    fn from(series: Series) -> ContenderRecord {
         let first = series.samples.first();
         let ns = |time: fn(&Cost) -> Duration| {
             series.samples.iter().map(|sample| time(&sample.cost).as_nanos() as u64).collect()
         };
-        LaneRecord {
+        ContenderRecord {
             name: series.name.to_owned(),
             ops: first.map_or(0, |sample| sample.ops),
             bytes: first.map_or(0, |sample| sample.bytes),
@@ -242,8 +250,8 @@ impl From<Series> for LaneRecord {
     }
 }
 
-impl LaneRecord {
-    /// Whether this is pipework, not a peer: the names of lanes say so.
+impl ContenderRecord {
+    /// Whether this is pipework and not a peer, by the contender's name.
     pub fn is_ours(&self) -> bool {
         self.name.starts_with("pipework")
     }
@@ -272,11 +280,11 @@ impl fmt::Display for CaseRecord {
             true => writeln!(out, " {:>8} {:>8} {:>8}", "p50 ns", "p99", "p99.9")?,
             false => writeln!(out, " {:>6}", "zstd")?,
         }
-        self.lanes.iter().try_for_each(|lane| writeln!(out, "{lane}"))
+        self.contenders.iter().try_for_each(|contender| writeln!(out, "{contender}"))
     }
 }
 
-impl fmt::Display for LaneRecord {
+impl fmt::Display for ContenderRecord {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = &self.absent {
             return write!(out, "  {:<22} {why}", self.name);
@@ -332,8 +340,8 @@ fn date_of(days: u64) -> String {
 mod tests {
     use super::*;
 
-    fn lane(name: &str, wall_ns: &[u64]) -> LaneRecord {
-        LaneRecord {
+    fn contender(name: &str, wall_ns: &[u64]) -> ContenderRecord {
+        ContenderRecord {
             name: name.to_owned(),
             absent: None,
             ops: 10,
@@ -346,48 +354,57 @@ mod tests {
         }
     }
 
-    fn weigh(ours: &[u64], one: &[u64], two: &[u64]) -> BarRecord {
-        let lanes = vec![lane("ours", ours), lane("one", one), lane("two", two)];
-        let cases = [CaseRecord { name: "case".to_owned(), sides: usual_sides(), coherence_ns: None, lanes }];
+    fn weigh(ours: &[u64], one: &[u64], two: &[u64]) -> TargetRecord {
+        let contenders = vec![contender("ours", ours), contender("one", one), contender("two", two)];
+        let cases =
+            [CaseRecord { name: "case".to_owned(), sides: usual_sides(), coherence_ns: None, contenders }];
         let slower_of = &[("case", "one"), ("case", "two")];
-        Bar { name: "room/bar", of: ("case", "ours"), slower_of, at_least: 0.7 }.weigh(&cases).unwrap()
+        Target { name: "module/target", of: ("case", "ours"), slower_of, at_least: 0.7 }
+            .weigh(&cases)
+            .unwrap()
     }
 
     #[test]
-    fn a_bar_is_the_median_of_the_rounds_against_the_slower_peer() {
-        let bar = weigh(&[100, 200, 100], &[50, 50, 50], &[80, 150, 60]);
-        assert_eq!(bar.to_string(), "ratio room/bar 0.750 bar 0.7 ok");
+    fn target_is_the_median_of_the_rounds_against_the_slower_peer() {
+        let target = weigh(&[100, 200, 100], &[50, 50, 50], &[80, 150, 60]);
+        assert_eq!(target.to_string(), "ratio module/target 0.750 target 0.7 ok");
         // A peer that took part in the first round only is compared in that one.
-        assert_eq!(weigh(&[100, 1, 1], &[60], &[50, 9, 9]).to_string(), "ratio room/bar 0.600 bar 0.7 short");
-        assert_eq!(weigh(&[100], &[], &[50]).to_string(), "ratio room/bar none bar 0.7 absent");
+        assert_eq!(
+            weigh(&[100, 1, 1], &[60], &[50, 9, 9]).to_string(),
+            "ratio module/target 0.600 target 0.7 short"
+        );
+        assert_eq!(weigh(&[100], &[], &[50]).to_string(), "ratio module/target none target 0.7 absent");
     }
 
     #[test]
-    fn a_bar_whose_case_was_not_run_is_left_out() {
-        let bar = Bar { name: "b", of: ("case", "ours"), slower_of: &[("other", "x")], at_least: 1.0 };
-        let lanes = vec![lane("ours", &[1])];
-        let case = CaseRecord { name: "case".to_owned(), sides: usual_sides(), coherence_ns: None, lanes };
-        assert!(bar.weigh(&[case]).is_none());
+    fn target_is_left_out_if_its_case_was_not_run() {
+        let target = Target { name: "b", of: ("case", "ours"), slower_of: &[("other", "x")], at_least: 1.0 };
+        let contenders = vec![contender("ours", &[1])];
+        let case =
+            CaseRecord { name: "case".to_owned(), sides: usual_sides(), coherence_ns: None, contenders };
+        assert!(target.weigh(&[case]).is_none());
     }
 
     #[test]
-    fn a_lane_is_told_per_operation() {
-        let shown = lane("ours", &[100, 300, 200]).to_string();
+    fn contender_is_shown_per_operation() {
+        let shown = contender("ours", &[100, 300, 200]).to_string();
         let words: Vec<&str> = shown.split_whitespace().collect();
         assert_eq!(words, ["ours", "20", "50000000", "5000.0", "7", "5", "2", "200%"]);
     }
 
     #[test]
-    fn latencies_are_medians_of_the_rounds_and_have_columns_where_they_were_taken() {
+    fn latencies_are_medians_and_have_columns_if_measured() {
         let latency = |p50| Latency { p50, p99: 2 * p50, p999: 3 * p50 };
-        let timed =
-            LaneRecord { latency_ns: vec![latency(30), latency(10), latency(20)], ..lane("timed", &[1]) };
+        let timed = ContenderRecord {
+            latency_ns: vec![latency(30), latency(10), latency(20)],
+            ..contender("timed", &[1])
+        };
         let sides = ["clients", "servers"].map(str::to_owned);
         let case = CaseRecord {
             name: "case".to_owned(),
             sides,
             coherence_ns: None,
-            lanes: vec![timed, lane("untimed", &[1])],
+            contenders: vec![timed, contender("untimed", &[1])],
         };
         let shown = case.to_string();
         let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -397,25 +414,25 @@ mod tests {
     }
 
     #[test]
-    fn every_record_is_kept_with_a_line_for_each_lane() {
+    fn every_stored_record_has_a_line_for_each_contender() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/record"));
         let makes = fs::read_dir(folder).unwrap().map(|make| make.unwrap().path());
         let records = makes.flat_map(|make| fs::read_dir(make).unwrap().map(|record| record.unwrap().path()));
         let mut count = 0;
         for path in records {
             let record = Record::load(&path).unwrap();
-            let lanes: usize = record.cases.iter().map(|case| case.lanes.len()).sum();
+            let contenders: usize = record.cases.iter().map(|case| case.contenders.len()).sum();
             let text = fs::read_to_string(&path).unwrap();
             assert_eq!(text, record.text().unwrap(), "{}", path.display());
-            assert_eq!(text.matches("\"wall_ns\":").count(), lanes);
-            assert_eq!(text.lines().filter(|line| line.contains("\"wall_ns\":")).count(), lanes);
+            assert_eq!(text.matches("\"wall_ns\":").count(), contenders);
+            assert_eq!(text.lines().filter(|line| line.contains("\"wall_ns\":")).count(), contenders);
             count += 1;
         }
         assert!(count >= 10, "the records were found");
     }
 
     #[test]
-    fn days_have_their_dates() {
+    fn date_of_a_day_is_right() {
         for (days, date) in
             [(0, "1970-01-01"), (11_016, "2000-02-29"), (11_017, "2000-03-01"), (20_088, "2024-12-31")]
         {

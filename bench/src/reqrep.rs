@@ -1,16 +1,16 @@
-//! The room `reqrep`: its cases and bars, as data. Who carries the calls stands in
+//! The module `reqrep`: its cases and targets, as data. The carriers of the calls are in
 //! `reqrep/ours.rs`, `reqrep/bare.rs` and `reqrep/peers.rs`, and how they are measured in
 //! `reqrep/calls.rs`.
 //!
-//! Every lane of a case echoes the same payloads. Nothing is pinned to a CPU.
+//! Every contender of a case echoes the same payloads. Nothing is pinned to a CPU.
 
 mod calls;
 mod ours;
 mod bare;
 mod peers;
 
-use crate::measure::{Case, Failure, Lane, Sample};
-use crate::report::Bar;
+use crate::measure::{Case, Contender, Failure, Sample};
+use crate::report::Target;
 use bare::{Datagrams, PingPong, Queues, Streams, Waiting};
 use calls::{Cpus, Job, Place, anywhere};
 use ours::{Copies, Pipework, PipeworkC, PipeworkParts, Settings, USUAL};
@@ -20,10 +20,10 @@ struct Definition {
     name: &'static str,
     quick: bool,
     job: Job,
-    lanes: &'static [Entry],
+    contenders: &'static [Entry],
 }
 
-/// A contestant: its name in the table, and who carries the calls.
+/// A contender: its name in the table, and the carrier of its calls.
 type Entry = (&'static str, Engine);
 
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ enum Engine {
     Queues,
     Crossbeam,
     Iceoryx2,
-    /// The same, and the client reads what it gets.
+    /// The same, and the client reads its replies.
     Iceoryx2Read,
     IpcChannel,
     ZeroMq,
@@ -66,7 +66,7 @@ const THREAD: [Entry; 4] = [
     ("Unix socket pair", Engine::Unix),
 ];
 
-/// Flags carry the news and no bytes, so they take part where there are few.
+/// Flags carry a signal and no bytes, so they take part only in cases of few bytes.
 const THREAD_SMALL: [Entry; 5] = [THREAD[0], (C, Engine::C), THREAD[1], THREAD[2], THREAD[3]];
 const THREADS: [Entry; 5] =
     [THREAD[0], (FLAGS, Engine::Flags(Waiting::Looking)), THREAD[1], THREAD[2], THREAD[3]];
@@ -195,88 +195,88 @@ const fn crowd(bytes: usize, clients: usize, servers: usize) -> Job {
 
 #[rustfmt::skip]
 const DEFINITIONS: &[Definition] = &[
-    Definition { name: "1-thread/8",        quick: false, job: thread(8),           lanes: &THREAD },
-    Definition { name: "1-thread/12",       quick: true,  job: thread(12),          lanes: &THREAD_SMALL },
-    Definition { name: "1-thread/64",       quick: false, job: thread(64),          lanes: &THREAD },
-    Definition { name: "1-thread/1024",     quick: false, job: thread(1024),        lanes: &THREAD },
-    Definition { name: "1-thread/16384",    quick: false, job: thread(16384),       lanes: &THREAD },
-    Definition { name: "2-threads/8",       quick: false, job: threads(8),          lanes: &THREAD },
-    Definition { name: "2-threads/12",      quick: true,  job: threads(12),         lanes: &THREADS },
-    Definition { name: "2-threads/64",      quick: false, job: threads(64),         lanes: &THREAD },
-    Definition { name: "2-threads/1024",    quick: false, job: threads(1024),       lanes: &THREAD },
-    Definition { name: "2-threads/16384",   quick: false, job: threads(16384),      lanes: &THREAD },
-    Definition { name: "2-processes/8",     quick: false, job: processes(8),        lanes: &PROCESSES_8 },
-    Definition { name: "2-processes/12",    quick: true,  job: processes(12),       lanes: &PROCESSES_ALL },
-    Definition { name: "2-processes/64",    quick: false, job: processes(64),       lanes: &PROCESSES },
-    Definition { name: "2-processes/1024",  quick: false, job: processes(1024),     lanes: &PROCESSES },
-    Definition { name: "2-processes/16384", quick: false, job: processes(16384),    lanes: &PROCESSES },
-    Definition { name: "parked/12/1-cpu",   quick: true,  job: pinned(12, Cpus::One),   lanes: &PARKED },
-    Definition { name: "parked/12/2-cpus",  quick: true,  job: pinned(12, Cpus::Two),   lanes: &PARKED },
-    Definition { name: "parked/1024/1-cpu", quick: false, job: pinned(1024, Cpus::One), lanes: &PARKED },
-    Definition { name: "parked/1024/2-cpus", quick: false, job: pinned(1024, Cpus::Two), lanes: &PARKED },
-    Definition { name: "pipelined/12x4",    quick: false, job: pipelined(12, 4),    lanes: &PIPELINED },
-    Definition { name: "pipelined/12x32",   quick: true,  job: pipelined(12, 32),   lanes: &PIPELINED },
-    Definition { name: "pipelined/1024x32", quick: false, job: pipelined(1024, 32), lanes: &PIPELINED },
-    Definition { name: "pipelined/12x1000", quick: true,  job: pipelined(12, 1000), lanes: &PIPELINED_MANY },
-    Definition { name: "crowd/1x2",         quick: false, job: crowd(64, 1, 2),     lanes: &CROWD },
-    Definition { name: "crowd/1x4",         quick: false, job: crowd(64, 1, 4),     lanes: &CROWD },
-    Definition { name: "crowd/2x1",         quick: false, job: crowd(64, 2, 1),     lanes: &CROWD },
-    Definition { name: "crowd/2x2",         quick: false, job: crowd(64, 2, 2),     lanes: &CROWD },
-    Definition { name: "crowd/4x1",         quick: false, job: crowd(64, 4, 1),     lanes: &CROWD },
-    Definition { name: "crowd/4x4",         quick: true,  job: crowd(64, 4, 4),     lanes: &CROWD },
-    Definition { name: "crowd/64x8",        quick: true,  job: crowd(64, 64, 8),    lanes: &MANY },
-    Definition { name: "echo/16384",        quick: true,  job: processes(16384),    lanes: &ECHO },
-    Definition { name: "echo/1m",           quick: true,  job: processes(1 << 20),  lanes: &ECHO_1M },
-    Definition { name: "large/1m",          quick: true,  job: processes(1 << 20),  lanes: &LARGE },
-    Definition { name: "large/64m",         quick: false, job: processes(64 << 20), lanes: &LARGE },
-    Definition { name: "parts/12",          quick: true,  job: processes(12),       lanes: &PARTS },
-    Definition { name: "flat/slots",        quick: true,  job: thread(12),          lanes: &SLOTS },
-    Definition { name: "flat/members",      quick: true,  job: thread(12),          lanes: &MEMBERS },
-    Definition { name: "idle",              quick: true,  job: processes(4),        lanes: &IDLE },
+    Definition { name: "1-thread/8",        quick: false, job: thread(8),           contenders: &THREAD },
+    Definition { name: "1-thread/12",       quick: true,  job: thread(12),          contenders: &THREAD_SMALL },
+    Definition { name: "1-thread/64",       quick: false, job: thread(64),          contenders: &THREAD },
+    Definition { name: "1-thread/1024",     quick: false, job: thread(1024),        contenders: &THREAD },
+    Definition { name: "1-thread/16384",    quick: false, job: thread(16384),       contenders: &THREAD },
+    Definition { name: "2-threads/8",       quick: false, job: threads(8),          contenders: &THREAD },
+    Definition { name: "2-threads/12",      quick: true,  job: threads(12),         contenders: &THREADS },
+    Definition { name: "2-threads/64",      quick: false, job: threads(64),         contenders: &THREAD },
+    Definition { name: "2-threads/1024",    quick: false, job: threads(1024),       contenders: &THREAD },
+    Definition { name: "2-threads/16384",   quick: false, job: threads(16384),      contenders: &THREAD },
+    Definition { name: "2-processes/8",     quick: false, job: processes(8),        contenders: &PROCESSES_8 },
+    Definition { name: "2-processes/12",    quick: true,  job: processes(12),       contenders: &PROCESSES_ALL },
+    Definition { name: "2-processes/64",    quick: false, job: processes(64),       contenders: &PROCESSES },
+    Definition { name: "2-processes/1024",  quick: false, job: processes(1024),     contenders: &PROCESSES },
+    Definition { name: "2-processes/16384", quick: false, job: processes(16384),    contenders: &PROCESSES },
+    Definition { name: "parked/12/1-cpu",   quick: true,  job: pinned(12, Cpus::One),   contenders: &PARKED },
+    Definition { name: "parked/12/2-cpus",  quick: true,  job: pinned(12, Cpus::Two),   contenders: &PARKED },
+    Definition { name: "parked/1024/1-cpu", quick: false, job: pinned(1024, Cpus::One), contenders: &PARKED },
+    Definition { name: "parked/1024/2-cpus", quick: false, job: pinned(1024, Cpus::Two), contenders: &PARKED },
+    Definition { name: "pipelined/12x4",    quick: false, job: pipelined(12, 4),    contenders: &PIPELINED },
+    Definition { name: "pipelined/12x32",   quick: true,  job: pipelined(12, 32),   contenders: &PIPELINED },
+    Definition { name: "pipelined/1024x32", quick: false, job: pipelined(1024, 32), contenders: &PIPELINED },
+    Definition { name: "pipelined/12x1000", quick: true,  job: pipelined(12, 1000), contenders: &PIPELINED_MANY },
+    Definition { name: "crowd/1x2",         quick: false, job: crowd(64, 1, 2),     contenders: &CROWD },
+    Definition { name: "crowd/1x4",         quick: false, job: crowd(64, 1, 4),     contenders: &CROWD },
+    Definition { name: "crowd/2x1",         quick: false, job: crowd(64, 2, 1),     contenders: &CROWD },
+    Definition { name: "crowd/2x2",         quick: false, job: crowd(64, 2, 2),     contenders: &CROWD },
+    Definition { name: "crowd/4x1",         quick: false, job: crowd(64, 4, 1),     contenders: &CROWD },
+    Definition { name: "crowd/4x4",         quick: true,  job: crowd(64, 4, 4),     contenders: &CROWD },
+    Definition { name: "crowd/64x8",        quick: true,  job: crowd(64, 64, 8),    contenders: &MANY },
+    Definition { name: "echo/16384",        quick: true,  job: processes(16384),    contenders: &ECHO },
+    Definition { name: "echo/1m",           quick: true,  job: processes(1 << 20),  contenders: &ECHO_1M },
+    Definition { name: "large/1m",          quick: true,  job: processes(1 << 20),  contenders: &LARGE },
+    Definition { name: "large/64m",         quick: false, job: processes(64 << 20), contenders: &LARGE },
+    Definition { name: "parts/12",          quick: true,  job: processes(12),       contenders: &PARTS },
+    Definition { name: "flat/slots",        quick: true,  job: thread(12),          contenders: &SLOTS },
+    Definition { name: "flat/members",      quick: true,  job: thread(12),          contenders: &MEMBERS },
+    Definition { name: "idle",              quick: true,  job: processes(4),        contenders: &IDLE },
 ];
 
-/// What the design promises. Time limits are turned over, because a bar compares speeds: within
-/// twice the time of two flags is 0.5 of their speed.
+/// The promises of the design. A limit on time becomes its inverse, because a target compares
+/// speeds: within twice the time of two flags is 0.5 of their speed.
 #[rustfmt::skip]
-pub const BARS: &[Bar] = &[
-    Bar { name: "reqrep/2-processes/vs-flags",     of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", FLAGS)],    at_least: 0.5 },
-    Bar { name: "reqrep/2-processes/vs-iceoryx2",  of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", ICEORYX2)], at_least: 3.0 },
-    Bar { name: "reqrep/2-processes/vs-pipe-pair", of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", PIPES)],    at_least: 20.0 },
-    Bar { name: "reqrep/2-processes/c-vs-rust",    of: ("2-processes/12", C),           slower_of: &[("2-processes/12", PIPEWORK)], at_least: 0.87 },
-    Bar { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.55 },
-    Bar { name: "reqrep/parked/1-cpu/vs-futexes",  of: ("parked/12/1-cpu", PIPEWORK),   slower_of: &[("parked/12/1-cpu", FUTEXES)], at_least: 0.95 },
-    Bar { name: "reqrep/parked/2-cpus/vs-futexes", of: ("parked/12/2-cpus", PIPEWORK),  slower_of: &[("parked/12/2-cpus", FUTEXES)], at_least: 0.95 },
-    Bar { name: "reqrep/pipelined/1000/vs-pipes",  of: ("pipelined/12x1000", PIPEWORK), slower_of: &[("pipelined/12x1000", PIPES)],  at_least: 2.0 },
-    Bar { name: "reqrep/crowd/64x8/vs-datagrams",  of: ("crowd/64x8", PIPEWORK),        slower_of: &[("crowd/64x8", MANY[1].0)],    at_least: 2.0 },
-    Bar { name: "reqrep/echo/16384/vs-iceoryx2",   of: ("echo/16384", ECHO[0].0),       slower_of: &[("echo/16384", ICEORYX2)],     at_least: 1.0 },
-    Bar { name: "reqrep/echo/1m/vs-iceoryx2",      of: ("echo/1m", ECHO_1M[2].0),       slower_of: &[("echo/1m", ICEORYX2)],        at_least: 1.0 },
-    Bar { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[2].0)],     at_least: 0.5 },
-    Bar { name: "reqrep/parts/vs-calls",           of: ("parts/12", PARTS[0].0),        slower_of: &[("parts/12", PIPEWORK)],       at_least: 0.667 },
-    Bar { name: "reqrep/flat/slots",               of: ("flat/slots", SLOTS[1].0),      slower_of: &[("flat/slots", SLOTS[0].0)],   at_least: 0.8 },
-    Bar { name: "reqrep/flat/members",             of: ("flat/members", MEMBERS[1].0),  slower_of: &[("flat/members", MEMBERS[0].0)], at_least: 0.8 },
-    Bar { name: "reqrep/idle/vs-parked",           of: ("idle", IDLE[0].0),             slower_of: &[("idle", IDLE[1].0)],          at_least: 0.5 },
+pub const TARGETS: &[Target] = &[
+    Target { name: "reqrep/2-processes/vs-flags",     of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", FLAGS)],    at_least: 0.5 },
+    Target { name: "reqrep/2-processes/vs-iceoryx2",  of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", ICEORYX2)], at_least: 3.0 },
+    Target { name: "reqrep/2-processes/vs-pipe-pair", of: ("2-processes/12", PIPEWORK),    slower_of: &[("2-processes/12", PIPES)],    at_least: 20.0 },
+    Target { name: "reqrep/2-processes/c-vs-rust",    of: ("2-processes/12", C),           slower_of: &[("2-processes/12", PIPEWORK)], at_least: 0.87 },
+    Target { name: "reqrep/1-thread/vs-crossbeam",    of: ("1-thread/12", PIPEWORK),       slower_of: &[("1-thread/12", CROSSBEAM)],   at_least: 0.55 },
+    Target { name: "reqrep/parked/1-cpu/vs-futexes",  of: ("parked/12/1-cpu", PIPEWORK),   slower_of: &[("parked/12/1-cpu", FUTEXES)], at_least: 0.95 },
+    Target { name: "reqrep/parked/2-cpus/vs-futexes", of: ("parked/12/2-cpus", PIPEWORK),  slower_of: &[("parked/12/2-cpus", FUTEXES)], at_least: 0.95 },
+    Target { name: "reqrep/pipelined/1000/vs-pipes",  of: ("pipelined/12x1000", PIPEWORK), slower_of: &[("pipelined/12x1000", PIPES)],  at_least: 2.0 },
+    Target { name: "reqrep/crowd/64x8/vs-datagrams",  of: ("crowd/64x8", PIPEWORK),        slower_of: &[("crowd/64x8", MANY[1].0)],    at_least: 2.0 },
+    Target { name: "reqrep/echo/16384/vs-iceoryx2",   of: ("echo/16384", ECHO[0].0),       slower_of: &[("echo/16384", ICEORYX2)],     at_least: 1.0 },
+    Target { name: "reqrep/echo/1m/vs-iceoryx2",      of: ("echo/1m", ECHO_1M[2].0),       slower_of: &[("echo/1m", ICEORYX2)],        at_least: 1.0 },
+    Target { name: "reqrep/large/vs-copies",          of: ("large/1m", PIPEWORK),          slower_of: &[("large/1m", LARGE[2].0)],     at_least: 0.5 },
+    Target { name: "reqrep/parts/vs-calls",           of: ("parts/12", PARTS[0].0),        slower_of: &[("parts/12", PIPEWORK)],       at_least: 0.667 },
+    Target { name: "reqrep/flat/slots",               of: ("flat/slots", SLOTS[1].0),      slower_of: &[("flat/slots", SLOTS[0].0)],   at_least: 0.8 },
+    Target { name: "reqrep/flat/members",             of: ("flat/members", MEMBERS[1].0),  slower_of: &[("flat/members", MEMBERS[0].0)], at_least: 0.8 },
+    Target { name: "reqrep/idle/vs-parked",           of: ("idle", IDLE[0].0),             slower_of: &[("idle", IDLE[1].0)],          at_least: 0.5 },
 ];
 
-/// The cases of this room, ready to run.
+/// The cases of this module, ready to run.
 pub fn cases() -> Vec<Case> {
-    let lane = |job: Job, &(name, engine): &Entry| {
+    let contender = |job: Job, &(name, engine): &Entry| {
         let rounds_at_most = match engine {
             // Ten seconds of nothing.
             Engine::Idle | Engine::IdleBare => 1,
             Engine::Perl => 3,
             _ => usize::MAX,
         };
-        Lane { name, rounds_at_most, run: engine.runner(job) }
+        Contender { name, rounds_at_most, run: engine.runner(job) }
     };
     let case = |definition: &'static Definition| Case {
         name: definition.name,
         quick: definition.quick,
-        lanes: definition.lanes.iter().map(|entry| lane(definition.job, entry)).collect(),
+        contenders: definition.contenders.iter().map(|entry| contender(definition.job, entry)).collect(),
     };
     DEFINITIONS.iter().map(case).collect()
 }
 
-/// Calls of so many bytes between two processes, for a room that compares its own with them.
+/// Calls of so many bytes between two processes, for a module that compares its own with them.
 pub fn calls(bytes: usize) -> Box<dyn FnMut() -> Result<Sample, Failure>> {
     Engine::Pipework(USUAL).runner(processes(bytes))
 }
@@ -331,7 +331,7 @@ mod tests {
     use super::calls::{Carrier, Client, Server};
     use super::*;
 
-    /// Three calls at once, answered between: what one thread can do without waiting. (Forks need a
+    /// Three calls in progress, which one thread can answer without waiting. (Forks need a
     /// process with one thread, and tests have many.)
     fn echoes(carrier: &impl Carrier, bytes: usize) {
         let request = vec![7; bytes];
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_bytes_brings_them_all_back() {
+    fn every_carrier_returns_all_bytes() {
         for bytes in [12, 1024] {
             let job = Job { depth: 3, ..thread(bytes) };
             let settings = Settings { slots: 4, members: 20, spin: false, deadline: true, ..USUAL };
@@ -365,15 +365,17 @@ mod tests {
     }
 
     #[test]
-    fn every_bar_names_lanes_that_there_are() {
+    fn every_target_names_existing_contenders() {
         let cases = cases();
-        let has = |&(case, lane): &(&str, &str)| {
+        let has = |&(case, contender): &(&str, &str)| {
             cases.iter().any(|found| {
-                found.name == case && found.quick && found.lanes.iter().any(|found| found.name == lane)
+                found.name == case
+                    && found.quick
+                    && found.contenders.iter().any(|found| found.name == contender)
             })
         };
-        for bar in BARS {
-            assert!(has(&bar.of) && bar.slower_of.iter().all(has), "{}", bar.name);
+        for target in TARGETS {
+            assert!(has(&target.of) && target.slower_of.iter().all(has), "{}", target.name);
         }
     }
 }

@@ -27,17 +27,17 @@ pub fn run(command: &mut Command, bytes: usize) -> Result<Sample, Failure> {
     Ok(Sample { ops: ops as u64, bytes: came as u64, wire: None, cost })
 }
 
-/// One run of `peer/perl.pl`, by `perl` or whatever PIPEWORK_PERL says.
+/// One run of `peer/perl.pl`, by `perl` or the program that PIPEWORK_PERL names.
 pub fn perl(shape: &str, engine: &str, ops: usize, bytes: usize) -> Result<Sample, Failure> {
     const ROOT: &str = env!("CARGO_MANIFEST_DIR");
     let mut perl = Command::new(env::var_os("PIPEWORK_PERL").unwrap_or_else(|| "perl".into()));
-    // Where `perl/dev build` leaves what it has built.
+    // The folder where `perl/dev build` puts its results.
     perl.args(["lib", "arch"].map(|part| format!("-I{ROOT}/../perl/blib/{part}")));
     perl.arg(format!("{ROOT}/peer/perl.pl")).args([shape, engine]);
     run(perl.args([ops, bytes].map(|number| number.to_string())), bytes)
 }
 
-/// What is missing, or else the last line that the script has printed.
+/// The missing module, or else the last line that the script printed.
 fn why(text: &str) -> String {
     let after = |mark: &str| text.split_once(mark)?.1.split_whitespace().next();
     let missing = after("No module named ").or_else(|| after("Can't locate "));

@@ -330,7 +330,7 @@ class _Manager:
         self.refuse_if_over()
         if self._waiting or len(self._sent) >= self._window() or not self._send_at_once(task):
             self._waiting.append(task)
-        if self._has_room() or len(self._sent) + len(self._waiting) > self._wanted < self._most:
+        if self._has_space() or len(self._sent) + len(self._waiting) > self._wanted < self._most:
             self._rouse()
         if self._is_over and self._drop(task):
             self.refuse_if_over()
@@ -456,7 +456,7 @@ class _Manager:
                 if self._is_done():
                     return
                 self._is_over = False
-            ready = self._poll.poll(0 if self._has_room() else None)
+            ready = self._poll.poll(0 if self._has_space() else None)
             self._is_asleep = False
             for fd, _ in ready:
                 if fd == self._wake:
@@ -470,7 +470,7 @@ class _Manager:
     def _is_done(self) -> bool:
         return not self._waiting and not self._sent
 
-    def _has_room(self) -> bool:
+    def _has_space(self) -> bool:
         """Whether a task waits that could be handed out, or is to be cancelled."""
         return bool(self._waiting) and (self._is_cancelled or len(self._sent) < self._window())
 

@@ -32,7 +32,7 @@ def leaves_nothing(operation: Callable[[], object], rounds: int, most_bytes: int
 
 def _resident() -> int:
     """Bytes of memory of this process, but for pages of files: those come and go as the kernel
-    has room for them."""
+    has space for them."""
     status = Path("/proc/self/status").read_text()
     return sum(1024 * int(kib) for kib in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.M))
 

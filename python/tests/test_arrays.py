@@ -1,4 +1,4 @@
-"""numpy's arrays through each room, and memory that is looked at where it lies."""
+"""numpy's arrays through each module, and views of memory without a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room `reqrep` in asyncio, on its own event loop and on uvloop's."""
+"""Module `reqrep` in asyncio, on its own event loop and on uvloop's."""
 
 from __future__ import annotations
 

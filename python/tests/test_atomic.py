@@ -1,4 +1,4 @@
-"""Room `atomic`: what each public call does."""
+"""Module `atomic`: what each public call does."""
 
 from __future__ import annotations
 

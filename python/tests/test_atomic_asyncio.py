@@ -1,4 +1,4 @@
-"""Room `atomic` in asyncio, on the ordinary event loop and on uvloop."""
+"""Module `atomic` in asyncio, on the ordinary event loop and on uvloop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room `atomic`: ends that go to the processes of `multiprocessing`."""
+"""Module `atomic`: ends that go to the processes of `multiprocessing`."""
 
 from __future__ import annotations
 

@@ -33,18 +33,18 @@ EXPECTED: dict[ErrorKind, tuple[type[BaseException], ...]] = {
 
 @pytest.mark.parametrize("kind", ErrorKind)
 def test_each_kind_is_what_people_catch(kind: ErrorKind) -> None:
-    error = _errors.make(kind, "room verb", None, "room verb: it went wrong", 7)
+    error = _errors.make(kind, "module verb", None, "module verb: it went wrong", 7)
     assert isinstance(error, (pipework.Error, OSError))
     for expected in EXPECTED[kind]:
         assert isinstance(error, expected)
-    assert (error.kind, error.op, error.done, str(error)) == (kind, "room verb", 7, "room verb: it went wrong")
+    assert (error.kind, error.op, error.done, str(error)) == (kind, "module verb", 7, "module verb: it went wrong")
 
 
 def test_the_errno_is_the_kernels_or_else_that_of_the_kind() -> None:
     assert set(_core.ERRNOS) == set(ErrorKind)
     for kind, number in _core.ERRNOS.items():
-        assert _errors.make(kind, "room verb", None, "text").errno == number
-        assert _errors.make(kind, "room verb", errno.ENOSPC, "text").errno == errno.ENOSPC
+        assert _errors.make(kind, "module verb", None, "text").errno == number
+        assert _errors.make(kind, "module verb", errno.ENOSPC, "text").errno == errno.ENOSPC
     reader, writer = atomic.pair()
     for kind, number in ((ErrorKind.TIMED_OUT, errno.ETIMEDOUT), (ErrorKind.CLOSED, errno.EPIPE)):
         with pytest.raises(pipework.Error) as raised:
@@ -55,11 +55,11 @@ def test_the_errno_is_the_kernels_or_else_that_of_the_kind() -> None:
 
 @pytest.mark.parametrize("kind", ErrorKind)
 def test_an_exception_travels_between_processes(kind: ErrorKind) -> None:
-    error = _errors.make(kind, "room verb", errno.ENOENT, "text", 3)
+    error = _errors.make(kind, "module verb", errno.ENOENT, "text", 3)
     vars(error)["extra"] = "kept"
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(other) is type(error)
-        assert (other.kind, other.op, other.errno, str(other), other.done) == (kind, "room verb", errno.ENOENT, "text", 3)
+        assert (other.kind, other.op, other.errno, str(other), other.done) == (kind, "module verb", errno.ENOENT, "text", 3)
         assert vars(other)["extra"] == "kept"
 
 

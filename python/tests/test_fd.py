@@ -1,4 +1,4 @@
-"""Room `fd`: every function of the table in docs/io-fd.md, on plain integers."""
+"""Module `fd`: every function of the table in docs/io-fd.md, on plain integers."""
 
 from __future__ import annotations
 

@@ -110,12 +110,12 @@ def test_sizes_that_differ_are_refused_and_named(tmp_path: Path) -> None:
 
 
 def test_help_shows_every_option() -> None:
-    for room, makers in ((atomic, (atomic.Reader, atomic.Writer, atomic.pair)), (reqrep, (Segment, Server))):
-        options = room.Options
+    for module, makers in ((atomic, (atomic.Reader, atomic.Writer, atomic.pair)), (reqrep, (Segment, Server))):
+        options = module.Options
         text = inspect.getdoc(options) or ""
         for name in options.__annotations__:
             described = re.search(rf"^{name}: (.+?)(?=^\w+: |\Z)", text, re.MULTILINE | re.DOTALL)
-            assert described, f"{room.__name__}.Options does not describe {name}"
+            assert described, f"{module.__name__}.Options does not describe {name}"
             assert re.search(r"Default\s", described[1]), f"{name} has no default"
         for maker in makers:
             assert "`Options`" in (maker.__doc__ or "")
@@ -158,8 +158,8 @@ def test_defaults_may_be_given() -> None:
 
 def test_every_field_of_a_tuple_is_described() -> None:
     found = 0
-    for room in (atomic, reqrep, fd):
-        for each in vars(room).values():
+    for module in (atomic, reqrep, fd):
+        for each in vars(module).values():
             for name in getattr(each, "_fields", ()):
                 text = getattr(each, name).__doc__
                 assert text and not text.startswith("Alias for field"), f"{each.__name__}.{name} is not described"

@@ -1,4 +1,4 @@
-"""Room `pipe`: a real raw stream, and what goes around it."""
+"""Module `pipe`: a real raw stream, and what goes around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room `reqrep`: what each public call does."""
+"""Module `reqrep`: what each public call does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room `reqrep` leaves nothing behind: no memory, no references. (Descriptors: conftest.py, for
+"""Module `reqrep` leaves nothing behind: no memory, no references. (Descriptors: conftest.py, for
 every test.)"""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Room `reqrep` between processes: forked, spawned, killed, and interrupted by signals."""
+"""Module `reqrep` between processes: forked, spawned, killed, and interrupted by signals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-//! The engines of the room `atomic`: ours and the peers.
+//! The engines of the module `atomic`: ours and the peers.
 //!
 //! Every engine moves all records of its job from forked writers to one reader in this process, and
-//! fails if a byte is missing at the other end. What it needs is prepared before the clock starts.
+//! fails if a byte is missing at the other end. All preparation comes before the clock starts.
 
 use std::fs::File;
 use std::io::Write;
@@ -38,8 +38,8 @@ pub enum Engine {
         block: Block,
         packets: bool,
     },
-    /// Records behind their length, each written under an exclusive file lock: what people build by
-    /// hand.
+    /// Records behind their length, each written under an exclusive file lock, as many programs do
+    /// by hand.
     Locked,
     /// zstd in this process alone, one context, one frame a record.
     Compress {
@@ -48,8 +48,8 @@ pub enum Engine {
     Decompress {
         level: i32,
     },
-    /// Both at the same time in two processes, with no pipe between them: what this machine gives
-    /// to two that work at once.
+    /// Both at the same time in two processes, with no pipe between them: the speed of this machine
+    /// with two busy processes.
     Halves {
         level: i32,
     },
@@ -64,14 +64,14 @@ pub enum Engine {
     },
 }
 
-/// How much one bare write takes.
+/// Bytes of one bare write.
 #[derive(Clone, Copy)]
 pub enum Block {
     Bytes(usize),
     Record,
 }
 
-/// What one bare read takes, as pipework's own default.
+/// Bytes of one bare read, as pipework's own default.
 const READ_BYTES: usize = 64 * 1024;
 /// No record is longer.
 const MAX_RECORD: usize = 10_000;
@@ -80,7 +80,7 @@ const MAX_RECORD: usize = 10_000;
 /// it. Speeds in bytes per second are compared.
 const ORIGINAL_BYTES: usize = 20 << 20;
 
-/// What an engine has to move.
+/// The records that an engine has to move.
 #[derive(Clone, Copy)]
 pub struct Job {
     pub corpus: Corpus,
@@ -88,7 +88,7 @@ pub struct Job {
     pub writers: usize,
 }
 
-/// What a reader got.
+/// The payload that a reader received.
 #[derive(Clone, Copy, Default)]
 struct Got {
     records: u64,
@@ -263,7 +263,7 @@ fn locked(job: Job) -> Result<Sample, Failure> {
     job.sample(bytes, cost)
 }
 
-/// Reads records behind their length and says how many bytes of payload there were.
+/// Reads records behind their length and returns the number of payload bytes.
 fn receive_framed(read_end: &OwnedFd) -> Result<u64, Failure> {
     let mut buffer = vec![0; READ_BYTES + 4 + MAX_RECORD];
     let (mut bytes, mut len) = (0, 0);
@@ -308,14 +308,14 @@ fn halves(job: Job, level: i32, frames: &mut Vec<Vec<u8>>) -> Result<Sample, Fai
     let decompress_all = decompressing(job, level, frames)?;
     let (bytes, cost) = crew.run(|| {
         let bytes = decompress_all()?;
-        // Nothing is written: this ends when the other half has.
+        // Nothing is written: the read ends together with the other half.
         rustix::io::read(&read_end, &mut [0; 1])?;
         Ok(bytes)
     })?;
     job.sample(bytes, cost)
 }
 
-/// What compresses the whole job, once, and says how large the frames are.
+/// Returns a function that compresses the whole job once and returns the size of the frames.
 fn compressing(job: Job, level: i32) -> Result<impl FnMut() -> Result<u64, Failure>, Failure> {
     let records = job.records().slices(job.everything());
     let mut compressor = Compressor::new(level)?;
@@ -332,7 +332,7 @@ fn compressing(job: Job, level: i32) -> Result<impl FnMut() -> Result<u64, Failu
     })
 }
 
-/// What decompresses the whole job, once, and says how large the records are.
+/// Returns a function that decompresses the whole job once and returns the size of the records.
 fn decompressing(
     job: Job,
     level: i32,

@@ -1,7 +1,7 @@
-//! The engines of the room `pipe`: ours and the peers, each with the sides that it can have.
+//! The engines of the module `pipe`: ours and the peers, each with the sides that it can have.
 //!
-//! Whatever they are, both sides start together, a writer puts all blocks in, a reader takes them
-//! out with a buffer of a block's size, and the lane fails if the number of bytes is not right.
+//! In every engine both sides start together, a writer writes all blocks, a reader reads them with a
+//! buffer of a block's size, and the contender fails if the number of bytes is wrong.
 //! Threads and runtimes are made before the clock starts.
 
 use std::hint::{black_box, spin_loop};
@@ -21,7 +21,7 @@ use tokio_util::compat::{FuturesAsyncReadCompatExt, FuturesAsyncWriteCompatExt};
 use crate::machine::{pin, two_cpus};
 use crate::measure::{Failure, Sample, alone};
 
-/// Who moves the bytes.
+/// The pipe or ring that moves the bytes.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Engine {
     Pipework,
@@ -36,7 +36,7 @@ pub enum Engine {
     Piper,
 }
 
-/// Who stands at the two ends.
+/// The threads or tasks at the two ends.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Sides {
     /// One thread, which reads each block as soon as it has written it.
@@ -53,7 +53,7 @@ pub enum Sides {
     Asleep(usize),
 }
 
-/// What an engine has to move.
+/// The blocks that an engine has to move.
 #[derive(Clone, Copy)]
 pub struct Job {
     pub sides: Sides,
@@ -177,7 +177,7 @@ fn two_threads(job: Job, writer: impl Write + Send, mut reader: impl Read + Send
     let cpus = two_cpus();
     let pinned = |nth: usize| cpus.map_or(Ok(()), |cpus| pin(cpus[nth])).map_err(io::Error::from);
     thread::scope(|scope| {
-        // Both come to the start, whatever fails before it.
+        // Both sides reach the start, even if something fails before it.
         let writer = scope.spawn(|| {
             let pinned = pinned(1);
             write_blocks(job, writer, &start).and(pinned)
@@ -214,8 +214,8 @@ fn there_and_back<R: Read + Send, W: Write + Send>(
     let blocks = job.blocks / pairs;
     let pipes: Vec<_> = (0..pairs).map(|_| Ok((pipe()?, pipe()?))).collect::<Result<_, Failure>>()?;
     let start = Barrier::new(2 * pairs + 1);
-    // All come to the start, whatever fails before it; the ends of one that fails are dropped, so
-    // that its other end fails as well.
+    // All sides reach the start, even if something fails before it. A side that fails drops its end,
+    // so that the other side fails as well.
     let pinned = |cpu| {
         let pinned = pin(cpu);
         start.wait();
@@ -350,7 +350,7 @@ fn runtime(workers: usize) -> io::Result<Runtime> {
 
 // ---------------------------------------------------------------- peers
 
-/// One side of a bare ring, which says `WouldBlock` where it cannot go on: tried again until it
+/// One side of a bare ring, which returns `WouldBlock` if it cannot go on: tried again until it
 /// can.
 struct Spinning<S>(S);
 

@@ -1,6 +1,6 @@
-//! What the machine and its kernel offer to carry a call with, without any protocol on top.
+//! Calls over bare primitives of the machine and its kernel, without any protocol on top.
 //!
-//! Flags and futexes carry the news that there is a call and not its bytes, so they bound what
+//! Flags and futexes only signal a call and carry no bytes, so they bound what
 //! anything over shared memory can reach. The others carry the bytes: one client and one server
 //! know how many belong to a call.
 
@@ -28,7 +28,7 @@ use crate::measure::Failure;
 /// How a side waits for its flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
-    /// Again and again.
+    /// It spins.
     Looking,
     /// On a futex.
     Parked,
@@ -48,13 +48,13 @@ pub fn park_in_slices(slice: Duration) -> Result<(), Failure> {
     }
 }
 
-/// What forked processes share: the number of the last request and of the last reply, on cache
-/// lines that prefetching does not pair.
+/// The memory that forked processes share: the number of the last request and of the last reply, on
+/// cache lines that prefetching does not pair.
 #[derive(Default)]
 pub struct Flags {
     request: Line<AtomicU32>,
     reply: Line<AtomicU32>,
-    /// For servers that look again and again: whether to end.
+    /// Tells spinning servers to end.
     #[cfg(feature = "peers")]
     pub end: Line<std::sync::atomic::AtomicBool>,
 }
@@ -64,7 +64,7 @@ pub struct Flags {
 pub struct Line<T>(pub T);
 
 impl Flags {
-    /// New ones, all zero. Nobody gives the page back: a run takes one.
+    /// Makes new flags, all zero. The page is never unmapped: a run takes one.
     pub fn shared() -> Result<&'static Flags, Failure> {
         // SAFETY: the mapping is new, so nothing else is overwritten.
         let page = unsafe {
@@ -237,14 +237,14 @@ impl Streams<Pipes> {
 
 impl Streams<UnixStream> {
     pub fn unix(job: &Job) -> Result<Streams<UnixStream>, Failure> {
-        /// What the kernel counts for a message of few bytes, and more.
+        /// At least the overhead that the kernel counts for a small message.
         const OVERHEAD: usize = 2048;
         let (client, server) = UnixStream::pair()?;
         // All calls in progress must fit, or both sides wait for each other to read.
-        let room = job.depth * (job.bytes + OVERHEAD);
+        let space = job.depth * (job.bytes + OVERHEAD);
         for end in [&client, &server] {
-            if sockopt::socket_send_buffer_size(end)? < room {
-                sockopt::set_socket_send_buffer_size_force(end, room)?;
+            if sockopt::socket_send_buffer_size(end)? < space {
+                sockopt::set_socket_send_buffer_size_force(end, space)?;
             }
         }
         Ok(Streams { client, server, bytes: job.bytes })

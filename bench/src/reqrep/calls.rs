@@ -1,4 +1,4 @@
-//! How calls are measured, whoever carries them.
+//! Measures calls, with any carrier.
 //!
 //! Every process that takes part is forked, so that what a peer does to its process (threads,
 //! signal handlers, files) stays there. Servers work before the clients begin, and clients call a
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{pin, two_cpus};
 use crate::measure::{Cost, Crew, Failure, Latency, Sample, cpu_time, now_ns};
 
-/// What is to be called, by whom, and how.
+/// The calls to make: their number and size, the processes and the CPUs.
 #[derive(Clone, Copy)]
 pub struct Job {
     /// Of a request, and of its reply.
@@ -30,7 +30,7 @@ pub struct Job {
     pub cpus: Cpus,
 }
 
-/// Where client and server are.
+/// The threads or processes of client and server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// One thread sends, answers and receives.
@@ -84,10 +84,10 @@ pub trait Carrier {
 pub trait Client {
     fn send(&mut self, request: &[u8]) -> Result<(), Failure>;
 
-    /// Waits for the reply of the oldest request that was sent, and says how long it is.
+    /// Waits for the reply to the oldest request, and returns its length.
     fn receive(&mut self) -> Result<usize, Failure>;
 
-    /// Both, for those who have one call for it.
+    /// Sends and receives, for carriers that have one function for both.
     fn call(&mut self, request: &[u8]) -> Result<usize, Failure> {
         self.send(request)?;
         self.receive()
@@ -96,12 +96,12 @@ pub trait Client {
 
 /// The answering end.
 pub trait Server {
-    /// Waits for a request and sends its bytes back. False if there is none and it was asked to
-    /// end.
+    /// Waits for a request and sends its bytes back. Returns false if no request came and it was
+    /// asked to end.
     fn answer(&mut self) -> Result<bool, Failure>;
 }
 
-/// How long a run of a lane is to take.
+/// The intended length of a contender's run.
 const RUN: Duration = Duration::from_millis(100);
 /// Calls with which each client begins to find out how many a run needs; fewer of large ones.
 const PILOT_CALLS: u64 = 500;
@@ -110,7 +110,7 @@ const PILOT_BYTES: usize = 16 << 10;
 /// No run needs more of them to tell one call in a thousand.
 const LATENCIES: u64 = 8192;
 
-/// A lane that works wherever it is told to.
+/// A contender that runs in one thread, in threads or in processes.
 pub fn anywhere<C: Carrier + 'static>(
     job: Job,
     make: impl Fn(&Job) -> Result<C, Failure> + 'static,
@@ -125,7 +125,7 @@ where
     }
 }
 
-/// A lane whose ends must be in processes of their own.
+/// A contender whose ends must be in processes of their own.
 #[cfg(feature = "peers")]
 pub fn between_processes<C: Carrier + 'static>(
     job: Job,
@@ -181,7 +181,7 @@ where
 {
     clients(job, calls, None, |nth| {
         let server = carrier.server(0)?;
-        // It ends with its process.
+        // The thread ends with its process.
         std::thread::spawn(move || {
             if let Err(why) = serve(server) {
                 eprintln!("server: {why}");
@@ -212,7 +212,7 @@ fn serve(mut server: impl Server) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Client and server in one thread: what was sent is answered when it is waited for.
+/// Client and server in one thread: a request is answered when the client waits for its reply.
 struct Both<C, S> {
     client: C,
     server: S,
@@ -229,7 +229,7 @@ impl<C: Client, S: Server> Client for Both<C, S> {
     }
 }
 
-/// What one client measured.
+/// The results of one client.
 #[derive(Serialize, Deserialize)]
 struct Findings {
     began_ns: u64,
@@ -238,8 +238,8 @@ struct Findings {
     latencies_ns: Vec<u64>,
 }
 
-/// Forks the clients, lets them make `calls` calls in all, and gathers what they found and what the
-/// servers used meanwhile.
+/// Forks the clients, lets them make `calls` calls in all, and gathers their results and the CPU
+/// time of the servers.
 fn clients<C: Client>(
     job: &Job,
     calls: u64,
@@ -318,7 +318,7 @@ fn drive(job: &Job, client: &mut impl Client, calls: u64) -> Result<Findings, Fa
     Ok(Findings { began_ns, ended_ns, cpu, latencies_ns })
 }
 
-/// What a child wrote into a file whose position it shares.
+/// Reads the text that a child wrote into a file whose position it shares.
 fn read_again(mut file: File) -> Result<Findings, Failure> {
     std::io::Seek::rewind(&mut file)?;
     Ok(serde_json::from_reader(std::io::BufReader::new(file))?)
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_takes_as_many_calls_as_fill_its_time_although_the_first_pilot_was_slow() {
+    fn run_makes_enough_calls_although_the_first_pilot_was_slow() {
         let cases =
             [(80, 1_250_000, 20), (1_000, 100_000, 20), (30_000, 3333, 0), (10_000_000, PILOT_CALLS, 0)];
         for (each_ns, calls, hiccup_ms) in cases {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_is_what_that_share_of_the_calls_took_at_most() {
+    fn latency_is_a_percentile_of_the_calls() {
         let all: Vec<u64> = (1..=1000).collect();
         assert_eq!(
             latency(all.iter()).expect("they are in range"),
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(latency([].iter()).expect("nothing is in range"), None);
     }
 
-    /// Counts what it is asked, and loses a byte of each reply if told to.
+    /// Counts its requests, and loses `lost` bytes of each reply.
     struct Echo {
         lens: std::collections::VecDeque<usize>,
         most: usize,
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_driven_to_the_depth_asked_for_and_a_lost_byte_is_a_failure() {
+    fn calls_reach_the_depth_and_a_lost_byte_is_a_failure() {
         for (depth, calls, timed) in [(1, 20_000, 6667), (32, 20_000, 6667), (32, 5, 5)] {
             let job =
                 Job { bytes: 12, clients: 1, servers: 1, depth, place: Place::OneThread, cpus: Cpus::Any };

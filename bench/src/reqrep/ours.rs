@@ -1,4 +1,4 @@
-//! The room `reqrep` as a carrier of calls, and what its waiters cost while nothing happens.
+//! The module `reqrep` as a carrier of calls, and the cost of idle waiters.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use super::calls::{Carrier, Client, Job, Server};
 use crate::c;
 use crate::measure::{Cost, Crew, Failure, Sample};
 
-/// What differs from lane to lane.
+/// The settings in which the contenders differ.
 #[derive(Clone, Copy)]
 pub struct Settings {
     pub slots: u32,
@@ -19,7 +19,7 @@ pub struct Settings {
     pub members: usize,
     /// False parks at once.
     pub spin: bool,
-    /// Whether calls have a deadline, one that never comes.
+    /// Whether calls have a deadline, which never passes.
     pub deadline: bool,
     /// Bytes of a slot each way; `None` for as many as the payloads have.
     pub slot_bytes: Option<usize>,
@@ -75,7 +75,7 @@ pub struct PipeworkClient {
     deadline: bool,
     in_place: bool,
     tickets: VecDeque<Ticket>,
-    /// Where replies go that are read in place.
+    /// The buffer for replies that are read in place.
     reply: Vec<u8>,
 }
 
@@ -191,7 +191,7 @@ impl Server for c::Server {
     }
 }
 
-/// A stream of parts: what is counted as a call is one part of a reply that does not end.
+/// A stream of parts: each part of an endless reply counts as a call.
 pub struct PipeworkParts(Pipework, usize);
 
 impl PipeworkParts {
@@ -251,8 +251,7 @@ impl Server for PartsServer {
     }
 }
 
-/// What an echo has to copy, and nothing else: into shared memory and out of it, twice, in one
-/// thread.
+/// Only the copies of an echo: into shared memory and out of it, twice, in one thread.
 pub struct Copies(usize);
 
 impl Copies {
@@ -304,8 +303,8 @@ impl Server for NoServer {
 const WAITERS: usize = 10;
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The CPU time that waiters cost while nothing happens. It stands in the place of the time on the
-/// clock; an operation is one waiter's second.
+/// The CPU time of idle waiters. It takes the place of the time on the clock; an operation is one
+/// waiter's second.
 pub fn idle() -> Result<Sample, Failure> {
     let segment = Options::new().anonymous()?;
     // This process takes the requests and keeps them, so that their clients wait for replies and
@@ -327,12 +326,12 @@ pub fn idle() -> Result<Sample, Failure> {
     })?;
     servers.go();
     let sample = idle_sample(&[&clients, &servers]);
-    // Before their requests are given up, which they would report.
+    // Kill them before their requests are given up, which they would report.
     drop(clients);
     sample
 }
 
-/// The same for waiters that wake as often and then look at nothing.
+/// The same for waiters that wake as often and do no work.
 pub fn idle_bare() -> Result<Sample, Failure> {
     let mut waiters = Crew::fork(WAITERS, (), |_, (), start| {
         start.wait()?;
@@ -342,7 +341,7 @@ pub fn idle_bare() -> Result<Sample, Failure> {
     idle_sample(&[&waiters])
 }
 
-/// What these processes use while this one sleeps.
+/// The CPU time that these processes use while this one sleeps.
 fn idle_sample(waiters: &[&Crew]) -> Result<Sample, Failure> {
     let used = || waiters.iter().map(|crew| crew.cpu_time()).sum::<Result<Duration, Failure>>();
     // The first slices are shorter than all that follow; they are the beginning of a wait, and

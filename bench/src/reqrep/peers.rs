@@ -1,6 +1,6 @@
-//! What people use today for calls between threads and processes.
+//! Libraries that programs use today for calls between threads and processes.
 //!
-//! Each as its manual shows it. Those that the feature `peers` brings in are at the end.
+//! Each is used as its manual shows. Peers behind the feature `peers` are at the end.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -21,7 +21,7 @@ pub struct Crossbeam<M> {
     replies: (Sender<M>, Receiver<M>),
 }
 
-/// What goes through a channel: a small message in place, a large one on the heap.
+/// A message in a channel: a small one in place, a large one on the heap.
 pub trait Parcel: Send + 'static {
     fn pack(bytes: &[u8]) -> Self;
     fn len(&self) -> usize;
@@ -29,7 +29,7 @@ pub trait Parcel: Send + 'static {
 
 impl<const N: usize> Parcel for [u8; N] {
     fn pack(bytes: &[u8]) -> [u8; N] {
-        bytes.try_into().expect("the lane's messages have this size")
+        bytes.try_into().expect("the contender's messages have this size")
     }
 
     fn len(&self) -> usize {
@@ -122,7 +122,7 @@ mod heavy {
         format!("pipework-bench-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// iceoryx2's request and response, both sides looking again and again, slices written once and
+    /// iceoryx2's request and response; both sides spin, slices are written once and
     /// read in place.
     pub struct Iceoryx2 {
         name: String,

@@ -1,11 +1,11 @@
-//! One run of one contender of the benchmark's module `nats`: `speed SHAPE LANE CALLS BYTES`. Needs
-//! nats-server.
+//! One run of one contender of the benchmark's module `nats`: `speed SHAPE CONTENDER CALLS BYTES`.
+//! Needs nats-server.
 //!
-//! Shapes: `alone`, one call at a time; `together`, 64 in progress. Lanes: `bare`, a request of one
-//! NATS client to another; `bridged`, a call of one channel that a worker of another answers, with
-//! two bridges in between; `local`, a call without them. Everything that takes part is a process of
-//! its own, all over one server. It prints what the benchmark reads: calls, bytes that came,
-//! seconds, CPU seconds of the other processes and of this one.
+//! Shapes: `alone`, one call at a time; `together`, 64 in progress. Contenders: `bare`, a request
+//! of one NATS client to another; `bridged`, a call of one channel that a worker of another
+//! answers, with two bridges in between; `local`, a call without them. Everything that takes part
+//! is a process of its own, all over one server. It prints what the benchmark reads: calls, bytes
+//! that came, seconds, CPU seconds of the other processes and of this one.
 
 use async_nats::Client;
 use futures_util::{StreamExt, stream};
@@ -28,10 +28,10 @@ fn main() {
     match (role.as_str(), &arguments[..]) {
         ("responder", [url]) => respond(url),
         ("worker", [path]) => work(Path::new(path)),
-        (_, [shape, lane, calls, bytes]) => {
+        (_, [shape, contender, calls, bytes]) => {
             let number = |text: &str| text.parse().expect("a number");
             let width = if shape == "alone" { 1 } else { TOGETHER };
-            measure(width, lane, number(calls), number(bytes));
+            measure(width, contender, number(calls), number(bytes));
         }
         _ => {
             eprintln!("usage: speed alone|together bare|bridged|local CALLS BYTES");
@@ -88,7 +88,7 @@ fn cpu_of(process: &str) -> f64 {
     threads.filter_map(used).sum::<f64>() / 1e9
 }
 
-fn measure(width: usize, lane: &str, calls: usize, bytes: usize) {
+fn measure(width: usize, contender: &str, calls: usize, bytes: usize) {
     let mut others = Others::default();
     let port = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -101,7 +101,7 @@ fn measure(width: usize, lane: &str, calls: usize, bytes: usize) {
         sleep(MOMENT);
     }
     let payload = vec![b'x'; bytes];
-    let (came, wall, before, after) = if lane == "bare" {
+    let (came, wall, before, after) = if contender == "bare" {
         others.play("responder", &url);
         bare(width, &url, calls, &payload, || (others.cpu(), cpu_of("self")))
     } else {
@@ -109,11 +109,11 @@ fn measure(width: usize, lane: &str, calls: usize, bytes: usize) {
         std::fs::create_dir(&folder.0).expect("a folder");
         let [here, there] = ["here", "there"].map(|name| folder.0.join(name));
         others.play("worker", &there.to_string_lossy());
-        if lane == "bridged" {
+        if contender == "bridged" {
             bridge(&mut others, "expose", &there, &url);
             bridge(&mut others, "attach", &here, &url);
         }
-        let channel = if lane == "bridged" { &here } else { &there };
+        let channel = if contender == "bridged" { &here } else { &there };
         channel_calls(width, channel, calls, &payload, || (others.cpu(), cpu_of("self")))
     };
     println!("{calls} {came} {wall} {} {}", after.0 - before.0, after.1 - before.1);

@@ -71,7 +71,7 @@ function begin_section(    title, at) {
     intro = ""
 }
 
-function put_room(    before, title) {
+function put_module(    before, title) {
     before = page
     page = "pipework"
     title = intro
@@ -129,7 +129,7 @@ function put_code(text,    lines, count, i) {
 in_comment && /^ *\*\/$/ {
     in_comment = 0
     if (is_section) {
-        if (intro != "") put_room()
+        if (intro != "") put_module()
         intro = note
         note = ""
     } else if (!seen_front) {

@@ -32,7 +32,7 @@ pub(crate) fn bench(args: &BenchArgs, quiet: bool) -> Result<u8, Failure> {
         say("less than a minute of work for two processors; Ctrl-C ends it");
     }
     write!(out, "{}", machine()).map_err(Failure::stdout)?;
-    for case in CASES.iter().filter(|case| args.rooms.is_empty() || args.rooms.contains(&case.room)) {
+    for case in CASES.iter().filter(|case| args.modules.is_empty() || args.modules.contains(&case.module)) {
         let figures = measure(case, args.quick)?;
         write!(out, "\n{}\n{}", case.title, rows(case, &figures)).map_err(Failure::stdout)?;
     }
@@ -67,9 +67,9 @@ pub(crate) fn peer(args: &BenchPeerArgs) -> Result<u8, Failure> {
 /// Runs both contenders of a case, in turns.
 fn measure(case: &Case, quick: bool) -> Result<Vec<Figures>, Failure> {
     let (rounds, time) = if quick { (1, QUICK_TIME) } else { (ROUNDS, TIME) };
-    let mut samples: Vec<Vec<Sample>> = case.lanes.iter().map(|_| vec![]).collect();
+    let mut samples: Vec<Vec<Sample>> = case.contenders.iter().map(|_| vec![]).collect();
     for _ in 0..rounds {
-        for ((_, run), samples) in case.lanes.iter().zip(&mut samples) {
+        for ((_, run), samples) in case.contenders.iter().zip(&mut samples) {
             samples.push(run(time)?);
         }
     }
@@ -78,7 +78,7 @@ fn measure(case: &Case, quick: bool) -> Result<Vec<Figures>, Failure> {
 
 /// The table of a case.
 fn rows(case: &Case, figures: &[Figures]) -> String {
-    let row = |((name, _), found): (&cases::Lane, &Figures)| {
+    let row = |((name, _), found): (&cases::Contender, &Figures)| {
         let ratio = found.seconds / figures[0].seconds;
         [
             format!("  {name}"),
@@ -86,10 +86,10 @@ fn rows(case: &Case, figures: &[Figures]) -> String {
             format!("{:.0}", case.bytes as f64 / found.seconds / 1e6),
             time(found.cpu_seconds),
             format!("{:.0} %", found.spread * 100.0),
-            if *name == case.lanes[0].0 { String::new() } else { times(ratio) },
+            if *name == case.contenders[0].0 { String::new() } else { times(ratio) },
         ]
     };
-    let rows: Vec<[String; 6]> = case.lanes.iter().zip(figures).map(row).collect();
+    let rows: Vec<[String; 6]> = case.contenders.iter().zip(figures).map(row).collect();
     let columns = [
         ("", Align::Left),
         ("each", Align::Right),
@@ -109,7 +109,7 @@ mod tests {
     fn every_table_fits_on_a_screen() {
         for case in &CASES {
             let figures: Vec<Figures> = case
-                .lanes
+                .contenders
                 .iter()
                 .map(|_| Figures { seconds: 123.4e-6, cpu_seconds: 123.4e-6, spread: 1.0 })
                 .collect();

@@ -101,7 +101,8 @@ pub(crate) enum Removal {
 /// is leased, no other open succeeds. So no process can join from the proof on until the name is
 /// gone. This process must not have it open itself.
 ///
-/// A client may have left a job in it a moment ago, so the waiting requests are counted then. More than
+/// A client may have left a job in it a moment ago, so the waiting requests are counted then. More
+/// than
 /// `may_lose` keep the channel.
 ///
 /// # Errors

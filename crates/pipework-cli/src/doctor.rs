@@ -204,8 +204,8 @@ fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
     findings
 }
 
-/// Whether the finding is about a copy of a channel, or a channel on another mount, which a process has
-/// made on purpose.
+/// Whether the finding is about a copy of a channel, or a channel on another mount, which a process
+/// has made on purpose.
 fn is_elsewhere(error: &pipework::Error) -> bool {
     error.kind() == ErrorKind::Incompatible && error.op() == "reqrep open" && error.explanation().is_some()
 }

@@ -111,8 +111,8 @@ impl Turn {
         sys::unlock(&self.fifo).map_err(at(self.path.display()))
     }
 
-    /// Closes the FIFO. Returns the bytes that would be lost if this was the last process with it open for
-    /// reading. Fails if bytes may be lost because this process may not write to the FIFO.
+    /// Closes the FIFO. Returns the bytes that would be lost if this was the last process with it
+    /// open for reading. Fails if bytes may be lost because this process may not write to the FIFO.
     pub(crate) fn leave(self, reader: Option<Reader>) -> Result<Option<Rest>, Failure> {
         // A sender may have seen this end only, and write just now.
         let is_held = self.is_held.get() || sys::try_lock(&self.fifo).unwrap_or(true);

@@ -16,7 +16,7 @@ use crate::{Folder, built, cc, done, home};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
-fn every_room_does_what_its_program_asks() {
+fn every_module_passes_its_c_program() {
     let folder = Folder::new();
     for source in c_files("tests/c") {
         run(&compiled(&source, &folder));

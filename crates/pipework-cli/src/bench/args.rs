@@ -7,8 +7,8 @@ use std::path::PathBuf;
 #[derive(Args)]
 pub(crate) struct BenchArgs {
     /// The modules to measure; all by default
-    #[arg(value_name = "ROOM", value_enum)]
-    pub(crate) rooms: Vec<Room>,
+    #[arg(value_name = "MODULE", value_enum)]
+    pub(crate) modules: Vec<Module>,
 
     /// Take about a second; the figures are rough
     #[arg(long)]
@@ -17,7 +17,7 @@ pub(crate) struct BenchArgs {
 
 /// A part of the library.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-pub(crate) enum Room {
+pub(crate) enum Module {
     /// Messages from one process to another
     Atomic,
     /// Calls between two processes

@@ -1,7 +1,7 @@
 //! The measurements: a case for each module, with our contender first and then the kernel's. A
 //! contender runs for a time, and returns how often it did its work.
 
-use super::args::{BENCH_PEER, BenchPeerArgs, Role, Room};
+use super::args::{BENCH_PEER, BenchPeerArgs, Module, Role};
 use crate::failure::{Failure, STDOUT, at, during, uninterrupted};
 use crate::peers::{Children, Name, measure, start};
 use crate::{channel, streams, sys};
@@ -30,16 +30,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A way to do something, and the kernel's.
 pub(super) struct Case {
-    pub(super) room: Room,
+    pub(super) module: Module,
     pub(super) title: &'static str,
     /// Bytes of one call, message, block or piece.
     pub(super) bytes: usize,
     /// The module's own way first.
-    pub(super) lanes: [Lane; 2],
+    pub(super) contenders: [Contender; 2],
 }
 
 /// A name, and the function that runs it for a time.
-pub(super) type Lane = (&'static str, fn(Duration) -> Result<Sample, Failure>);
+pub(super) type Contender = (&'static str, fn(Duration) -> Result<Sample, Failure>);
 
 /// The result of one run.
 #[derive(Clone, Copy)]
@@ -52,28 +52,28 @@ pub(super) struct Sample {
 
 pub(super) const CASES: [Case; 4] = [
     Case {
-        room: Room::Reqrep,
+        module: Module::Reqrep,
         title: "reqrep: a call of 12 bytes and its reply, two processes",
         bytes: CALL,
-        lanes: [("pipework", call), ("Unix sockets", echo)],
+        contenders: [("pipework", call), ("Unix sockets", echo)],
     },
     Case {
-        room: Room::Atomic,
+        module: Module::Atomic,
         title: "atomic: messages of 5000 bytes between text, two processes",
         bytes: MESSAGE,
-        lanes: [("pipework", messages), ("a pipe, bytes", bytes)],
+        contenders: [("pipework", messages), ("a pipe, bytes", bytes)],
     },
     Case {
-        room: Room::Pipe,
+        module: Module::Pipe,
         title: "pipe: blocks of 1 KiB, two threads",
         bytes: BLOCK,
-        lanes: [("pipework", our_pipe), ("a pipe", kernels_pipe)],
+        contenders: [("pipework", our_pipe), ("a pipe", kernels_pipe)],
     },
     Case {
-        room: Room::Fd,
+        module: Module::Fd,
         title: "fd: a file to a TCP connection, 64 KiB of it",
         bytes: PIECE,
-        lanes: [("pipework, copy_all", copy_all), ("std, io::copy", io_copy)],
+        contenders: [("pipework, copy_all", copy_all), ("std, io::copy", io_copy)],
     },
 ];
 

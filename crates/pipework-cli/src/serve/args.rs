@@ -78,11 +78,11 @@ pub(crate) struct MakingArgs {
     #[arg(long, value_name = "N", value_parser = number(1..=reqrep::MAX_SLOTS))]
     pub(crate) slots: Option<u32>,
 
-    /// Room for a request in a slot; a longer one goes in a blob (default 4096)
+    /// Space for a request in a slot; a longer one goes in a blob (default 4096)
     #[arg(long, value_name = "BYTES", value_parser = short_bytes)]
     pub(crate) request_bytes: Option<u32>,
 
-    /// Room for a reply in a slot; a longer one goes in a blob (default 4096)
+    /// Space for a reply in a slot; a longer one goes in a blob (default 4096)
     #[arg(long, value_name = "BYTES", value_parser = short_bytes)]
     pub(crate) reply_bytes: Option<u32>,
 

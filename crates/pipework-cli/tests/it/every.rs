@@ -17,7 +17,8 @@ pub(crate) fn subcommands() -> BTreeSet<String> {
 const BEFORE: &str = "mkfifo fifo; PATH=.:$PATH; printf '#!/bin/sh\\necho \"program: $*\"' > pipework-nats
 chmod +x pipework-nats;";
 
-/// The script typed on a terminal, the text that it shows, the keys pressed then, the last text shown.
+/// The script typed on a terminal, the text that it shows, the keys pressed then, the last text
+/// shown.
 const ON_A_TERMINAL: [(&str, &str, &str, &str, &str); 14] = [
     ("send", "pipework send | pipework recv", "Ctrl-D ends it", "hello\n\x04", "received 1 message, 6 B"),
     ("recv", "pipework recv", "", "", "it is a terminal"),

@@ -338,7 +338,8 @@ fn unit_of_the_command_page_is_valid_and_serves() {
     assert!(!(unit.contains("DynamicUser=yes") && unit.contains("RuntimeDirectoryPreserve=")), "{unit}");
     let folder = Folder::new();
     fs::write(folder.join("words.service"), &unit).unwrap();
-    // systemd-analyze prints nothing for a good unit and fails for a bad one; without systemd nothing runs.
+    // systemd-analyze prints nothing for a good unit and fails for a bad one; without systemd
+    // nothing runs.
     let verify = "if command -v systemd-analyze > /dev/null; then systemd-analyze verify ./words.service; fi";
     let done = sh(&folder, verify);
     assert_eq!((done.status, &*done.err), (Some(0), ""));

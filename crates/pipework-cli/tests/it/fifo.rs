@@ -185,8 +185,8 @@ fn loop_of_receivers_loses_no_job_when_signals_end_them() {
     let folder = Folder::new();
     let worker =
         "while job=$(exec pipework recv --from f --count 1) && [ \"$job\" ]; do echo $job >> done; done";
-    // A loop ends with the first receiver that a signal ends; then the next loop begins. A signal does
-    // not end a receiver that has printed its job, or the loop would lose that job.
+    // A loop ends with the first receiver that a signal ends; then the next loop begins. A signal
+    // does not end a receiver that has printed its job, or the loop would lose that job.
     let script = format!(
         "mkfifo f; : > done; seq {JOBS} | pipework send --lines --to f &
         until [ $(wc -l < done) = {JOBS} ]; do ({worker}) 2>> err & w=$!

@@ -69,7 +69,8 @@ fn recv_exec_lets_others_read_while_all_its_jobs_run() {
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort();
     assert_eq!(lines, ["1", "2", "3", "4"]);
-    // A receiver that has all its messages does not wait for a turn, which another may keep for long.
+    // A receiver that has all its messages does not wait for a turn, which another may keep for
+    // long.
     let script = "mkfifo f up; exec 9<>f; pipework send --to f x &
         pipework recv --from f --count 1 --exec sh -c ': > up; echo done' 9>&- & A=$!
         cat up > /dev/null; pipework recv --from f --exec cat 9>&- & B=$!; wait $A; echo $?; kill $B";

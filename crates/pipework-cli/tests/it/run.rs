@@ -346,7 +346,8 @@ fn run_writes_one_output_completely_after_the_other_closed() {
 
 #[test]
 fn commands_inherit_default_signals_and_no_descriptors() {
-    // A Rust program ignores SIGPIPE, and this one blocks other signals. Its commands inherit neither.
+    // A Rust program ignores SIGPIPE, and this one blocks other signals. Its commands inherit
+    // neither.
     let signals = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
     assert_eq!(clean(&format!("pipework run {signals}")), clean(signals));
     let script = format!("pipework run --messages exec:\"{signals} >&2\" pipework send -m x");

@@ -1,4 +1,5 @@
-//! `pipework tee`: the stream passes whole even if the log fails, and losses in the log are reported.
+//! `pipework tee`: the stream passes whole even if the log fails, and losses in the log are
+//! reported.
 
 use crate::run::TERM;
 use crate::terminal::Terminal;

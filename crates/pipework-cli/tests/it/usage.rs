@@ -21,7 +21,7 @@ fn wrong_value_is_named_with_its_option_and_range() {
         ("top --interval 0.01", "--interval '0.01': it takes a number of seconds from 0.1 to 3600"),
         ("top --sort size", "--sort 'size': it takes one of name, rate, waiting, age"),
         ("top --sort", "--sort takes one of name, rate, waiting, age"),
-        ("bench everything", "ROOM 'everything': it takes one of atomic, reqrep, pipe, fd"),
+        ("bench everything", "MODULE 'everything': it takes one of atomic, reqrep, pipe, fd"),
         ("demo --writers 65", "--writers '65': it takes a whole number from 1 to 64"),
     ] {
         is_misread(command, said);
