@@ -48,20 +48,32 @@ Pipework - whole messages, requests and bytes between the processes of one machi
 
 =head1 DESCRIPTION
 
-Load what you need:
+Load the modules that you need. Three of them also run programs that were written for another module
+of CPAN.
 
-    module                     what it is                              for programs of
-    Pipework::Atomic           whole messages of any size from many    Atomic::Pipe
-                               writers over one pipe
-    Pipework::ReqRep           requests and responses over shared      Data::ReqRep::Shared
-      ::Client  ::Stream       memory
-      ::Int  ::Int::Client
-    Pipework::FD               sockets and files as plain numbers      IO::FD
-    Pipework::FD::DWIM         the same for handles and numbers        IO::FD::DWIM
-    Pipework::FD::Constants    what its poll is asked                  IO::FD::Constants
-    Pipework::Pipe             a byte pipe between two threads
-    Pipework::Error            what is thrown
-    Pipework::InsteadOf        runs programs of the originals as they are
+=over 4
+
+=item L<Pipework::Atomic>, for programs of Atomic::Pipe
+
+Whole messages of any size through one pipe, also between printed text; between many processes and one reader.
+
+=item L<Pipework::ReqRep>, for programs of Data::ReqRep::Shared
+
+Calls and replies through shared memory, between many clients and many competing servers. Its other classes
+are L<Pipework::ReqRep::Client>, C<::Stream>, C<::Int> and C<::Int::Client>.
+
+=item L<Pipework::Pipe>
+
+Bytes, without a system call while neither side waits, between two threads or tasks.
+
+=item L<Pipework::FD>, for programs of IO::FD
+
+Complete reads, writes and copies; one that fails says how far it got. L<Pipework::FD::DWIM> takes
+handles as well as numbers, and L<Pipework::FD::Constants> has the constants for its C<poll>.
+
+=back
+
+Errors are a L<Pipework::Error>. L<Pipework::InsteadOf> runs programs of the originals unchanged.
 
 A program that was written for one of the originals runs after its module names are changed; or
 unchanged, with L<Pipework::InsteadOf>. F<COMPAT.md> says what differs, and why.

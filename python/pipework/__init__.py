@@ -1,20 +1,20 @@
 """Whole messages, requests and bytes between the processes and threads of one machine.
 
-| module | what it does |
-| --- | --- |
-| `pipework.atomic` | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd |
-| `pipework.reqrep` | request and response over shared memory: many clients, many competing servers, no broker |
-| `pipework.pipe` | a byte pipe inside one process, whose ends are real `io` streams |
-| `pipework.fd` | raw descriptors as plain integers: accept many, copy anything, read and write all of it |
-| `pipework.logging` | log records of many processes, through one pipe to one place |
-| `pipework.nats` | bridges to other machines, by a separate program, `pipework-nats`, which is not in this package |
+| module | carries | between |
+| --- | --- | --- |
+| `pipework.atomic` | whole messages of any size through one pipe, also between printed text | many processes and one reader |
+| `pipework.reqrep` | calls and replies through shared memory | many clients and many competing servers |
+| `pipework.pipe` | bytes, without a system call while neither side waits | two threads or tasks |
+| `pipework.fd` | complete reads, writes and copies; one that fails says how far it got | any two descriptors |
 
-`pipework.Executor` runs functions in other processes; when one is killed, one future fails.
-`pipework.run` and `pipework.Workers` run commands that print and send through one stdout;
-`pipework.guard_stdout` keeps others from printing there.
+The package builds on them: `pipework.logging` carries log records of many processes through one
+pipe to one place. `pipework.Executor` runs functions in other processes; when one is killed, one
+future fails. `pipework.run` and `pipework.Workers` run commands that print and send through one
+stdout, and `pipework.guard_stdout` keeps prints out of it. `pipework.nats` starts the bridge to other
+machines, `pipework-nats`, a separate program that is not in this package.
 
-Calls that wait take a `timeout` in seconds, None for ever; they give the interpreter lock away
-meanwhile, and signal handlers run (Ctrl-C works). Every failure is an `Error` that names its
+Calls that wait take a `timeout` in seconds; None waits for ever. A call that waits releases the
+interpreter lock and runs signal handlers, so Ctrl-C works. Every failure is an `Error` that names its
 operation, and is also the built-in exception that one expects: `TimeoutError`, `BrokenPipeError`,
 ...
 

@@ -1,11 +1,11 @@
 //! Whole messages, requests and bytes between the processes and threads of one machine.
 //!
-//! | module | what it does |
-//! | --- | --- |
-//! | [`atomic`] | whole messages of any size from many writers over one pipe or FIFO, also between ordinary text; zstd |
-//! | [`reqrep`] | request and response over shared memory: many clients, many competing servers, no broker |
-//! | [`pipe`] | a byte pipe inside one process: `Read` and `Write` ends for threads and tasks, without system calls |
-//! | [`fd`] | raw descriptors: accept many, copy anything, read and write all of it, until a deadline |
+//! | module | carries | between |
+//! | --- | --- | --- |
+//! | [`atomic`] | whole messages of any size through one pipe, also between printed text | many processes and one reader |
+//! | [`reqrep`] | calls and replies through shared memory | many clients and many competing servers |
+//! | [`pipe`] | bytes, without a system call while neither side waits | two threads or tasks |
+//! | [`fd`] | complete reads, writes and copies; one that fails says how far it got | any two descriptors |
 //!
 //! Every blocking call takes a [`Deadline`], except iterators and drops; every failure is an
 //! [`Error`] that names its operation. Linux 5.10 and later.
