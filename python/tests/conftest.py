@@ -1,4 +1,4 @@
-"""What every test is held to: it leaves no descriptor open, and no slot of the segment that it
+"""Checks of every test: it leaves no descriptor open, and no slot of the segment that it
 shares with others of its kind."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What calls go between in tests: small segments, processes, threads, tasks."""
+"""Helpers for calls in tests: small segments, processes, threads, tasks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def serving(server: Server, answer: Callable[[Request], object]) -> threading.Th
 
 
 def in_time(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What it comes to on a loop of its own, soon."""
+    """Runs the coroutine on a loop of its own and returns its result."""
     return asyncio.run(asyncio.wait_for(coroutine, SOON))
 
 

@@ -1,4 +1,4 @@
-"""What several tests need: a signal at the right moment, a child that is forked, a pipe that is
+"""Helpers of several tests: a signal at the right moment, a forked child, a pipe that is
 full."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SOON = 20.0
 
 
 class Alarm(Exception):
-    """What the signal handler of a test raises."""
+    """Raised by the signal handler of a test."""
 
 
 @contextlib.contextmanager

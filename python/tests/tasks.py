@@ -1,4 +1,4 @@
-"""What tests have an executor's processes do: they import it from here."""
+"""Tasks for the processes of an executor, which import them from here."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def be_stubborn() -> None:
 
 
 class Unknown(ForkServerProcess):
-    """One whose status another thread has read, so that it is 255 for this one."""
+    """A process whose status another thread has read, so that this one sees 255."""
 
     @property
     def exitcode(self) -> int | None:
@@ -139,7 +139,7 @@ def refuse() -> None:
 
 
 def use_executor(answers: Any) -> None:
-    """What an executor raises where a process may have no children."""
+    """Sends the exception of an executor in a process that may have no children."""
     from pipework import Executor
 
     with Executor(1) as executor:

@@ -17,7 +17,7 @@ from support import SOON
 MATRIX: Any = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-def test_arrays_go_in_and_come_out(segment: Segment) -> None:
+def test_call_takes_and_returns_arrays(segment: Segment) -> None:
     client, server = ends(segment)
     ticket = client.send(MATRIX)
     with server.recv() as request:
@@ -29,7 +29,7 @@ def test_arrays_go_in_and_come_out(segment: Segment) -> None:
     client.close()
 
 
-def test_replies_and_requests_are_copied_into_arrays(segment: Segment) -> None:
+def test_call_into_and_recv_into_fill_arrays(segment: Segment) -> None:
     client, server = ends(segment)
     here, there = np.zeros_like(MATRIX), np.zeros_like(MATRIX)
     ticket = client.send(MATRIX)
@@ -53,7 +53,7 @@ def test_atomic_and_pipe_take_arrays() -> None:
         assert (there == MATRIX).all()
 
 
-def test_what_does_not_lie_in_one_piece_is_refused(segment: Segment) -> None:
+def test_non_contiguous_arrays_are_refused(segment: Segment) -> None:
     client, server = ends(segment)
     ticket = client.send(b"")
     with server.recv() as request:
@@ -67,7 +67,7 @@ def test_what_does_not_lie_in_one_piece_is_refused(segment: Segment) -> None:
     client.close()
 
 
-def test_a_view_is_no_copy(segment: Segment) -> None:
+def test_view_copies_nothing(segment: Segment) -> None:
     client, server = ends(segment)
     for take in (server.recv, server.claim):
         ticket = client.send(b"0123456789")
@@ -83,7 +83,7 @@ def test_a_view_is_no_copy(segment: Segment) -> None:
     client.close()
 
 
-def test_a_long_claimed_request_is_viewed_and_read_into_a_buffer(segment: Segment) -> None:
+def test_view_and_read_into_take_a_long_claimed_request(segment: Segment) -> None:
     client, server = ends(segment)
     data = bytes(range(2 * PART))
     ticket = client.send(data)
@@ -98,7 +98,7 @@ def test_a_long_claimed_request_is_viewed_and_read_into_a_buffer(segment: Segmen
     client.close()
 
 
-def test_what_was_not_read_in_time_is_gone(segment: Segment) -> None:
+def test_view_after_the_reply_fails(segment: Segment) -> None:
     client, server = ends(segment)
     ticket = client.send(b"1")
     request = server.claim()

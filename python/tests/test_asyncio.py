@@ -80,7 +80,7 @@ def test_many_calls_in_flight_on_one_loop(run: Run[None]) -> None:
     run(main())
 
 
-def test_every_awaitable(run: Run[None]) -> None:
+def test_every_awaitable_works(run: Run[None]) -> None:
     async def main() -> None:
         segment = Segment.anonymous()
         client, server = ends(segment)
@@ -105,7 +105,7 @@ def test_every_awaitable(run: Run[None]) -> None:
     run(main())
 
 
-def test_calls_as_they_are_completed(run: Run[None]) -> None:
+def test_arecv_any_returns_calls_as_they_complete(run: Run[None]) -> None:
     async def main() -> None:
         segment = Segment.anonymous(slots=8, reply_bytes=64)
         client, server = ends(segment)
@@ -120,7 +120,7 @@ def test_calls_as_they_are_completed(run: Run[None]) -> None:
                 error = outcome.exception()
                 ended.append((ticket, outcome.result() if error is None else str(error)))
                 if len(ended) == 2:
-                    # What is sent meanwhile comes as well.
+                    # A reply sent meanwhile arrives as well.
                     tickets.append(client.send(b"late"))
                     requests[b"late"] = server.recv()
 
@@ -144,7 +144,7 @@ def test_calls_as_they_are_completed(run: Run[None]) -> None:
     run(main())
 
 
-def test_waiting_for_any_call_ends_with_its_time_its_task_and_its_client(run: Run[None]) -> None:
+def test_arecv_any_ends_with_its_timeout_its_task_or_its_client(run: Run[None]) -> None:
     async def main() -> None:
         client, server = ends(Segment.anonymous())
         ticket = client.send(b"x")
@@ -156,7 +156,7 @@ def test_waiting_for_any_call_ends_with_its_time_its_task_and_its_client(run: Ru
         assert 0.05 <= time.monotonic() - began < SOON
         with pytest.raises(TimeoutError):
             await completed.__anext__()
-        # The call is good still, and comes to the next who asks; a task that was cancelled took
+        # The call is still valid, and the next wait returns it; a cancelled task took
         # nothing.
         completed = client.as_completed().__aiter__()
         cancelled = asyncio.ensure_future(completed.__anext__())
@@ -187,7 +187,7 @@ def test_waiting_for_any_call_ends_with_its_time_its_task_and_its_client(run: Ru
     run(main())
 
 
-def test_a_server_lingers_for_a_batch(run: Run[None]) -> None:
+def test_arecv_many_lingers_for_a_batch(run: Run[None]) -> None:
     async def main() -> None:
         client, server = ends(Segment.anonymous())
 
@@ -204,7 +204,7 @@ def test_a_server_lingers_for_a_batch(run: Run[None]) -> None:
         began = time.monotonic()
         assert len(await server.arecv_many(3, linger=0.1)) == 1
         assert time.monotonic() - began >= 0.1
-        # Stopped meanwhile, it gives what it has.
+        # If the server stops meanwhile, it returns the requests that it has.
         await sending
         client.send(b"x")
         lingering = asyncio.create_task(server.arecv_many(3, linger=SOON))
@@ -213,7 +213,7 @@ def test_a_server_lingers_for_a_batch(run: Run[None]) -> None:
         assert [request.data for request in await lingering] == [b"x"]
         with pytest.raises(pipework.Closed):
             await server.arecv_many(3, linger=0.1)
-        # Closed or cancelled meanwhile, it fails what it has.
+        # If it is closed or cancelled meanwhile, it fails the requests that it has.
         for end in ("close", "cancel"):
             other = Server(client.segment)
             ticket = client.send(b"x")
@@ -273,7 +273,7 @@ def test_cancelling_a_task_cancels_its_call(run: Run[None]) -> None:
         await turns()
         server.recv().reply(b"later")
         assert await client.arecv(tickets[0]) == b"later"
-        # What was never begun has sent nothing.
+        # A coroutine that never started has sent nothing.
         client.acall(b"x").close()
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(client.acall(b"x"), 0.01)
@@ -282,7 +282,7 @@ def test_cancelling_a_task_cancels_its_call(run: Run[None]) -> None:
     run(main())
 
 
-def test_a_cancelled_receiver_has_taken_nothing(run: Run[None]) -> None:
+def test_cancelled_receiver_takes_nothing(run: Run[None]) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -322,7 +322,7 @@ def test_a_cancelled_receiver_has_taken_nothing(run: Run[None]) -> None:
     run(main())
 
 
-def test_closing_the_server_ends_what_waits(run: Run[None]) -> None:
+def test_closing_the_server_ends_its_waits(run: Run[None]) -> None:
     async def main() -> None:
         segment = Segment.anonymous()
         server = Server(segment)
@@ -350,7 +350,7 @@ asyncio.run(main())
 """
 
 
-def test_a_loop_of_a_task_fails_what_its_body_has_failed_at(run: Run[None]) -> None:
+def test_async_for_fails_the_request_whose_body_raises(run: Run[None]) -> None:
     async def main() -> None:
         client, server = ends(Segment.anonymous())
         handed_on: list[asyncio.Task[None]] = []
@@ -383,7 +383,7 @@ def test_a_loop_of_a_task_fails_what_its_body_has_failed_at(run: Run[None]) -> N
     run(main())
 
 
-def test_closing_the_client_ends_what_waits(run: Run[None]) -> None:
+def test_closing_the_client_ends_its_waits(run: Run[None]) -> None:
     async def main() -> None:
         segment = Segment.anonymous(slots=2)
         client, server = ends(segment)
@@ -404,8 +404,8 @@ def test_closing_the_client_ends_what_waits(run: Run[None]) -> None:
     run(main())
 
 
-def test_an_inbox_is_left_alone_in_a_forked_child(run: Run[None]) -> None:
-    """The child closes what its parent's tasks wait for: those are not its own to wake."""
+def test_forked_child_does_not_wake_tasks_of_the_parent(run: Run[None]) -> None:
+    """The child closes a handle that its parent's tasks wait for, and must not wake those tasks."""
 
     async def main() -> None:
         client, server = ends(Segment.anonymous())
@@ -424,7 +424,7 @@ def test_an_inbox_is_left_alone_in_a_forked_child(run: Run[None]) -> None:
     run(main())
 
 
-def test_processes_that_share_nothing_but_a_name(run: Run[None], tmp_path: Path) -> None:
+def test_processes_that_share_only_a_path_call_each_other(run: Run[None], tmp_path: Path) -> None:
     path = tmp_path / "segment"
     segment = Segment.create(path, slots=8)
     with subprocess.Popen([sys.executable, "-c", SERVE, path]) as one, subprocess.Popen([sys.executable, "-c", SERVE, path]) as two:
@@ -444,7 +444,7 @@ def test_processes_that_share_nothing_but_a_name(run: Run[None], tmp_path: Path)
     assert all_free(segment)
 
 
-def test_a_killed_worker_is_reported(run: Run[None]) -> None:
+def test_acall_raises_peer_died_when_its_worker_is_killed(run: Run[None]) -> None:
     segment = Segment.anonymous()
 
     def work() -> None:
@@ -471,7 +471,7 @@ def test_a_killed_worker_is_reported(run: Run[None]) -> None:
     assert all_free(segment)
 
 
-def test_loops_in_threads_share_their_ends(run: Run[None]) -> None:
+def test_loops_in_several_threads_share_ends(run: Run[None]) -> None:
     segment = Segment.anonymous(slots=8)
     client, server = ends(segment)
     done: list[int] = []
@@ -493,7 +493,7 @@ def test_loops_in_threads_share_their_ends(run: Run[None]) -> None:
     assert len(done) == 3 and all_free(segment)
 
 
-def test_a_fork_inside_a_running_loop(run: Run[None]) -> None:
+def test_fork_inside_a_running_loop_works(run: Run[None]) -> None:
     segment = Segment.anonymous()
     client, server = ends(segment)
 
@@ -530,12 +530,12 @@ def test_a_fork_inside_a_running_loop(run: Run[None]) -> None:
 # ---------------------------------------------------------------- costs
 
 
-def test_a_loop_that_waits_does_nothing(run: Run[None]) -> None:
+def test_waiting_loop_uses_no_cpu(run: Run[None]) -> None:
     segment = Segment.anonymous()
     client, server = ends(segment)
 
     async def main() -> None:
-        # A reply that nobody asks for is no reason to wake anybody.
+        # A reply without a waiting task wakes no task.
         ticket = client.send(b"")
         (await server.arecv()).reply(b"")
         receiving, call = asyncio.create_task(server.arecv()), asyncio.create_task(client.acall(b"x"))
@@ -583,7 +583,7 @@ def test_many_calls_leave_nothing(run: Run[None]) -> None:
     assert client.pending == 0
 
 
-def test_loops_one_after_the_other_leave_nothing(run: Run[None]) -> None:
+def test_successive_loops_leave_nothing(run: Run[None]) -> None:
     segment = Segment.anonymous()
     client, server = ends(segment)
 
@@ -600,7 +600,7 @@ def test_loops_one_after_the_other_leave_nothing(run: Run[None]) -> None:
     until(lambda: threading.active_count() == 1)
 
 
-def test_callers_among_workers_that_are_killed(run: Run[None]) -> None:
+def test_calls_survive_workers_that_are_killed(run: Run[None]) -> None:
     segment = Segment.anonymous(slots=8)
 
     async def main() -> None:
@@ -619,7 +619,7 @@ def test_callers_among_workers_that_are_killed(run: Run[None]) -> None:
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("what", ["a call", "any call", "a message", "a pipe"])
-def test_a_loop_that_is_closed_with_calls_in_progress_leaves_nothing(
+def test_loop_closed_with_calls_in_progress_leaves_nothing(
     what: str, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     segment = Segment.anonymous(slots=64)

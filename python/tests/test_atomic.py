@@ -1,4 +1,4 @@
-"""Module `atomic`: what each public call does."""
+"""Module `atomic`: each public call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_messages_of_any_size_come_out_whole(mixed: bool, zstd: atomic.Zstd | in
         assert item == atomic.Message(content(size), writer.key, ANY)
 
 
-def test_a_message_may_be_much_larger_than_the_pipe() -> None:
+def test_message_may_be_much_larger_than_the_pipe() -> None:
     reader, writer = atomic.pair()
     data = os.urandom(3_000_000)
     sender = after(0, lambda: writer.send(data, timeout=SOON))
@@ -40,7 +40,7 @@ def test_a_message_may_be_much_larger_than_the_pipe() -> None:
     sender.join()
 
 
-def test_any_bytes_like_object_goes_in() -> None:
+def test_send_takes_any_bytes_like_object() -> None:
     reader, writer = atomic.pair()
     numbers = array.array("i", [1, 2, 3])
     for data in (b"x", bytearray(b"x"), memoryview(b"axb")[1:2], numbers, memoryview(b""), bytearray()):
@@ -52,7 +52,7 @@ def test_any_bytes_like_object_goes_in() -> None:
     assert reader.try_recv() is None
 
 
-def test_a_buffer_is_used_again() -> None:
+def test_recv_into_reuses_a_buffer() -> None:
     reader, writer = atomic.pair()
     buffer = bytearray(b"-" * 10)
     for data in (b"", b"four", b"0123456789"):
@@ -69,7 +69,7 @@ def test_a_buffer_is_used_again() -> None:
     buffer.append(0)  # nothing holds it any more
 
 
-def test_the_end_of_the_pipe_is_an_eof_error_and_ends_iterations() -> None:
+def test_end_of_the_pipe_raises_eof_error_and_ends_iterations() -> None:
     reader, writer = atomic.pair()
     with writer:
         assert writer.send_many([b"one", bytearray(b"two"), memoryview(b"three")]) == 3
@@ -82,7 +82,7 @@ def test_the_end_of_the_pipe_is_an_eof_error_and_ends_iterations() -> None:
     assert isinstance(raised.value, pipework.Closed)
 
 
-def test_the_end_can_be_waited_for() -> None:
+def test_wait_eof_waits_for_the_end() -> None:
     reader, writer = atomic.pair(mixed=True)
     with pytest.raises(TimeoutError, match="wait_eof"):
         reader.wait_eof(timeout=0)
@@ -97,7 +97,7 @@ def test_the_end_can_be_waited_for() -> None:
     assert (reader.wait_eof(timeout=SOON), reader.wait_eof(), reader.buffered) == (True, True, 0)
 
 
-def test_nobody_reads_is_a_broken_pipe() -> None:
+def test_send_without_a_reader_raises_broken_pipe() -> None:
     reader, writer = atomic.pair()
     reader.close()
     for send in (writer.send, writer.try_send, writer.burst, writer.try_burst):
@@ -105,7 +105,7 @@ def test_nobody_reads_is_a_broken_pipe() -> None:
             send(b"x")
 
 
-def test_a_timeout_is_a_timeout_error() -> None:
+def test_timeout_raises_timeout_error() -> None:
     reader, writer = atomic.pair()
     for timeout in (0, 0.01, 0.3):
         with pytest.raises(TimeoutError) as raised:
@@ -118,7 +118,7 @@ def test_a_timeout_is_a_timeout_error() -> None:
     assert reader.recv(timeout=float("inf")) == b"in time"
 
 
-def test_a_message_that_meets_its_deadline_is_not_delivered() -> None:
+def test_message_that_times_out_is_not_delivered() -> None:
     reader, writer = atomic.pair()
     with pytest.raises(TimeoutError):
         writer.send(bytes(1_000_000), timeout=0.4)
@@ -164,7 +164,7 @@ def test_text_bursts_and_messages_share_a_pipe() -> None:
     assert reader.next_item() == atomic.Line(b"no end")
 
 
-def test_compressed_frames_come_along() -> None:
+def test_keep_compressed_returns_the_frames() -> None:
     reader, writer = atomic.pair(zstd=3, keep_compressed=True)
     writer.send(b"x" * 10_000)
     item = reader.next_item(timeout=SOON)
@@ -196,7 +196,7 @@ def test_options_are_checked() -> None:
     assert reader.read_size == 9
 
 
-def test_a_message_over_the_limit_is_lost_and_the_next_is_not() -> None:
+def test_only_the_message_over_max_message_is_lost() -> None:
     reader, writer = atomic.pair(max_message=100)
     writer.send(bytes(101))
     writer.send(b"next")
@@ -213,7 +213,7 @@ def test_a_message_over_the_limit_is_lost_and_the_next_is_not() -> None:
     assert next(messages) == b"next"
 
 
-def test_what_does_not_fit_is_pending() -> None:
+def test_try_send_keeps_the_rest_as_pending() -> None:
     reader, writer = atomic.pair(max_pending=200_000)
     assert writer.try_send(bytes(150_000))
     assert writer.pending > 0
@@ -229,7 +229,7 @@ def test_what_does_not_fit_is_pending() -> None:
     assert writer.closed
 
 
-def test_what_is_pending_can_be_dropped() -> None:
+def test_pending_messages_can_be_dropped() -> None:
     reader, writer = atomic.pair()
     writer.max_pending = 10
     assert writer.max_pending == 10
@@ -240,7 +240,7 @@ def test_what_is_pending_can_be_dropped() -> None:
     assert reader.recv() == b"two"
 
 
-def test_close_with_a_deadline_closes_all_the_same() -> None:
+def test_close_that_times_out_still_closes() -> None:
     reader, writer = atomic.pair()
     writer.enqueue(bytes(1_000_000))
     with pytest.raises(TimeoutError):
@@ -250,7 +250,7 @@ def test_close_with_a_deadline_closes_all_the_same() -> None:
     assert [type(item) for item in reader] == [atomic.Torn]
 
 
-def test_a_closed_end_says_so() -> None:
+def test_closed_ends_raise_value_error() -> None:
     reader, writer = atomic.pair()
     with reader, writer:
         assert not reader.closed and not writer.closed
@@ -262,7 +262,7 @@ def test_a_closed_end_says_so() -> None:
             call()
 
 
-def test_modes_and_sizes() -> None:
+def test_properties_show_modes_and_sizes() -> None:
     reader, writer = atomic.pair()
     assert (reader.mixed, writer.mixed, writer.pipe_buf, writer.max_part) == (False, False, 4096, 4080)
     reader.mixed = writer.mixed = True
@@ -276,7 +276,7 @@ def test_modes_and_sizes() -> None:
     assert writer.capacity == atomic.max_capacity()
 
 
-def test_reads_can_stop_where_an_item_ends() -> None:
+def test_exact_reader_stops_at_the_end_of_an_item() -> None:
     reader, writer = atomic.pair()
     reader.exact = 2
     writer.send_many([b"one", b"two", b"three", b"four"])
@@ -297,7 +297,7 @@ def test_read_ahead_makes_space() -> None:
     assert reader.read_ahead() == 0
 
 
-def test_fifos_by_path(tmp_path: Path) -> None:
+def test_fifos_are_opened_by_path(tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     atomic.create_fifo(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -316,7 +316,7 @@ def test_fifos_by_path(tmp_path: Path) -> None:
                 reader.next_item(timeout=0.01)
 
 
-def test_a_descriptor_is_taken_over_or_left_alone() -> None:
+def test_constructor_takes_a_descriptor_only_if_it_succeeds() -> None:
     read, write = os.pipe()
     for make, wrong in ((atomic.Reader, write), (atomic.Writer, read)):
         for number in (wrong, -1, 1 << 20):
@@ -333,7 +333,7 @@ def test_a_descriptor_is_taken_over_or_left_alone() -> None:
             os.fstat(number)
 
 
-def test_a_descriptor_may_stay_the_callers() -> None:
+def test_closefd_false_leaves_the_descriptor_open() -> None:
     read, write = os.pipe()
     try:
         for fd in (read, write):
@@ -383,7 +383,7 @@ def test_a_child_reads_its_stdin() -> None:
     assert child.communicate(timeout=SOON)[0] == b"b'to the child'\n"
 
 
-def test_many_threads_and_clones() -> None:
+def test_threads_and_clones_share_a_pipe() -> None:
     reader, writer = atomic.pair()
     sent = [f"{thread}:{number}".encode() * 50 for thread in range(4) for number in range(200)]
     got: list[bytes] = []
@@ -397,7 +397,7 @@ def test_many_threads_and_clones() -> None:
     def receive(reader: atomic.Reader) -> None:
         got.extend(reader.messages())
 
-    # Two threads share one handle, two have a clone each; the same for those who receive.
+    # Two threads share one handle, two have a clone each; the same for the receivers.
     writers = [writer, writer.clone(), writer, writer.clone()]
     readers = [reader, reader, reader.clone()]
     threads = [threading.Thread(target=send, args=(i, w)) for i, w in enumerate(writers)]
@@ -431,7 +431,7 @@ def test_closing_ends_a_wait_in_another_thread() -> None:
     closer.join()
 
 
-def test_a_call_waits_for_its_turn_no_longer_than_its_time() -> None:
+def test_call_waits_for_the_handle_no_longer_than_its_timeout() -> None:
     reader, writer = atomic.pair()
     thread = threading.Thread(target=lambda: reader.recv(timeout=SOON))
     thread.start()
@@ -443,7 +443,7 @@ def test_a_call_waits_for_its_turn_no_longer_than_its_time() -> None:
     thread.join()
 
 
-def test_a_program_ends_while_threads_wait() -> None:
+def test_program_ends_although_threads_wait() -> None:
     program = """
 import threading
 from pipework import atomic, pipe
@@ -458,7 +458,7 @@ other_reader.read_ahead()
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=SOON)
 
 
-def test_who_waits_for_its_turn_gets_it_after_a_slice() -> None:
+def test_waiting_call_gets_the_handle_after_a_slice() -> None:
     reader, writer = atomic.pair()
     threads = [threading.Thread(target=lambda: reader.recv(timeout=SOON)) for _ in range(3)]
     for thread in threads:
@@ -473,7 +473,7 @@ def test_who_waits_for_its_turn_gets_it_after_a_slice() -> None:
         assert not thread.is_alive()
 
 
-def test_readers_of_one_fifo_see_each_other(tmp_path: Path) -> None:
+def test_has_other_reader_detects_readers_of_the_same_fifo(tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     atomic.create_fifo(path)
     with atomic.Reader.fifo(path) as one:

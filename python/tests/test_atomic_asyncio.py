@@ -29,7 +29,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine on that loop, and finds that nobody waits for anything afterwards."""
+    """Runs a coroutine on that loop, and checks that no task waits afterwards."""
     if request.param == "uvloop":
         if uvloop is None:
             pytest.skip("uvloop is not installed")
@@ -41,14 +41,14 @@ def run(request: pytest.FixtureRequest) -> Run:
         loop = new_loop()
         try:
             loop.run_until_complete(asyncio.wait_for(work, SOON))
-            assert not _asyncio_fd._waiting.get(loop), "somebody still waits"
+            assert not _asyncio_fd._waiting.get(loop), "a task still waits"
         finally:
             loop.close()
 
     return run
 
 
-def test_items_come_as_they_are_sent(run: Run) -> None:
+def test_items_arrive_in_the_order_of_sending(run: Run) -> None:
     async def work() -> None:
         reader, writer = atomic.pair(mixed=True)
 
@@ -72,7 +72,7 @@ def test_items_come_as_they_are_sent(run: Run) -> None:
     run(work())
 
 
-def test_a_long_message_waits_for_space_without_blocking_the_loop(run: Run) -> None:
+def test_asend_waits_for_space_without_blocking_the_loop(run: Run) -> None:
     async def work() -> None:
         reader, writer = atomic.pair()
         data = os.urandom(2_000_000)
@@ -88,7 +88,7 @@ def test_a_long_message_waits_for_space_without_blocking_the_loop(run: Run) -> N
     run(work())
 
 
-def test_a_cancelled_task_has_taken_nothing(run: Run) -> None:
+def test_cancelled_task_takes_nothing(run: Run) -> None:
     async def work() -> None:
         reader, writer = atomic.pair()
         for attempt in range(50):
@@ -121,7 +121,7 @@ def test_tasks_share_a_reader(run: Run) -> None:
     run(work())
 
 
-def test_closing_wakes_who_waits(run: Run) -> None:
+def test_close_ends_the_waits_of_tasks(run: Run) -> None:
     async def work() -> None:
         for close_elsewhere in (False, True):
             reader, writer = atomic.pair()
@@ -135,7 +135,7 @@ def test_closing_wakes_who_waits(run: Run) -> None:
                 reader.close()
             with pytest.raises(ValueError, match="is closed"):
                 await task
-            # The number is free again, and nobody stumbles over it.
+            # The number is free again, and its next use works.
             other, other_writer = atomic.pair()
             task = asyncio.create_task(other.arecv())
             await asyncio.sleep(0)
@@ -146,7 +146,7 @@ def test_closing_wakes_who_waits(run: Run) -> None:
     run(work())
 
 
-def test_a_busy_reader_lets_other_tasks_in(run: Run) -> None:
+def test_busy_reader_lets_other_tasks_run(run: Run) -> None:
     async def work() -> None:
         reader, writer = atomic.pair()
         writer.send_many([b"x"] * 1000)
@@ -168,7 +168,7 @@ def test_a_busy_reader_lets_other_tasks_in(run: Run) -> None:
     run(work())
 
 
-def test_a_fifo_is_listened_to(run: Run, tmp_path: Path) -> None:
+def test_listen_survives_its_writers(run: Run, tmp_path: Path) -> None:
     async def work() -> None:
         path = tmp_path / "fifo"
         atomic.create_fifo(path)
@@ -184,7 +184,7 @@ def test_a_fifo_is_listened_to(run: Run, tmp_path: Path) -> None:
         run(work())
 
 
-def test_a_frame_that_nothing_completes_becomes_text_in_time(run: Run) -> None:
+def test_unfinished_frame_becomes_text_after_frame_timeout(run: Run) -> None:
     async def work() -> None:
         reader, writer = atomic.pair(mixed=True, frame_timeout=0.05)
         with reader, writer:
@@ -198,7 +198,7 @@ def test_a_frame_that_nothing_completes_becomes_text_in_time(run: Run) -> None:
     run(work())
 
 
-def test_an_end_that_a_task_waits_for_may_be_closed_by_another_thread(run: Run) -> None:
+def test_thread_may_close_an_end_that_a_task_waits_for(run: Run) -> None:
     """The descriptor's number is free for others only once the task's loop watches it no more."""
 
     async def work() -> None:
@@ -210,7 +210,7 @@ def test_an_end_that_a_task_waits_for_may_be_closed_by_another_thread(run: Run) 
             closing = threading.Thread(target=reader.close)
             closing.start()
             closing.join()
-            # Whatever has got the number meanwhile is waited for as well.
+            # The loop can wait for a new descriptor with the same number.
             next_reader, next_writer = atomic.pair()
             next_waiting = asyncio.create_task(next_reader.arecv())
             await asyncio.sleep(0)
@@ -229,7 +229,7 @@ def test_an_end_that_a_task_waits_for_may_be_closed_by_another_thread(run: Run) 
     run(work())
 
 
-def test_threads_close_what_loops_in_other_threads_are_about_to_wait_for(run: Run) -> None:
+def test_thread_may_close_an_end_that_a_loop_is_about_to_wait_for(run: Run) -> None:
     async def work() -> None:
         for turn in range(300):
             reader, writer = atomic.pair()

@@ -17,7 +17,7 @@ METHODS = ["spawn", "forkserver"]
 
 
 def send_from_there(writer: atomic.Writer, text: atomic.Writer) -> None:
-    """What a process does that has got nothing but this."""
+    """The program of a process that receives only this end."""
     assert not writer.mixed and text.mixed and text.pending == 0
     writer.send(b"of one part", timeout=SOON)
     writer.send(bytes(100_000), timeout=SOON)
@@ -26,7 +26,7 @@ def send_from_there(writer: atomic.Writer, text: atomic.Writer) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_writers_go_to_other_processes(method: str) -> None:
+def test_writers_can_be_pickled_to_other_processes(method: str) -> None:
     reader, writer = atomic.pair()
     text_reader, text = atomic.pair(mixed=True)
     dictionary = atomic.Zstd(level=1, dictionary=b"compressed like this")
@@ -60,7 +60,7 @@ def receive_there(reader: atomic.Reader, fifo: atomic.Reader, answers: atomic.Wr
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_readers_go_to_other_processes(method: str, tmp_path: Path) -> None:
+def test_readers_can_be_pickled_to_other_processes(method: str, tmp_path: Path) -> None:
     reader, writer = atomic.pair()
     fifo = tmp_path / "fifo"
     atomic.create_fifo(fifo)
@@ -86,7 +86,7 @@ def test_readers_go_to_other_processes(method: str, tmp_path: Path) -> None:
     answers.close()
 
 
-def test_what_a_reader_has_read_stays_with_it() -> None:
+def test_reader_with_buffered_data_cannot_be_pickled() -> None:
     reader, writer = atomic.pair()
     writer.send_many([b"one", b"two"])
     assert reader.recv() == b"one"
@@ -100,6 +100,6 @@ def test_what_a_reader_has_read_stays_with_it() -> None:
             pickle.dumps(end)
 
 
-def test_a_way_to_compress_is_the_same_there() -> None:
+def test_zstd_settings_survive_pickle() -> None:
     for zstd in (atomic.Zstd(), atomic.Zstd(7, dictionary=b"dictionary", accept_unchecked=True)):
         assert pickle.loads(pickle.dumps(zstd)) == zstd

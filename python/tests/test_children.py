@@ -1,4 +1,4 @@
-"""Commands that print what they like, and send results through the same stdout."""
+"""Commands that print text and send results through the same stdout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def program(text: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", head + text, *arguments]
 
 
-def test_run_tells_messages_from_lines() -> None:
+def test_run_separates_messages_and_lines() -> None:
     command = program("send(bytes(100_000)); os.system('echo a shell; printf no-newline'); send(b'2'); sys.exit(3)")
     done = run(command, timeout=SOON)
     assert done == Completed(command, 3, [bytes(100_000), b"2"], ["a shell", "no-newline"], [])
@@ -48,7 +48,7 @@ def test_run_feeds_stdin_and_reads_stderr_while_it_reads_stdout() -> None:
     assert done.stderr == "caf\xe9"
 
 
-def test_run_closes_the_stdin_that_nobody_writes_to_and_ignores_that_nobody_reads() -> None:
+def test_run_closes_unused_stdin_and_ignores_a_child_that_does_not_read() -> None:
     assert run(program("assert not sys.stdin.read()"), stdin=subprocess.PIPE, timeout=SOON).returncode == 0
     assert run(["true"], input=bytes(1_000_000), timeout=SOON).returncode == 0
 
@@ -62,7 +62,7 @@ def test_run_refuses_input_that_does_not_fit_the_options() -> None:
         run(["cat"], input=b"", stdin=subprocess.DEVNULL, timeout=SOON)
 
 
-def test_run_says_what_came_on_stderr_before_it_failed() -> None:
+def test_run_error_has_the_stderr_of_the_child() -> None:
     with pytest.raises(subprocess.CalledProcessError) as raised:
         run(["sh", "-c", "echo why >&2; exit 1"], stderr=subprocess.PIPE, check=True, timeout=SOON)
     assert raised.value.stderr == b"why\n"
@@ -70,7 +70,7 @@ def test_run_says_what_came_on_stderr_before_it_failed() -> None:
         run(["sh", "-c", "echo why >&2; exec sleep 60"], stderr=subprocess.PIPE, timeout=0.2)
 
 
-def test_run_kills_when_its_time_is_over() -> None:
+def test_run_kills_the_child_after_its_timeout() -> None:
     began = time.monotonic()
     with pytest.raises(subprocess.TimeoutExpired):
         run(["sleep", "60"], timeout=0.1)
@@ -79,13 +79,13 @@ def test_run_kills_when_its_time_is_over() -> None:
     assert time.monotonic() - began < SOON
 
 
-def test_run_reports_what_a_killed_child_did_not_finish() -> None:
+def test_run_reports_the_torn_message_of_a_killed_child() -> None:
     done = run(program("import signal; signal.setitimer(signal.ITIMER_REAL, 0.05)\nwhile True: send(bytes(1_000_000))"), timeout=SOON)
     assert done.returncode == -signal.SIGALRM
     assert all(message == bytes(1_000_000) for message in done.messages) and len(done.lost) <= 1
 
 
-def test_workers_send_side_by_side() -> None:
+def test_workers_send_at_the_same_time() -> None:
     commands = [program("os.write(1, f'working on {sys.argv[1]}\\n'.encode()); send(sys.argv[1].encode() * 10_000)", each) for each in "abc"]
     with Workers(*commands) as workers:
         items = list(workers)
@@ -96,7 +96,7 @@ def test_workers_send_side_by_side() -> None:
     assert workers.returncodes == [0, 0, 0]
 
 
-def test_workers_in_asyncio() -> None:
+def test_workers_work_in_asyncio() -> None:
     async def main() -> list[bytes]:
         async with Workers(*(program("send(sys.argv[1].encode())", each) for each in "abc")) as workers:
             beside = asyncio.create_task(asyncio.sleep(0))
@@ -108,7 +108,7 @@ def test_workers_in_asyncio() -> None:
     assert sorted(in_time(main())) == [b"a", b"b", b"c"]
 
 
-def test_workers_that_are_left_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_workers_ends_the_children(monkeypatch: pytest.MonkeyPatch) -> None:
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     # One that ends when it is asked to has the patience that there is: it may be slow.
     for program, patience, ended_by in (("echo ready; exec sleep 60", SOON, signal.SIGTERM), (stubborn, 0.2, signal.SIGKILL)):
@@ -137,13 +137,13 @@ print("after")
 """
 
 
-def test_what_others_print_does_not_get_into_a_guarded_stdout() -> None:
+def test_guard_stdout_sends_other_output_to_stderr() -> None:
     done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, timeout=SOON, check=True)
     assert done.stdout.decode().splitlines() == ["before", '{"id": 1}', "\N{SNOWMAN}", "after"]
     assert sorted(done.stderr.decode().splitlines()) == ["a child", "a print", "a write", "from C"]
 
 
-def test_a_guard_ends_with_an_exception() -> None:
+def test_guard_stdout_ends_with_an_exception() -> None:
     before = os.fstat(1)
     with pytest.raises(ValueError), pipework.guard_stdout() as stdout:
         assert os.path.sameopenfile(1, 2) and os.path.samestat(os.fstat(stdout.fileno()), before)
@@ -151,7 +151,7 @@ def test_a_guard_ends_with_an_exception() -> None:
     assert os.path.samestat(os.fstat(1), before)
 
 
-def test_what_is_imported_later_is_there() -> None:
+def test_lazily_imported_names_exist() -> None:
     assert all(getattr(pipework, name) for name in pipework.__all__)
     with pytest.raises(AttributeError):
         pipework.nothing  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What is closed while it is used: from another thread, twice, by a signal handler. Nobody stops
+"""Handles that are closed in use: from another thread, twice, by a signal handler. No thread stops
 for good, and what is raised says that it is closed.
 
 Each case is a program of its own, for what these tests are about stops a whole process, and the
@@ -87,12 +87,12 @@ def run(program: str) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_threads_that_use_what_is_closed_do_not_stop_each_other(end: str) -> None:
+def test_closing_a_handle_in_use_by_threads_blocks_none_of_them(end: str) -> None:
     run(ENDS[end] + CLOSE + TWO_THREADS)
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_signal_handler_may_close_and_use_what_it_interrupts(end: str) -> None:
+def test_signal_handler_may_close_and_use_the_handle_that_it_interrupts(end: str) -> None:
     run(ENDS[end] + CLOSE + HANDLER)
 
 
@@ -135,5 +135,5 @@ print("done")
 
 @pytest.mark.parametrize("by", [CLOSED_BY_HANDLER, CLOSED_BY_THREAD], ids=["handler", "thread"])
 @pytest.mark.parametrize("wait", WAITS)
-def test_what_waits_ends_when_it_is_closed(wait: str, by: str) -> None:
+def test_close_ends_every_wait(wait: str, by: str) -> None:
     run(WAITS[wait] + by)

@@ -1,4 +1,4 @@
-"""What every handle has, as those of the standard library do: a name when it is printed, weak
+"""Conventions of the standard library that every handle keeps: a name in its repr, weak
 references, `close` and `with`, a warning when it was forgotten, a descriptor for `selectors`."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HANDLES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", HANDLES)
-def test_a_handle_can_be_closed_printed_and_referred_to_weakly(name: str) -> None:
+def test_handles_support_close_repr_and_weakref(name: str) -> None:
     handle: Any = HANDLES[name]()
     reference = weakref.ref(handle)
     assert reference() == handle and name.split()[-1] in repr(handle)
@@ -55,7 +55,7 @@ def test_a_handle_can_be_closed_printed_and_referred_to_weakly(name: str) -> Non
     assert reference() is None
 
 
-def test_what_is_printed_says_which_it_is(tmp_path: Path) -> None:
+def test_repr_names_the_handle(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     with Segment(path, slots=2, members=4) as segment, Client(segment) as client, Server(path) as server:
         assert repr(segment) == f'<Segment "{path}", 2 slots, 4 members>'
@@ -71,7 +71,7 @@ def test_what_is_printed_says_which_it_is(tmp_path: Path) -> None:
         assert repr(writer) == f"<Writer of descriptor {writer.fileno()}>"
 
 
-def test_what_is_printed_does_not_wait_for_a_call() -> None:
+def test_repr_does_not_wait_for_a_running_call() -> None:
     reader, writer = atomic.pair()
     thread = threading.Thread(target=reader.recv, kwargs={"timeout": SOON})
     thread.start()
@@ -81,7 +81,7 @@ def test_what_is_printed_does_not_wait_for_a_call() -> None:
     thread.join()
 
 
-def test_a_closed_segment_attaches_nobody_and_keeps_who_is_there() -> None:
+def test_closed_segment_refuses_new_members_and_keeps_existing_ones() -> None:
     segment = Segment.anonymous()
     with Client(segment) as client, Server(segment) as server:
         segment.close()
@@ -94,14 +94,14 @@ def test_a_closed_segment_attaches_nobody_and_keeps_who_is_there() -> None:
         assert client.recv(ticket, timeout=SOON) == b"there"
 
 
-def test_help_shows_what_is_imported_later() -> None:
+def test_help_shows_lazily_imported_names() -> None:
     assert set(pipework.__all__) <= set(dir(pipework))
     text = pydoc.plain(pydoc.render_doc(pipework))
     assert "class Executor(" in text and "\n    run(" in text
 
 
 def dropped(make: Callable[[], object]) -> list[str]:
-    """What is said when `make`'s object is dropped."""
+    """The warnings when the object of `make` is dropped."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         make()
@@ -109,7 +109,7 @@ def dropped(make: Callable[[], object]) -> list[str]:
     return [str(each.message) for each in said if each.category is ResourceWarning]
 
 
-def test_what_was_not_closed_is_told() -> None:
+def test_unclosed_handle_gives_a_resource_warning() -> None:
     place = f"descriptor {SEGMENT.fileno()}"
     assert dropped(lambda: Client(SEGMENT)) == [f"unclosed client of {place}"]
     assert dropped(lambda: Server(SEGMENT)) == [f"unclosed server of {place}"]
@@ -125,7 +125,7 @@ def test_what_was_not_closed_is_told() -> None:
     assert dropped(closed) == ["unclosed <Writer of a pipe>"]
 
 
-def test_what_belongs_to_others_need_not_be_closed(tmp_path: Path) -> None:
+def test_borrowed_handle_gives_no_resource_warning(tmp_path: Path) -> None:
     read, write = os.pipe()
     assert dropped(lambda: atomic.Reader(read, closefd=False)) == []
     assert dropped(lambda: atomic.Writer(write, closefd=False)) == []
@@ -142,7 +142,7 @@ def test_what_belongs_to_others_need_not_be_closed(tmp_path: Path) -> None:
     assert dropped(produced) == []
 
 
-def test_a_warning_that_is_an_error_hides_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resource_warning_as_error_hides_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     with warnings.catch_warnings():
@@ -175,7 +175,7 @@ def test_selectors_and_multiprocessing_wait_for_ends() -> None:
             end.fileno()
 
 
-def test_a_forked_child_has_a_descriptor_of_its_own() -> None:
+def test_forked_child_gets_doorbells_of_its_own() -> None:
     with Client(SEGMENT) as client, Server(SEGMENT) as server:
         server.fileno()
 
@@ -240,7 +240,7 @@ def test_ends_can_be_subclassed(tmp_path: Path) -> None:
     assert CLOSED == ["mine"] and model.closed
 
 
-def test_a_server_waits_until_a_part_is_taken() -> None:
+def test_send_part_waits_until_the_part_before_is_taken() -> None:
     with Client(SEGMENT) as client, Server(SEGMENT) as server:
         stream = client.stream(b"")
         with server.recv(timeout=SOON) as request:

@@ -8,7 +8,7 @@ import doctest
 from pipework import _core
 
 
-def test_the_examples_of_functions_run() -> None:
+def test_doctests_of_functions_run() -> None:
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
     functions = [each for each in vars(_core).values() if callable(each) and not isinstance(each, type)]
     for function in functions:
@@ -19,7 +19,7 @@ def test_the_examples_of_functions_run() -> None:
     assert runner.tries > 0
 
 
-def test_everything_public_says_what_it_does() -> None:
+def test_every_public_name_has_a_docstring() -> None:
     silent = [
         f"{name}.{member}"
         for name, each in vars(_core).items()

@@ -1,4 +1,4 @@
-"""The error map: who catches what."""
+"""The map from error kinds to exceptions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXPECTED: dict[ErrorKind, tuple[type[BaseException], ...]] = {
 
 
 @pytest.mark.parametrize("kind", ErrorKind)
-def test_each_kind_is_what_people_catch(kind: ErrorKind) -> None:
+def test_each_kind_is_a_builtin_exception_as_well(kind: ErrorKind) -> None:
     error = _errors.make(kind, "module verb", None, "module verb: it went wrong", 7)
     assert isinstance(error, (pipework.Error, OSError))
     for expected in EXPECTED[kind]:
@@ -40,7 +40,7 @@ def test_each_kind_is_what_people_catch(kind: ErrorKind) -> None:
     assert (error.kind, error.op, error.done, str(error)) == (kind, "module verb", 7, "module verb: it went wrong")
 
 
-def test_the_errno_is_the_kernels_or_else_that_of_the_kind() -> None:
+def test_errno_is_the_kernels_or_that_of_the_kind() -> None:
     assert set(_core.ERRNOS) == set(ErrorKind)
     for kind, number in _core.ERRNOS.items():
         assert _errors.make(kind, "module verb", None, "text").errno == number
@@ -54,7 +54,7 @@ def test_the_errno_is_the_kernels_or_else_that_of_the_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", ErrorKind)
-def test_an_exception_travels_between_processes(kind: ErrorKind) -> None:
+def test_exceptions_can_be_pickled(kind: ErrorKind) -> None:
     error = _errors.make(kind, "module verb", errno.ENOENT, "text", 3)
     vars(error)["extra"] = "kept"
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
@@ -73,13 +73,13 @@ def test_an_exception_travels_between_processes(kind: ErrorKind) -> None:
         (errno.EMFILE, OSError),
     ],
 )
-def test_what_the_kernel_refuses_is_the_builtin_exception_for_its_number(number: int, builtin: type[OSError]) -> None:
+def test_system_error_is_the_builtin_exception_of_its_errno(number: int, builtin: type[OSError]) -> None:
     error = _errors.make(ErrorKind.OS, "open", number, "text")
     assert isinstance(error, builtin) and isinstance(error, pipework.Os)
     assert error.errno == number
 
 
-def test_the_numbers_and_names_come_from_the_core(tmp_path: Path) -> None:
+def test_numbers_and_names_match_the_core(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         atomic.Reader.fifo(tmp_path / "nothing")
     assert (missing.value.errno, isinstance(missing.value, pipework.Os)) == (errno.ENOENT, True)

@@ -1,4 +1,4 @@
-"""Each example does what it says, as a program and warning about nothing."""
+"""Each example runs as a program and without a warning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(name: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_every_example_is_tried() -> None:
+def test_every_example_has_a_test() -> None:
     tried = ["batching_web", "fastapi_model", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
@@ -65,7 +65,7 @@ def test_streaming_web() -> None:
     assert whole + failed == 40 and 1 <= failed <= 16, "what the model had in hand fails, and all else goes on"
     assert late < 2000, out
     # Browsers that leave ask for 100,000 words each.
-    assert made - read < 1000, "the model works for nobody"
+    assert made - read < 1000, "the model works although no caller waits"
 
 
 def test_fastapi_model() -> None:
@@ -125,7 +125,7 @@ def test_stream_upload() -> None:
     assert run("stream_upload.py", "20000").startswith("20000 rows in ")
 
 
-def test_a_tool_server_whose_stdin_and_stdout_are_a_socket() -> None:
+def test_tool_server_works_on_a_socket() -> None:
     """As Node starts its children."""
     near, far = socket.socketpair()
     with near, far:
@@ -143,7 +143,7 @@ def test_a_tool_server_whose_stdin_and_stdout_are_a_socket() -> None:
         assert server.returncode == 0
 
 
-def test_a_tool_server_that_is_run_by_hand_answers_in_lines(tmp_path: Path) -> None:
+def test_tool_server_on_a_terminal_answers_in_lines(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with out.open("wb") as file:
         command = [sys.executable, str(EXAMPLES / "tool_server.py"), "--serve"]

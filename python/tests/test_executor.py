@@ -1,4 +1,4 @@
-"""The executor, and what it is for: processes that are killed."""
+"""The executor, above all with processes that are killed."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def each_way(request: pytest.FixtureRequest) -> Iterator[Executor]:
         yield executor
 
 
-def test_functions_run_in_other_processes_however_those_are_started(each_way: Executor) -> None:
+def test_submit_runs_functions_in_processes_of_every_start_method(each_way: Executor) -> None:
     until(lambda: len(set(each_way.map(tasks.pid, range(20)))) == 2)
     assert each_way.submit(tasks.pid).result(SOON) != os.getpid()
     assert each_way.submit(pow, 3, 2, mod=5).result(SOON) == 4
 
 
-def test_what_is_raised_comes_with_its_traceback(each_way: Executor) -> None:
+def test_result_raises_the_exception_with_its_traceback(each_way: Executor) -> None:
     with pytest.raises(ValueError, match="^this went wrong$") as raised:
         each_way.submit(tasks.fail).result(SOON)
     assert 'raise ValueError("this went wrong")' in str(raised.value.__cause__)
@@ -62,7 +62,7 @@ def test_what_is_raised_comes_with_its_traceback(each_way: Executor) -> None:
     assert each_way.submit(abs, -1).result(SOON) == 1
 
 
-def test_a_process_that_is_killed_fails_one_future_and_is_replaced(each_way: Executor) -> None:
+def test_killed_process_fails_one_future_and_is_replaced(each_way: Executor) -> None:
     with pytest.raises(PeerDied, match="executor: the process that ran this task has died"):
         each_way.submit(tasks.die).result(SOON)
     futures = [each_way.submit(tasks.nap, 0.01, number) for number in range(10)]
@@ -75,21 +75,21 @@ def test_a_process_that_is_killed_fails_one_future_and_is_replaced(each_way: Exe
     until(lambda: len(set(each_way.map(tasks.pid, range(20)))) == 2)
 
 
-def test_a_process_may_end_in_any_way(each_way: Executor) -> None:
+def test_process_that_exits_fails_one_future_and_is_replaced(each_way: Executor) -> None:
     for status in (0, 1):
         with pytest.raises(PeerDied):
             each_way.submit(tasks.leave, status).result(SOON)
     assert each_way.submit(abs, -1).result(SOON) == 1
 
 
-def test_an_idle_process_that_is_killed_is_replaced() -> None:
+def test_killed_idle_process_is_replaced() -> None:
     with Executor(1) as executor:
         for _ in range(3):
             os.kill(executor.submit(tasks.pid).result(SOON), signal.SIGKILL)
         assert executor.submit(abs, -1).result(SOON) == 1
 
 
-def test_what_a_killed_process_was_doing_is_begun_again_if_asked(tmp_path: Path) -> None:
+def test_redeliveries_repeat_the_task_of_a_killed_process(tmp_path: Path) -> None:
     with Executor(1, redeliveries=1) as executor:
         assert executor.submit(tasks.die_once, tmp_path / "file").result(SOON) == "the second time"
         with pytest.raises(PeerDied):
@@ -106,7 +106,7 @@ def test_long_tasks_and_results_arrive(each_way: Executor) -> None:
         each_way.submit(tasks.die_of, bytes(1_000_000)).result(SOON)
 
 
-def test_buffers_go_beside_the_pickle_and_can_be_written_to() -> None:
+def test_buffers_travel_beside_the_pickle_and_are_writable() -> None:
     with Executor(1) as executor:
         for size in (1, 1000, 1_000_000):
             sent = pickle.PickleBuffer(bytearray(size))
@@ -116,7 +116,7 @@ def test_buffers_go_beside_the_pickle_and_can_be_written_to() -> None:
             came[0] = 1
 
 
-def test_an_initializer_is_called_in_each_process_again_too() -> None:
+def test_initializer_runs_in_each_process_and_each_replacement() -> None:
     with Executor(1, initializer=tasks.remember, initargs=("the model",)) as executor:
         assert executor.submit(tasks.remembered).result(SOON) == "the model"
         with pytest.raises(PeerDied):
@@ -124,7 +124,7 @@ def test_an_initializer_is_called_in_each_process_again_too() -> None:
         assert executor.submit(tasks.remembered).result(SOON) == "the model"
 
 
-def test_an_initializer_that_raises_breaks_the_executor() -> None:
+def test_initializer_that_raises_breaks_the_executor() -> None:
     with Executor(2, initializer=tasks.fail) as executor:
         futures = [executor.submit(abs, -1) for _ in range(20)]
         with pytest.raises(concurrent.futures.BrokenExecutor, match="this went wrong"):
@@ -134,19 +134,19 @@ def test_an_initializer_that_raises_breaks_the_executor() -> None:
             until(lambda: executor.submit(abs, -1) and False)
 
 
-def test_a_long_task_ends_with_a_broken_executor_too() -> None:
+def test_long_task_fails_when_the_executor_breaks() -> None:
     with Executor(1, initializer=tasks.fail) as executor:
         with pytest.raises(concurrent.futures.BrokenExecutor):
             executor.submit(len, bytes(1_000_000)).result(SOON)
 
 
-def test_processes_that_leave_before_they_begin_are_no_endless_row() -> None:
+def test_processes_that_end_early_break_the_executor() -> None:
     with Executor(1, initializer=tasks.leave, initargs=(1,)) as executor:
         with pytest.raises(concurrent.futures.BrokenExecutor, match="ended early"):
             executor.submit(abs, -1).result(SOON)
 
 
-def test_a_process_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
+def test_process_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
     unknown: Any = Limited(100, tasks.Unknown)
     ways = ("fork", "spawn", "forkserver")
     for number, context in enumerate([unknown, *map(multiprocessing.get_context, ways)]):
@@ -157,14 +157,14 @@ def test_a_process_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) ->
         assert len(list(folder.iterdir())) == 4
 
 
-def test_an_initializer_that_is_always_killed_breaks_the_executor(tmp_path: Path) -> None:
+def test_initializer_that_is_always_killed_breaks_the_executor(tmp_path: Path) -> None:
     with Executor(1, initializer=tasks.die_first, initargs=(tmp_path, 100)) as executor:
         with pytest.raises(concurrent.futures.BrokenExecutor, match="5 processes in a row were killed"):
             executor.submit(abs, -1).result(SOON)
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_a_process_is_replaced_although_a_child_of_it_lives_on(tmp_path: Path) -> None:
+def test_process_is_replaced_although_its_child_lives(tmp_path: Path) -> None:
     with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
         with pytest.raises(PeerDied):
             executor.submit(tasks.die_with_heir, tmp_path / "end").result(SOON)
@@ -174,14 +174,14 @@ def test_a_process_is_replaced_although_a_child_of_it_lives_on(tmp_path: Path) -
             (tmp_path / "end").touch()
 
 
-def test_an_initializer_that_cannot_be_pickled_breaks_the_executor() -> None:
+def test_initializer_that_cannot_be_pickled_breaks_the_executor() -> None:
     with Executor(1, initializer=lambda: None) as executor:
         with pytest.raises(concurrent.futures.BrokenExecutor, match="lambda") as raised:
             executor.submit(abs, -1).result(SOON)
         assert isinstance(raised.value.__cause__, (pickle.PicklingError, AttributeError))
 
 
-def test_a_daemonic_process_can_have_no_executor() -> None:
+def test_daemonic_process_cannot_have_an_executor() -> None:
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=tasks.use_executor, args=(there,), daemon=True)
     process.start()
@@ -207,7 +207,7 @@ class Limited:
         return self.kind(**options)
 
 
-def test_a_later_process_that_cannot_be_started_breaks_the_executor() -> None:
+def test_process_that_cannot_start_breaks_the_executor() -> None:
     context: Any = Limited(1)
     with Executor(1, mp_context=context) as executor:
         assert executor.submit(abs, -1).result(SOON) == 1
@@ -220,7 +220,7 @@ def test_a_later_process_that_cannot_be_started_breaks_the_executor() -> None:
             until(lambda: executor.submit(abs, -1) and False)
 
 
-def test_a_thread_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_submit_leaves_nothing_if_its_thread_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -236,7 +236,7 @@ def test_a_thread_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPat
         assert not (tmp_path / "file").exists()
 
 
-def test_the_second_thread_that_cannot_start_breaks_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_thread_that_cannot_start_breaks_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
     started: list[threading.Thread] = []
 
@@ -253,7 +253,7 @@ def test_the_second_thread_that_cannot_start_breaks_the_executor(monkeypatch: py
 
 
 @pytest.mark.parametrize("step", ["_fill", "_start", "_end"])
-def test_whatever_ends_a_thread_breaks_the_executor(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_that_ends_early_breaks_the_executor(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise SystemExit("it ended")
 
@@ -267,7 +267,7 @@ def test_whatever_ends_a_thread_breaks_the_executor(step: str, monkeypatch: pyte
         assert isinstance(raised.value.__cause__, SystemExit)
 
 
-def test_what_others_reap_is_replaced() -> None:
+def test_process_reaped_by_another_thread_is_replaced() -> None:
     """Each task has its process; a thread reaps as many of them as it can."""
     is_over = threading.Event()
     context = multiprocessing.get_context("fork")
@@ -286,19 +286,19 @@ def test_what_others_reap_is_replaced() -> None:
     finally:
         is_over.set()
         reaper.join()
-        # They stay here when somebody else has waited for them.
+        # They stay in this set after another thread has waited for them.
         multiprocessing.process._children.clear()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("how", ["exit", "interrupt"])
-def test_a_result_that_cannot_be_unpickled_concerns_one_future(how: str) -> None:
+def test_result_that_cannot_be_unpickled_fails_one_future(how: str) -> None:
     with Executor(1) as executor:
         with pytest.raises({"exit": SystemExit, "interrupt": KeyboardInterrupt}[how]):
             executor.submit(tasks.ends, how).result(SOON)
         assert executor.submit(abs, -1).result(SOON) == 1
 
 
-def test_an_exception_that_refuses_a_cause_arrives_without() -> None:
+def test_exception_that_refuses_a_cause_arrives_without_it() -> None:
     with Executor(1) as executor:
         with pytest.raises(tasks.Refusing):
             executor.submit(tasks.refuse).result(SOON)
@@ -306,7 +306,7 @@ def test_an_exception_that_refuses_a_cause_arrives_without() -> None:
 
 
 @pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, ValueError])
-def test_a_callback_may_raise(raised: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+def test_executor_survives_a_callback_that_raises(raised: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
     def call(_: object) -> None:
         raise raised
 
@@ -339,7 +339,7 @@ def submit_and(executor: Executor, line: int, act: Callable[[], object]) -> conc
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_signal_handler_may_submit_at_any_line_of_submit(is_first: bool) -> None:
+def test_signal_handler_may_submit_at_any_line_of_submit(is_first: bool) -> None:
     threads = threading.active_count()
     for line in itertools.count(1):
         futures: list[concurrent.futures.Future[int]] = []
@@ -356,7 +356,7 @@ def test_a_signal_handler_may_submit_at_any_line_of_submit(is_first: bool) -> No
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_signal_handler_may_raise_at_any_line_of_submit(is_first: bool) -> None:
+def test_signal_handler_may_raise_at_any_line_of_submit(is_first: bool) -> None:
     def act() -> None:
         raise KeyboardInterrupt
 
@@ -375,7 +375,7 @@ def test_a_signal_handler_may_raise_at_any_line_of_submit(is_first: bool) -> Non
     assert line > 10
 
 
-def test_a_forked_child_has_an_executor_of_its_own() -> None:
+def test_forked_child_gets_an_executor_of_its_own() -> None:
     with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
         pid = executor.submit(os.getpid).result(SOON)
         slow = executor.submit(tasks.nap, 0.3)
@@ -389,13 +389,13 @@ def test_a_forked_child_has_an_executor_of_its_own() -> None:
         assert executor.submit(os.getpid).result(SOON) == pid
 
 
-def test_a_process_ends_after_so_many_tasks() -> None:
+def test_process_ends_after_max_tasks_per_child() -> None:
     with Executor(1, max_tasks_per_child=2) as executor:
         pids = list(executor.map(tasks.pid, range(5), timeout=SOON))
     assert [len(list(each)) for _, each in itertools.groupby(pids)] == [2, 2, 1]
 
 
-def test_what_has_not_begun_can_be_cancelled() -> None:
+def test_waiting_task_can_be_cancelled() -> None:
     with Executor(1) as executor:
         futures = [executor.submit(tasks.nap, 0.3) for _ in range(100)]
         until(futures[1].running)  # handed out, before a process has even started
@@ -404,7 +404,7 @@ def test_what_has_not_begun_can_be_cancelled() -> None:
     assert all(future.done() for future in futures)
 
 
-def test_after_quick_tasks_few_slow_ones_are_handed_out() -> None:
+def test_few_slow_tasks_are_handed_out_after_short_ones() -> None:
     with Executor(2) as executor:
         assert list(executor.map(tasks.same, range(3000))) == list(range(3000))
         slow = [executor.submit(tasks.nap, 0.1) for _ in range(20)]
@@ -415,7 +415,7 @@ def test_after_quick_tasks_few_slow_ones_are_handed_out() -> None:
             future.cancel()
 
 
-def test_shutdown_does_what_was_submitted_unless_told_otherwise() -> None:
+def test_shutdown_finishes_submitted_tasks_unless_cancel_futures_is_set() -> None:
     executor = Executor(1)
     futures = [executor.submit(tasks.nap, 0.01) for _ in range(30)]
     executor.shutdown(wait=False)
@@ -434,13 +434,13 @@ def test_shutdown_does_what_was_submitted_unless_told_otherwise() -> None:
     assert concurrent.futures.wait(futures, 0).not_done == set()
 
 
-def test_an_executor_without_work_ends_as_well() -> None:
+def test_executor_without_tasks_shuts_down() -> None:
     with Executor(1) as executor:
         pass
     executor.shutdown()
 
 
-def test_an_executor_that_nobody_refers_to_does_its_work_and_ends() -> None:
+def test_unreferenced_executor_finishes_its_tasks_and_ends() -> None:
     threads = threading.active_count()
     future = Executor(1).submit(tasks.nap, 0.1, "done")
     gc.collect()
@@ -448,7 +448,7 @@ def test_an_executor_that_nobody_refers_to_does_its_work_and_ends() -> None:
     until(lambda: threading.active_count() == threads)
 
 
-def test_map_takes_as_much_as_it_may_and_cancels_what_is_left() -> None:
+def test_map_takes_buffersize_arguments_and_cancels_the_rest() -> None:
     with Executor(2) as executor:
         numbers = itertools.count()
         results = executor.map(abs, numbers, buffersize=3, timeout=SOON)
@@ -464,7 +464,7 @@ def test_map_takes_as_much_as_it_may_and_cancels_what_is_left() -> None:
                 executor.map(abs, [1], **wrong)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     wrong: list[dict[str, Any]] = [
         {"max_workers": 0},
         {"max_workers": -1},
@@ -494,7 +494,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit"])
-def test_a_program_that_ends_has_done_its_work(end: str, tmp_path: Path) -> None:
+def test_program_finishes_its_tasks_before_it_ends(end: str, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(PROGRAM.format(end=end)))
     out = subprocess.run([sys.executable, path], env=environment(), capture_output=True, text=True, timeout=SOON)
@@ -536,7 +536,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_child_that_was_forked_from_a_busy_program_ends(tmp_path: Path) -> None:
+def test_child_forked_from_a_busy_program_ends(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(BUSY)
     out = subprocess.run([sys.executable, path], env=environment(), capture_output=True, text=True, timeout=300)
@@ -553,7 +553,7 @@ print(executor.submit(abs, -1).result())
 
 
 @pytest.mark.parametrize("way", ["spawn", "forkserver"])
-def test_a_main_module_that_starts_processes_when_it_is_imported(way: str, tmp_path: Path) -> None:
+def test_unguarded_main_module_fails_with_an_explanation(way: str, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(UNGUARDED.format(way=way))
     out = subprocess.run([sys.executable, path], env=environment(), capture_output=True, text=True, timeout=SOON)
@@ -561,7 +561,7 @@ def test_a_main_module_that_starts_processes_when_it_is_imported(way: str, tmp_p
     assert "BrokenExecutor" in out.stderr and "freeze_support()" in out.stderr
 
 
-def test_processes_end_when_their_program_is_killed(tmp_path: Path) -> None:
+def test_processes_end_after_their_program_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(textwrap.dedent(PROGRAM.format(end="time.sleep(60)")))
     with subprocess.Popen([sys.executable, path], env=environment(), stdout=subprocess.PIPE, text=True) as program:

@@ -66,7 +66,7 @@ def helpers() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the tests find in their modules. Where a process of the library breaks the pool, here
+    """The names that the tests find in their modules. Where a process of the library breaks the pool, here
     the one future gets what has happened."""
     in_place = (PeerDied, SystemExit, pickle.UnpicklingError, BrokenExecutor)
     for name in ("test_process_pool", "test_deadlock"):
@@ -85,7 +85,7 @@ def cases() -> Iterator[Any]:
     for file, suites in SUITES.items():
         for suite in suites:
             for way in ("fork", "spawn", "forkserver"):
-                # Later ones of 3.13, as 3.13.5, have this in what they mix in for processes.
+                # Later versions of 3.13, such as 3.13.5, have this in their mixin for processes.
                 members = {"executor_type": Executor, "ctx": way, "create_event": lambda self: self.manager.Event()}
                 case = type(f"{suite}{way.title()}", (getattr(FILES[file], suite), *bases), members)
                 for name in unittest.defaultTestLoader.getTestCaseNames(case):
@@ -96,7 +96,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("case", list(cases()))
-def test_as_the_standard_library_does(case: unittest.TestCase) -> None:
+def test_tests_of_the_standard_library_pass(case: unittest.TestCase) -> None:
     result = unittest.TestResult()
     case.run(result)
     assert [text for _, text in result.errors + result.failures] == []

@@ -93,7 +93,7 @@ while min(rounds) < 20:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_program_ends_while_daemon_threads_are_inside(use: str, tmp_path: Path) -> None:
+def test_program_ends_although_daemon_threads_are_in_calls(use: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM.replace("{use}", USES[use]), use, str(tmp_path / "segment")]
     # Whether a thread is caught at the wrong place is a matter of chance, so there are several.
     programs = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
@@ -105,7 +105,7 @@ def test_a_program_ends_while_daemon_threads_are_inside(use: str, tmp_path: Path
     assert ends == [("", 0)] * len(programs)
 
 
-def test_a_program_ends_while_a_daemon_thread_serves_in_several_threads() -> None:
+def test_program_ends_although_a_daemon_thread_serves() -> None:
     program = """
 import threading
 from pipework.reqrep import Client, Segment, Server

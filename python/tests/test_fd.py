@@ -64,7 +64,7 @@ def close(*numbers: int) -> None:
 # ---------------------------------------------------------------- reading and writing
 
 
-def test_all_of_it(pipe: tuple[int, int], tmp_path: Path) -> None:
+def test_read_full_and_write_all_transfer_everything(pipe: tuple[int, int], tmp_path: Path) -> None:
     read, write = pipe
     data = os.urandom(500_000)
 
@@ -93,7 +93,7 @@ def test_all_of_it(pipe: tuple[int, int], tmp_path: Path) -> None:
     fd.close(number)
 
 
-def test_what_was_done_is_told(pipe: tuple[int, int]) -> None:
+def test_error_has_the_number_of_bytes_done(pipe: tuple[int, int]) -> None:
     read, write = pipe
     fd.write_all(write, b"12345")
     with pytest.raises(pipework.TimedOut) as raised:
@@ -114,7 +114,7 @@ def test_what_was_done_is_told(pipe: tuple[int, int]) -> None:
         fd.write_all(write, b"x")
 
 
-def test_what_a_signal_handler_ends_has_told_it_too(pipe: tuple[int, int]) -> None:
+def test_exception_of_a_signal_handler_has_the_bytes_done(pipe: tuple[int, int]) -> None:
     read, write = pipe
     fd.write_all(write, b"12345")
     with pytest.raises(Alarm) as raised, signal_after(0.05):
@@ -122,7 +122,7 @@ def test_what_a_signal_handler_ends_has_told_it_too(pipe: tuple[int, int]) -> No
     assert raised.value.data == b"12345"  # type: ignore[attr-defined]
 
 
-def test_copies(pipe: tuple[int, int], pair: tuple[int, int], tmp_path: Path) -> None:
+def test_copy_functions_copy_everything(pipe: tuple[int, int], pair: tuple[int, int], tmp_path: Path) -> None:
     read, write = pipe
     data = os.urandom(300_000)
     (tmp_path / "source").write_bytes(data)
@@ -152,7 +152,7 @@ def test_copies(pipe: tuple[int, int], pair: tuple[int, int], tmp_path: Path) ->
 # ---------------------------------------------------------------- sockets
 
 
-def test_connections_are_accepted_and_it_is_told_why_no_more() -> None:
+def test_accept_many_returns_connections_and_the_reason_it_stopped() -> None:
     server = listener()
     assert fd.accept_many(server, 10) == ([], [], Stopped.WOULD_BLOCK, None)
     clients = [connected(server) for _ in range(5)]
@@ -167,7 +167,7 @@ def test_connections_are_accepted_and_it_is_told_why_no_more() -> None:
     close(server, *clients, *fds, *more.fds)
 
 
-def test_without_descriptors_connections_are_shed() -> None:
+def test_reserve_sheds_connections_without_descriptors() -> None:
     server = listener()
     with fd.Reserve() as reserve:
         assert reserve.held
@@ -195,7 +195,7 @@ def test_without_descriptors_connections_are_shed() -> None:
 
 
 @pytest.mark.parametrize("name", ["path", "abstract", "inet6"])
-def test_addresses_of_every_kind(name: str, tmp_path: Path) -> None:
+def test_sockets_take_addresses_of_every_kind(name: str, tmp_path: Path) -> None:
     address: fd.Address
     if name == "inet6":
         try:
@@ -251,7 +251,7 @@ def test_each_call_of_a_socket(pair: tuple[int, int]) -> None:
     close(server, client, made)
 
 
-def test_names_of_hosts_are_looked_up() -> None:
+def test_connect_looks_host_names_up() -> None:
     server = fd.socket(fd.AF_INET, fd.SOCK_STREAM)
     fd.bind(server, ("localhost", 0))
     fd.listen(server, 5)
@@ -271,7 +271,7 @@ def test_names_of_hosts_are_looked_up() -> None:
     close(server, client, every)
 
 
-def test_a_signal_does_not_break_a_call_that_waits(pair: tuple[int, int]) -> None:
+def test_signal_does_not_break_a_waiting_call(pair: tuple[int, int]) -> None:
     server = listener()
     with pytest.raises(Alarm), signal_after(0.05):
         fd.recv(pair[0], 1)
@@ -287,7 +287,7 @@ def test_a_signal_does_not_break_a_call_that_waits(pair: tuple[int, int]) -> Non
     close(server)
 
 
-def test_the_flags_of_a_descriptor_are_left_alone(pair: tuple[int, int]) -> None:
+def test_flags_of_descriptors_are_not_changed(pair: tuple[int, int]) -> None:
     socket.setdefaulttimeout(5)
     try:
         for blocking in (True, False):
@@ -301,7 +301,7 @@ def test_the_flags_of_a_descriptor_are_left_alone(pair: tuple[int, int]) -> None
         socket.setdefaulttimeout(None)
 
 
-def test_datagrams_by_the_batch(tmp_path: Path) -> None:
+def test_send_many_and_recv_many_transfer_batches(tmp_path: Path) -> None:
     here, there = (fd.socket(fd.AF_INET, fd.SOCK_DGRAM) for _ in range(2))
     for each in (here, there):
         fd.bind(each, ("127.0.0.1", 0))
@@ -338,7 +338,7 @@ def test_datagrams_by_the_batch(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the rest
 
 
-def test_poll(pipe: tuple[int, int]) -> None:
+def test_poll_returns_ready_descriptors(pipe: tuple[int, int]) -> None:
     read, write = pipe
     assert fd.poll([(read, fd.POLLIN)], timeout=0.01) == []
     assert fd.poll([(read, fd.POLLIN), (write, fd.POLLOUT)]) == [(write, fd.POLLOUT)]
@@ -353,7 +353,7 @@ def test_poll(pipe: tuple[int, int]) -> None:
     assert fd.poll([(read, fd.POLLIN)], timeout=SOON) == [(read, fd.POLLIN | fd.POLLHUP)]
 
 
-def test_new_names(tmp_path: Path) -> None:
+def test_mkstemp_and_mktemp_make_new_names(tmp_path: Path) -> None:
     number, path = fd.mkstemp(tmp_path / "log-XXXXXX")
     assert os.fstat(number).st_mode & 0o777 == 0o600 and os.path.samestat(os.fstat(number), os.stat(path))
     assert not os.get_inheritable(number)
@@ -371,7 +371,7 @@ def test_new_names(tmp_path: Path) -> None:
     close(number, folder, other)
 
 
-def test_ranges_are_closed_and_marked() -> None:
+def test_close_range_closes_and_marks() -> None:
     first = 900
     for number in range(first, first + 4):
         os.dup2(0, number, inheritable=True)
@@ -417,7 +417,7 @@ NUMBERS: dict[str, Callable[[int], object]] = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_that_are_no_descriptors_are_errors(name: str) -> None:
+def test_invalid_descriptor_numbers_raise_errors(name: str) -> None:
     for number in (-1, -(2**31), NOBODY):
         with pytest.raises((OSError, ValueError)) as raised:
             NUMBERS[name](number)
@@ -430,7 +430,7 @@ def test_numbers_that_are_no_descriptors_are_errors(name: str) -> None:
         NUMBERS[name]("0")  # type: ignore[arg-type]
 
 
-def test_huge_lengths_are_errors(pipe: tuple[int, int]) -> None:
+def test_huge_lengths_raise_errors(pipe: tuple[int, int]) -> None:
     for huge in (2**63 - 1, 2**64 - 1, 2**70):
         with pytest.raises((MemoryError, OverflowError)):
             fd.read_full(pipe[0], huge)
@@ -442,7 +442,7 @@ def test_huge_lengths_are_errors(pipe: tuple[int, int]) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=5000), st.integers(1, 2000))
-def test_records_are_the_whole_cut_to_pieces(data: bytes, size: int) -> None:
+def test_records_cut_the_stream_into_pieces(data: bytes, size: int) -> None:
     read, write = os.pipe()
     os.write(write, data)
     os.close(write)

@@ -20,7 +20,7 @@ UNIX, STREAM, DGRAM = fd.AF_UNIX, fd.SOCK_STREAM, fd.SOCK_DGRAM
 
 @contextlib.contextmanager
 def storm() -> Iterator[Callable[[Callable[[], object]], bool]]:
-    """What makes calls until the handler has raised in one of them, or there were many; says
+    """Makes calls until the handler has raised in one of them, or many have returned; says
     whether it has."""
     armed = False
 
@@ -78,7 +78,7 @@ CALLS: dict[str, Callable[[dict[str, int]], object]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_handler_that_raises_closes_nothing(name: str, tmp_path: Path) -> None:
+def test_signal_handler_that_raises_closes_no_descriptor(name: str, tmp_path: Path) -> None:
     listener = fd.socket(fd.AF_INET, STREAM)
     near, far = fd.socketpair(UNIX, STREAM)
     datagrams, others = fd.socketpair(UNIX, DGRAM)

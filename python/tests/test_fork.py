@@ -14,7 +14,7 @@ from pipework.pipe import pipe
 from support import SOON, in_child, until_used
 
 
-def test_parent_and_child_write_as_two_writers() -> None:
+def test_forked_child_is_a_writer_of_its_own() -> None:
     reader, writer = atomic.pair()
     writer.enqueue(b"the parent's")
 
@@ -30,7 +30,7 @@ def test_parent_and_child_write_as_two_writers() -> None:
     assert items[0].writer != items[1].writer
 
 
-def test_a_child_reads_on_only_where_the_parent_has_nothing_buffered() -> None:
+def test_inherited_reader_works_only_if_the_parent_buffered_nothing() -> None:
     reader, writer = atomic.pair()
     writer.send(b"for the child")
 
@@ -49,7 +49,7 @@ def test_a_child_reads_on_only_where_the_parent_has_nothing_buffered() -> None:
     assert reader.recv() == b"two"
 
 
-def test_a_handle_that_a_thread_was_using_is_stale_in_the_child() -> None:
+def test_handle_used_by_a_thread_is_stale_in_the_child() -> None:
     reader, writer = atomic.pair()
     thread = threading.Thread(target=lambda: reader.recv(timeout=SOON))
     thread.start()
@@ -62,7 +62,7 @@ def test_a_handle_that_a_thread_was_using_is_stale_in_the_child() -> None:
             except pipework.Stale as stale:
                 assert "forked" in str(stale)
             except TimeoutError:
-                pass  # forked between two slices, when nobody had it
+                pass  # forked between two slices, when no thread held it
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
@@ -71,7 +71,7 @@ def test_a_handle_that_a_thread_was_using_is_stale_in_the_child() -> None:
     thread.join()
 
 
-def test_a_killed_writer_leaves_a_report() -> None:
+def test_killed_writer_is_reported_as_torn() -> None:
     reader, writer = atomic.pair()
     pid = os.fork()
     if pid == 0:
@@ -87,7 +87,7 @@ def test_a_killed_writer_leaves_a_report() -> None:
     assert (items[0].kind, items[0].writer is not None and items[0].writer.pid) == (pipework.ErrorKind.TORN, pid)
 
 
-def test_a_pipe_of_the_parent_is_stale_in_the_child() -> None:
+def test_pipe_of_the_parent_is_stale_in_the_child() -> None:
     reader, writer = pipe()
 
     def child() -> None:

@@ -23,7 +23,7 @@ PIECES = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(PIECES, max_size=30).map(b"".join), st.booleans(), st.booleans(), st.sampled_from([None, 1]))
-def test_any_bytes_give_items_or_errors(wire: bytes, mixed: bool, strict: bool, zstd: int | None) -> None:
+def test_reader_returns_items_or_errors_for_any_bytes(wire: bytes, mixed: bool, strict: bool, zstd: int | None) -> None:
     reader, writer = atomic.pair(mixed=mixed, strict=strict, zstd=zstd, max_message=1000, max_unfinished=2000)
     with reader:
         if wire:
@@ -42,7 +42,7 @@ def test_any_bytes_give_items_or_errors(wire: bytes, mixed: bool, strict: bool, 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=9000), max_size=6), st.booleans(), st.sampled_from([None, 1, -5]))
-def test_what_is_sent_comes_out(messages: list[bytes], mixed: bool, zstd: int | None) -> None:
+def test_any_messages_round_trip(messages: list[bytes], mixed: bool, zstd: int | None) -> None:
     reader, writer = atomic.pair(mixed=mixed, zstd=zstd)
     with reader, writer:
         assert writer.send_many(messages, timeout=20) == len(messages)

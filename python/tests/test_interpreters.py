@@ -44,7 +44,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
 
-def test_a_subinterpreter_is_refused() -> None:
+def test_import_in_a_subinterpreter_fails() -> None:
     done = run(PROGRAM)
     assert done.returncode == 0, done.stderr
     *refused, last = done.stdout.splitlines()
@@ -55,7 +55,7 @@ def test_a_subinterpreter_is_refused() -> None:
         assert "ImportError" in text and "subinterpreter" in text
 
 
-def test_an_interpreter_without_its_lock_is_refused() -> None:
+def test_import_without_the_interpreter_lock_fails() -> None:
     done = run("sys._is_gil_enabled = lambda: False; import pipework.atomic")
     assert done.returncode == 1 and "ImportError: pipework needs the interpreter lock" in done.stderr
     assert run("sys._is_gil_enabled = lambda: True; import pipework.atomic").returncode == 0

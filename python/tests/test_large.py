@@ -40,7 +40,7 @@ def steps_of_others() -> Iterator[Callable[[Callable[[], object]], int]]:
     interval = sys.getswitchinterval()
     thread = threading.Thread(target=count)
     thread.start()
-    sys.setswitchinterval(100)  # nobody is asked to give it away
+    sys.setswitchinterval(100)  # no thread is asked to release it
     try:
         yield steps
     finally:
@@ -49,7 +49,7 @@ def steps_of_others() -> Iterator[Callable[[Callable[[], object]], int]]:
         thread.join()
 
 
-def test_other_threads_go_on_while_a_payload_is_copied(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
+def test_other_threads_run_while_a_large_payload_is_copied(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
     client, server = ends(Segment.anonymous(slots=2, request_bytes=SIZE, reply_bytes=SIZE))
     data = bytes(SIZE)
     others = [0] * 4
@@ -78,9 +78,9 @@ def test_other_threads_go_on_while_a_payload_is_copied(steps_of_others: Callable
     assert sends == [SIZE, data]
 
 
-def test_who_finds_nothing_large_keeps_the_lock(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
-    """Not what a payload might have, but what it has, is worth to give the lock away: with a busy
-    thread beside, it comes back milliseconds later."""
+def test_call_with_a_small_payload_keeps_the_lock(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
+    """Only the actual size of a payload decides whether the call releases the lock: with a busy
+    thread beside it, the call gets the lock back milliseconds later."""
     client, server = ends(Segment.anonymous(slots=2, request_bytes=1 << 20, reply_bytes=1 << 20))
     ticket = client.send(b"request")
 
@@ -102,7 +102,7 @@ def test_who_finds_nothing_large_keeps_the_lock(steps_of_others: Callable[[Calla
         assert steps_of_others(serve) == 0
 
 
-def test_a_message_of_many_parts_is_handed_out_without_the_lock(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
+def test_large_message_is_received_without_the_lock(steps_of_others: Callable[[Callable[[], object]], int]) -> None:
     reader, writer = atomic.pair()
     thread = threading.Thread(target=lambda: writer.send(bytes(SIZE)))
     thread.start()
@@ -111,7 +111,7 @@ def test_a_message_of_many_parts_is_handed_out_without_the_lock(steps_of_others:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])
-def test_what_a_task_sends_into_a_pipe_is_not_copied_at_every_attempt(kind: type[bytes | bytearray]) -> None:
+def test_asend_copies_the_data_once(kind: type[bytes | bytearray]) -> None:
     async def seconds(pieces: int) -> float:
         reader, writer = pipe()
         data = kind(SIZE // pieces)

@@ -47,7 +47,7 @@ def test_many_operations_leave_nothing(name: str) -> None:
     leaves_nothing(operation, rounds)
 
 
-def test_handles_give_back_what_they_had() -> None:
+def test_handles_release_their_resources() -> None:
     def once() -> None:
         reader, writer = atomic.pair(zstd=1)
         writer.send(bytes(100))
@@ -56,7 +56,7 @@ def test_handles_give_back_what_they_had() -> None:
     leaves_nothing(once, 1000, 4 << 20)
 
 
-def test_objects_are_counted_right() -> None:
+def test_reference_counts_stay_the_same() -> None:
     reader, writer = atomic.pair()
     data, buffer = bytes(100), bytearray(100)
     counts = [sys.getrefcount(each) for each in (data, buffer, reader, writer)]

@@ -97,7 +97,7 @@ def test_descriptors(rounds: int) -> None:
 
 
 class Calls:
-    """What is done with a client and a server in one thread."""
+    """Operations with a client and a server in one thread."""
 
     def __init__(self, segment: Segment) -> None:
         self.client, self.server = ends(segment)

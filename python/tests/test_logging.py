@@ -22,7 +22,7 @@ from support import SOON, in_child, signal_after
 
 
 class Kept(logging.Handler):
-    """What it was given."""
+    """A handler that keeps its records."""
 
     def __init__(self, level: int = logging.NOTSET) -> None:
         super().__init__(level)
@@ -43,7 +43,7 @@ def logger_to(handler: logging.Handler) -> Iterator[logging.Logger]:
     handler.close()
 
 
-def test_a_record_comes_as_it_was() -> None:
+def test_record_arrives_unchanged() -> None:
     kept = Kept()
     with Listener(kept) as listener, logger_to(listener.handler()) as logger:
         logger.info("%s of %d", "one", 2, extra={"number": 3, "thing": Path("x")}, stack_info=True)
@@ -54,7 +54,7 @@ def test_a_record_comes_as_it_was() -> None:
         logger.warning("é \ud800")
     first, second, third = kept.records
     assert (first.getMessage(), first.levelname, first.name, first.process) == ("one of 2", "INFO", "test", os.getpid())
-    assert (first.funcName, first.filename) == ("test_a_record_comes_as_it_was", "test_logging.py")
+    assert (first.funcName, first.filename) == ("test_record_arrives_unchanged", "test_logging.py")
     assert (first.number, first.thing) == (3, repr(Path("x")))  # type: ignore[attr-defined]
     assert "Stack" in (first.stack_info or "")
     text = logging.Formatter().format(second)
@@ -62,7 +62,7 @@ def test_a_record_comes_as_it_was() -> None:
     assert third.getMessage() == "é \ud800"
 
 
-def test_long_records_of_many_processes_stay_whole() -> None:
+def test_long_records_of_many_processes_arrive_whole() -> None:
     kept = Kept()
 
     def work(handler: Handler) -> None:
@@ -87,7 +87,7 @@ def log_one(handler: Handler) -> None:
         logger.warning("from a process that was spawned")
 
 
-def test_a_handler_goes_to_a_process_that_is_spawned() -> None:
+def test_handler_can_be_pickled_to_a_spawned_process() -> None:
     kept = Kept()
     spawn = multiprocessing.get_context("spawn")
     with Listener(kept) as listener:
@@ -100,7 +100,7 @@ def test_a_handler_goes_to_a_process_that_is_spawned() -> None:
     assert kept.texts() == ["from a process that was spawned"]
 
 
-def test_programs_meet_at_a_fifo(tmp_path: Path) -> None:
+def test_programs_log_through_a_fifo(tmp_path: Path) -> None:
     path, kept = tmp_path / "log", Kept()
     program = f"""
 import logging
@@ -117,7 +117,7 @@ logging.warning("from another program")
         pass
 
 
-def test_what_was_logged_before_a_kill_arrives() -> None:
+def test_records_logged_before_a_kill_arrive() -> None:
     kept = Kept()
 
     def work(handler: Handler) -> None:
@@ -133,7 +133,7 @@ def test_what_was_logged_before_a_kill_arrives() -> None:
         handler.close()
 
 
-def test_levels_and_filters_hold() -> None:
+def test_levels_and_filters_apply() -> None:
     low, high = Kept(), Kept(logging.ERROR)
     listener = Listener(low, high, respect_handler_level=True)
     with listener, logger_to(listener.handler(level=logging.INFO)) as logger:
@@ -144,7 +144,7 @@ def test_levels_and_filters_hold() -> None:
     assert (low.texts(), high.texts()) == (["20", "40"], ["40"])
 
 
-def test_a_record_that_cannot_be_sent_is_counted_and_told_of() -> None:
+def test_record_that_cannot_be_sent_is_counted_and_reported() -> None:
     kept = Kept()
     listener = Listener(kept)
     handler = listener.handler(timeout=0.05)
@@ -163,7 +163,7 @@ def test_a_record_that_cannot_be_sent_is_counted_and_told_of() -> None:
         assert handler.lost == 11
 
 
-def test_a_broken_record_is_no_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_listener_continues_after_a_broken_record(capsys: pytest.CaptureFixture[str]) -> None:
     class Loud(logging.Handler):
         def handle(self, record: logging.LogRecord) -> bool:
             raise ValueError("not mine")
@@ -180,7 +180,7 @@ def test_a_broken_record_is_no_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no number" in errors and "not mine" in errors
 
 
-def test_a_signal_handler_may_log() -> None:
+def test_signal_handler_may_log() -> None:
     kept = Kept()
     with Listener(kept) as listener, logger_to(listener.handler()) as logger:
         for _ in range(20):
@@ -193,7 +193,7 @@ def test_a_signal_handler_may_log() -> None:
     assert set(told) <= {"from the signal handler", "1 records could not be sent"} and len(kept.records) >= 4000 - handler.lost
 
 
-def test_a_forked_child_logs_on() -> None:
+def test_forked_child_continues_to_log() -> None:
     kept = Kept()
     with Listener(kept) as listener, logger_to(listener.handler()) as logger:
         logger.info("before")
@@ -203,7 +203,7 @@ def test_a_forked_child_logs_on() -> None:
     assert len({record.process for record in kept.records}) == 2
 
 
-def test_a_listener_is_started_once_and_needs_no_start() -> None:
+def test_listener_refuses_a_second_start() -> None:
     with Listener() as listener, pytest.raises(RuntimeError):
         listener.start()
     Listener().stop()

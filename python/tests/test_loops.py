@@ -113,7 +113,7 @@ def test_handlers(segment: Segment, run: Run) -> None:
             assert await parts.__anext__() == b"0"
             await parts.aclose()
             await closed.wait()
-            # What was taken is answered before it returns.
+            # `aserve` answers all taken requests before it returns.
             last = client.send(b"last")
             while segment.audit().taken == 0:
                 await anyio.sleep(0.001)
@@ -149,7 +149,7 @@ def test_handlers_that_are_cancelled(segment: Segment, run: Run) -> None:
     run(scenario)
 
 
-def test_a_failure_of_the_server_is_raised_as_it_is(run: Run) -> None:
+def test_aserve_raises_the_failure_of_its_server(run: Run) -> None:
     async def scenario() -> None:
         server = Server(Segment.anonymous(slots=2))
 
@@ -248,7 +248,7 @@ def test_messages_and_bytes(run: Run) -> None:
     run(scenario)
 
 
-def test_a_time_out_ends_each_of_them(run: Run) -> None:
+def test_every_awaitable_ends_at_its_timeout(run: Run) -> None:
     async def scenario() -> None:
         client, server = ends(Segment.anonymous(slots=64))
         reader, writer = atomic.pair()
@@ -291,7 +291,7 @@ def test_a_time_out_ends_each_of_them(run: Run) -> None:
     run(scenario)
 
 
-def test_what_came_in_time_is_not_late(segment: Segment, run: Run) -> None:
+def test_result_that_came_in_time_beats_the_timeout(segment: Segment, run: Run) -> None:
     async def scenario() -> None:
         client, server = ends(segment)
         thread = threading.Thread(target=lambda: [request.reply(b"in time") for request in server])
@@ -303,7 +303,7 @@ def test_what_came_in_time_is_not_late(segment: Segment, run: Run) -> None:
     run(scenario)
 
 
-def test_a_cancelled_task_has_taken_nothing(segment: Segment, run: Run) -> None:
+def test_cancelled_task_takes_nothing(segment: Segment, run: Run) -> None:
     async def scenario() -> None:
         client, server = ends(segment)
         for seconds in (0.0, 0.001, 0.01):
@@ -311,8 +311,8 @@ def test_a_cancelled_task_has_taken_nothing(segment: Segment, run: Run) -> None:
                 await server.arecv()
                 raise AssertionError("nothing was sent")
             with anyio.move_on_after(seconds):
-                await client.acall(b"in vain")
-                raise AssertionError("nobody answers")
+                await client.acall(b"without a server")
+                raise AssertionError("no server answers")
             server.clear()
         request = None
         with anyio.CancelScope() as scope:
@@ -325,7 +325,7 @@ def test_a_cancelled_task_has_taken_nothing(segment: Segment, run: Run) -> None:
     run(scenario)
 
 
-def test_what_another_thread_closes_ends_the_wait(segment: Segment, run: Run) -> None:
+def test_close_in_another_thread_ends_the_wait(segment: Segment, run: Run) -> None:
     async def scenario() -> None:
         client, server = ends(segment)
         reader, _writer = atomic.pair()
@@ -338,7 +338,7 @@ def test_what_another_thread_closes_ends_the_wait(segment: Segment, run: Run) ->
     run(scenario)
 
 
-def test_tasks_of_one_loop_and_of_several(run: Run) -> None:
+def test_tasks_of_several_loops_share_a_client(run: Run) -> None:
     """Each thread has a loop of its own, and its tasks share an inbox."""
     with Segment.anonymous(slots=64) as segment:
 
@@ -362,7 +362,7 @@ def test_tasks_of_one_loop_and_of_several(run: Run) -> None:
             serving.join()
 
 
-def test_no_loop_is_an_error() -> None:
+def test_awaitable_without_a_loop_raises_runtime_error() -> None:
     with Segment.anonymous() as segment, Client(segment) as client:
         call = client.acall(b"")
         with pytest.raises(RuntimeError, match="no running event loop"):
@@ -372,7 +372,7 @@ def test_no_loop_is_an_error() -> None:
 # ---------------------------------------------------------------- waiting for a server
 
 
-def test_a_client_waits_for_a_server(tmp_path: Path) -> None:
+def test_client_waits_for_a_server(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     servers: list[Any] = []
     thread = after(0.2, lambda: servers.append(Server(path)))
@@ -386,7 +386,7 @@ def test_a_client_waits_for_a_server(tmp_path: Path) -> None:
     servers[0].close()
 
 
-def test_a_client_raises_timed_out_where_no_server_comes(tmp_path: Path) -> None:
+def test_client_raises_timed_out_if_no_server_comes(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     for make in (lambda: None, lambda: Segment.create(path).close()):
         make()  # type: ignore[no-untyped-call]
@@ -403,8 +403,8 @@ def test_a_client_raises_timed_out_where_no_server_comes(tmp_path: Path) -> None
         Client(tmp_path / "text", connect_timeout=SOON)
 
 
-def test_a_client_finds_the_segment_that_is_made_next(tmp_path: Path) -> None:
-    """One whose servers have gone may still lie there."""
+def test_client_finds_a_new_segment_at_the_path(tmp_path: Path) -> None:
+    """An old segment without servers may still lie at the path."""
     path = tmp_path / "segment"
     Server(path, slots=2).close()
 

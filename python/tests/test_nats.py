@@ -1,4 +1,4 @@
-"""Bridges as a program starts them; what they carry is tested beside them, in bridge/nats."""
+"""Bridges as a program starts them. The tests in bridge/nats cover the messages that they carry."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_arguments_and_environment_reach_the_program() -> None:
     assert not bridge.running and repr(bridge).endswith("ended with 7>")
 
 
-def test_it_is_stopped_or_ends_by_itself() -> None:
+def test_bridge_stops_or_ends_by_itself() -> None:
     bridge = Bridge("expose")
     said()
     assert bridge.stop(timeout=SOON) == 7
     assert Bridge("done").wait(timeout=SOON) == 0
 
 
-def test_one_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bridge_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipework.nats._PATIENCE", 0.2)
     with Bridge("stubborn") as bridge:
         said()
@@ -65,14 +65,14 @@ def test_one_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> No
     assert bridge.wait() == -9
 
 
-def test_an_exception_in_the_block_stops_it_as_well() -> None:
+def test_exception_in_the_block_stops_the_bridge() -> None:
     with pytest.raises(ZeroDivisionError), Bridge("expose") as bridge:
         said()
         raise ZeroDivisionError
     assert not bridge.running
 
 
-def test_who_has_no_program_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bridge_without_its_program_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(FileNotFoundError, match="cargo install --path bridge/nats"):
         Bridge("expose")

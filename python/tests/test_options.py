@@ -1,4 +1,4 @@
-"""Options: what is out of range says so, and by how much; and `help()` says all there is to
+"""Options: errors name a value out of range and its limit, and `help()` describes all there is to
 know."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENDS: dict[str, tuple[list[Any], str]] = {
 }
 
 
-def test_help_names_the_limits_that_hold() -> None:
+def test_help_names_the_limits() -> None:
     help_of = {name: " ".join(text.split()) for name, text in re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", inspect.getdoc(reqrep.Options) or "", re.M | re.S)}
     for name, limits in {"slots": "1 to 2**20", "members": "1 to 65535", "request_bytes": "at most 2**30", "reply_bytes": "at most 2**30"}.items():
         assert limits in help_of[name]
@@ -46,7 +46,7 @@ def test_help_names_the_limits_that_hold() -> None:
 
 
 @pytest.mark.parametrize("name", SEGMENT)
-def test_a_segment_refuses_what_is_out_of_range(name: str) -> None:
+def test_segment_refuses_options_out_of_range(name: str) -> None:
     values, may_be = SEGMENT[name]
     for value in values:
         with pytest.raises(pipework.Invalid) as raised:
@@ -56,7 +56,7 @@ def test_a_segment_refuses_what_is_out_of_range(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_an_end_refuses_what_is_out_of_range(name: str) -> None:
+def test_ends_refuse_options_out_of_range(name: str) -> None:
     values, may_be = ENDS[name]
     for value in values:
         with pytest.raises(pipework.Invalid) as raised:
@@ -64,7 +64,7 @@ def test_an_end_refuses_what_is_out_of_range(name: str) -> None:
         assert f"{name} must be" in str(raised.value) and may_be in str(raised.value)
 
 
-def test_other_arguments_name_themselves_too() -> None:
+def test_errors_name_other_arguments() -> None:
     segment = Segment.anonymous()
     client = Client(segment)
     for times in (-1, 4, 300):
@@ -86,7 +86,7 @@ def test_other_arguments_name_themselves_too() -> None:
             Segment.anonymous(**{name: value})
 
 
-def test_what_is_too_long_says_by_how_much() -> None:
+def test_too_long_names_the_length_and_the_limit() -> None:
     client = Client(Segment.anonymous(request_bytes=100))
     with pytest.raises(pipework.TooLong, match="101 bytes, and the segment's request_bytes is 100"):
         client.try_send(bytes(101))
@@ -96,7 +96,7 @@ def test_what_is_too_long_says_by_how_much() -> None:
         reader.recv_into(bytearray(5))
 
 
-def test_sizes_that_differ_are_refused_and_named(tmp_path: Path) -> None:
+def test_open_refuses_other_sizes_and_names_them(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     Segment.create(path, slots=8, request_bytes=64)
     for opening in (Server, Segment, Segment.open):
@@ -130,7 +130,7 @@ MAKERS: list[tuple[Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("options", "make"), [(options, make) for options, makers in MAKERS for make in makers])
-def test_a_signature_shows_every_option(options: Any, make: Callable[..., object]) -> None:
+def test_signature_shows_every_option(options: Any, make: Callable[..., object]) -> None:
     by_name = [each for each in inspect.signature(make).parameters.values() if each.kind is each.KEYWORD_ONLY]
     of_one = {"closefd", "connect_timeout"}
     if make is Server:
@@ -144,7 +144,7 @@ def test_a_signature_shows_every_option(options: Any, make: Callable[..., object
 
 
 def value_of(text: str) -> Any:
-    """What a default is, as people write it."""
+    """A default as a person writes it."""
     size = re.fullmatch(r"(\d+)\s+([KM])iB", text)
     return int(size[1]) << {"K": 10, "M": 20}[size[2]] if size else eval(text)
 

@@ -1,4 +1,4 @@
-"""Module `pipe`: a real raw stream, and what goes around it."""
+"""Module `pipe`: a raw stream of `io`, and the wrappers around it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_ends_are_raw_streams() -> None:
         pipe(0)
 
 
-def test_a_thread_writes_what_another_reads() -> None:
+def test_threads_transfer_bytes() -> None:
     data = os.urandom(1_000_000)
     for capacity, step in ((1, 7), (1000, 333), (CAPACITY, 100_000)):
         size = len(data) if capacity > 1 else 2000
@@ -72,7 +72,7 @@ def test_a_thread_writes_what_another_reads() -> None:
         producer.join()
 
 
-def test_nobody_reads() -> None:
+def test_write_without_a_reader_raises_closed() -> None:
     reader, writer = pipe()
     reader.close()
     assert writer.peer_closed
@@ -110,7 +110,7 @@ def test_closing_in_another_thread_ends_a_wait() -> None:
         reader.read(10)
 
 
-def test_deadlines() -> None:
+def test_calls_end_at_their_timeout() -> None:
     reader, writer = pipe(10)
     for call in (lambda: reader.recv(1, timeout=0.01), lambda: reader.readinto(bytearray(1), timeout=0)):
         with pytest.raises(TimeoutError):
@@ -130,7 +130,7 @@ def test_deadlines() -> None:
     assert (writer.write(b""), writer.try_send(b""), reader.recv(0), reader.try_recv(0)) == (0, 0, b"", b"")
 
 
-def test_the_same_exception_comes_out_and_its_traceback_does_not_grow() -> None:
+def test_reader_raises_the_writers_exception_without_growing_its_traceback() -> None:
     reader, writer = pipe()
 
     def fail() -> None:
@@ -155,7 +155,7 @@ def test_the_same_exception_comes_out_and_its_traceback_does_not_grow() -> None:
     assert max(lengths) < 10
 
 
-def test_a_reader_may_refuse_the_rest() -> None:
+def test_writer_gets_the_readers_exception() -> None:
     reader, writer = pipe(10)
     with pytest.raises(ZeroDivisionError), reader:
         1 / 0
@@ -167,7 +167,7 @@ def test_a_reader_may_refuse_the_rest() -> None:
             pipe()[0].close_with_error(wrong)  # type: ignore[arg-type]
 
 
-def test_text_json_and_csv() -> None:
+def test_text_json_and_csv_go_through_a_pipe() -> None:
     rows = [[str(row), "käse,"] for row in range(5000)]
 
     def produce(writer: Writer) -> None:
@@ -191,7 +191,7 @@ def test_text_json_and_csv() -> None:
     producer.join()
 
 
-def test_an_archive_that_is_never_whole_in_memory(tmp_path: Path) -> None:
+def test_tar_archive_streams_through_a_pipe(tmp_path: Path) -> None:
     files = {f"file{number}": os.urandom(30_000) for number in range(20)}
 
     def produce(writer: Writer) -> None:
@@ -209,7 +209,7 @@ def test_an_archive_that_is_never_whole_in_memory(tmp_path: Path) -> None:
             extracted = archive.extractfile(member)
             assert extracted is not None
             found[member.name] = extracted.read()
-    reader.read()  # what follows the last file, or the writer would find that nobody wants it
+    reader.read()  # the bytes behind the last file, or the writer would get an error
     producer.join()
     assert found == files
 
@@ -229,7 +229,7 @@ def test_copyfileobj_loses_nothing() -> None:
     assert target.getvalue() == data
 
 
-def test_an_http_body_is_streamed() -> None:
+def test_http_body_streams_through_a_pipe() -> None:
     got: list[tuple[str, int]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -264,7 +264,7 @@ def test_an_http_body_is_streamed() -> None:
     assert got == [("chunked", len(",".join(map(str, range(20_000)))) + 1)]
 
 
-def test_copies_between_the_pipe_and_descriptors(tmp_path: Path) -> None:
+def test_copies_between_pipe_and_descriptors_lose_nothing(tmp_path: Path) -> None:
     data = os.urandom(300_000)
     source = tmp_path / "source"
     source.write_bytes(data)
@@ -318,7 +318,7 @@ def test_signal_handlers_run_in_every_wait(name: str) -> None:
     del full_reader
 
 
-def test_the_lock_is_free_while_an_end_waits() -> None:
+def test_waiting_end_releases_the_lock() -> None:
     reader, writer = pipe(10)
     waiter = after(0, lambda: reader.read(1))
     time.sleep(0.05)  # would not end if the thread that reads kept the lock
@@ -332,7 +332,7 @@ def test_the_lock_is_free_while_an_end_waits() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, [1], "text", None])
-def test_a_task_sends_bytes_only(wrong: Any) -> None:
+def test_tasks_can_send_only_bytes(wrong: Any) -> None:
     async def main() -> None:
         reader, writer = pipe()
         for send in (writer.write, writer.send, writer.try_send):
@@ -391,7 +391,7 @@ def test_tasks_and_threads_share_a_pipe() -> None:
     asyncio.run(asyncio.wait_for(work(), SOON))
 
 
-def test_a_cancelled_task_has_taken_nothing() -> None:
+def test_cancelled_task_takes_nothing() -> None:
     async def work() -> None:
         reader, writer = pipe()
         for attempt in range(20):
@@ -408,7 +408,7 @@ def test_a_cancelled_task_has_taken_nothing() -> None:
     asyncio.run(asyncio.wait_for(work(), SOON))
 
 
-def test_what_a_task_waits_for_may_fail() -> None:
+def test_task_gets_the_exception_of_the_other_end() -> None:
     async def work() -> None:
         reader, writer = pipe()
         task = asyncio.create_task(reader.arecv())
@@ -422,7 +422,7 @@ def test_what_a_task_waits_for_may_fail() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 20), st.lists(st.one_of(st.binary(max_size=30), st.integers(0, 30)), max_size=40))
-def test_a_pipe_is_a_queue_of_bytes(capacity: int, steps: list[bytes | int]) -> None:
+def test_pipe_behaves_as_a_queue_of_bytes(capacity: int, steps: list[bytes | int]) -> None:
     reader, writer = pipe(capacity)
     with reader, writer:
         held = bytearray()

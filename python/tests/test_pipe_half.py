@@ -1,4 +1,4 @@
-"""Half a stream does not look whole, whoever closes what on the way, and whatever is raised."""
+"""Half a stream never looks whole, whichever wrapper is closed and whichever exception is raised."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def failure(read: Callable[[], object]) -> BaseException:
 
 
 @pytest.mark.parametrize("produce", PRODUCERS, ids=lambda each: each.__name__)
-def test_a_thread_that_dies_leaves_no_whole_stream(produce: Callable[[pipe.Writer], None]) -> None:
+def test_thread_that_raises_leaves_a_broken_stream(produce: Callable[[pipe.Writer], None]) -> None:
     reader, writer = pipe.pipe(1 << 20)
 
     def run(writer: pipe.Writer) -> None:
@@ -135,13 +135,13 @@ def test_a_thread_that_dies_leaves_no_whole_stream(produce: Callable[[pipe.Write
 
 
 @pytest.mark.parametrize("produce", [each for each in PRODUCERS if each is not generator_given_up], ids=lambda each: each.__name__)
-def test_what_is_produced_raises_what_its_producer_raises(produce: Callable[[pipe.Writer], None]) -> None:
+def test_produce_raises_the_producers_exception_in_the_reader(produce: Callable[[pipe.Writer], None]) -> None:
     with pipe.produce(produce) as reader:
         assert isinstance(failure(lambda: reader.recv(1000, timeout=SOON)), Broken)
         assert isinstance(failure(lambda: reader.read(1)), Broken)
 
 
-def test_what_is_produced_whole_ends() -> None:
+def test_produce_ends_the_stream_when_its_function_returns() -> None:
     def write(writer: pipe.Writer) -> None:
         for _ in range(2):
             writer.write(b"whole")
@@ -157,7 +157,7 @@ def test_what_is_produced_whole_ends() -> None:
         assert reader.recv(1, timeout=SOON) == b""
 
 
-def test_a_producer_hears_that_its_reader_has_gone() -> None:
+def test_producer_gets_an_error_after_its_reader_closed() -> None:
     heard: list[BaseException] = []
     done = threading.Event()
 
@@ -191,7 +191,7 @@ FLOW = [
 
 
 @pytest.mark.parametrize("error", FLOW, ids=lambda each: type(each).__name__)
-def test_what_would_look_like_an_end_is_a_failure(error: BaseException) -> None:
+def test_control_flow_exception_of_the_producer_is_a_failure(error: BaseException) -> None:
     def write(writer: pipe.Writer) -> None:
         pickler = pickle.Pickler(writer)
         pickler.dump("half")
@@ -206,7 +206,7 @@ def test_what_would_look_like_an_end_is_a_failure(error: BaseException) -> None:
         assert raised.value.__cause__ is error
 
 
-def test_a_stream_is_whole_if_it_is_finished_whatever_is_handled() -> None:
+def test_finish_ends_the_stream_inside_an_exception_handler() -> None:
     reader, writer = pipe.pipe()
     pieces = iter([b"all ", b"of it"])
     try:
@@ -216,7 +216,7 @@ def test_a_stream_is_whole_if_it_is_finished_whatever_is_handled() -> None:
         writer.finish()
         writer.close()
     assert writer.closed and reader.read() == b"all of it" and reader.read() == b""
-    # Not so if it is closed there: nobody can tell what the exception has to do with the stream.
+    # Closing it there breaks the stream, because the exception may concern it.
     reader, writer = pipe.pipe()
     try:
         raise KeyError("something else")
@@ -227,7 +227,7 @@ def test_a_stream_is_whole_if_it_is_finished_whatever_is_handled() -> None:
         reader.read()
 
 
-def test_a_producer_that_finishes_and_then_fails_has_failed() -> None:
+def test_exception_after_finish_fails_the_stream() -> None:
     def write(writer: pipe.Writer) -> None:
         writer.write(b"half")
         writer.finish()
@@ -237,7 +237,7 @@ def test_a_producer_that_finishes_and_then_fails_has_failed() -> None:
         reader.read()
 
 
-def test_an_exception_that_was_handled_before_is_none_of_the_streams() -> None:
+def test_earlier_exception_does_not_break_the_stream() -> None:
     try:
         raise Broken
     except Broken:
@@ -254,7 +254,7 @@ def test_an_exception_that_was_handled_before_is_none_of_the_streams() -> None:
     assert reader.readall() == b"whole"
 
 
-def test_the_wrong_direction_is_unsupported() -> None:
+def test_wrong_direction_raises_unsupported_operation() -> None:
     reader, writer = pipe.pipe()
     with reader, writer:
         wrong: list[Callable[[], object]] = [

@@ -23,16 +23,16 @@ EXAMPLES = [
 ]
 
 
-def test_there_are_examples() -> None:
+def test_examples_are_found() -> None:
     assert len(EXAMPLES) >= 5
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_runs(example: str) -> None:
+def test_example_runs(example: str) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", example], check=True, timeout=SOON, stdout=subprocess.DEVNULL)
 
 
-def test_a_server_under_systemd_answers_what_it_has(tmp_path: Path) -> None:
+def test_systemd_example_finishes_its_requests_after_sigterm(tmp_path: Path) -> None:
     [program] = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/recipes/systemd.md").read_text(), re.DOTALL | re.MULTILINE)
     environment = {**os.environ, "RUNTIME_DIRECTORY": str(tmp_path)}
     server = subprocess.Popen([sys.executable, "-W", "error", "-c", program], env=environment)

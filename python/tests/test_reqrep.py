@@ -1,4 +1,4 @@
-"""Module `reqrep`: what each public call does."""
+"""Module `reqrep`: each public call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def served(server: Server, answer: Callable[[Request], object], count: int = 1) 
     return thread
 
 
-def test_a_call_brings_the_reply() -> None:
+def test_call_returns_the_reply() -> None:
     segment = Segment.anonymous(request_bytes=10_000, reply_bytes=20_000)
     client, server = ends(segment)
     sizes = (0, 1, 47, 48, 49, 4095, 4096, 10_000)
@@ -58,7 +58,7 @@ def test_flags_travel_both_ways() -> None:
             client.send(b"", flags=wrong)
 
 
-def test_what_is_longer_than_a_slot_arrives_whole() -> None:
+def test_payload_longer_than_a_slot_arrives_whole() -> None:
     segment = Segment.anonymous(request_bytes=100, reply_bytes=50)
     client, server = ends(segment)
     data = bytes(range(256)) * 40
@@ -72,7 +72,7 @@ def test_what_is_longer_than_a_slot_arrives_whole() -> None:
     assert isinstance(raised.value, pipework.TooLong) and all_free(segment)
 
 
-def test_a_request_is_answered_once() -> None:
+def test_request_is_answered_only_once() -> None:
     client, server = ends(Segment.anonymous())
     ticket = client.send(b"one")
     request = server.recv()
@@ -84,7 +84,7 @@ def test_a_request_is_answered_once() -> None:
     assert (client.recv(ticket), request.data) == (b"1", b"one")
 
 
-def test_a_request_that_is_let_go_of_fails_at_once() -> None:
+def test_dropped_request_fails_at_once() -> None:
     segment = Segment.anonymous()
     client, server = ends(segment)
 
@@ -103,7 +103,7 @@ def test_a_request_that_is_let_go_of_fails_at_once() -> None:
     assert all_free(segment)
 
 
-def test_a_loop_fails_what_its_body_has_failed_at() -> None:
+def test_for_loop_fails_the_request_whose_body_raises() -> None:
     """The variable of the loop goes on to hold the request, while the loop waits for the next
     one."""
     segment = Segment.anonymous()
@@ -136,7 +136,7 @@ def test_a_loop_fails_what_its_body_has_failed_at() -> None:
     assert client.recv(other) == b"3"
 
 
-def test_what_is_detached_outlives_its_turn() -> None:
+def test_detached_request_outlives_its_iteration() -> None:
     segment = Segment.anonymous()
     client, server = ends(segment)
     tickets = [client.send(b"%d" % number) for number in range(4)]
@@ -159,7 +159,7 @@ def test_what_is_detached_outlives_its_turn() -> None:
             client.recv(ticket, timeout=SOON)
 
 
-def test_tickets_in_any_order() -> None:
+def test_recv_takes_tickets_in_any_order() -> None:
     segment = Segment.anonymous(slots=16)
     client, server = ends(segment)
     tickets = [client.send(bytes([i])) for i in range(16)]
@@ -185,7 +185,7 @@ def test_tickets_in_any_order() -> None:
     assert client.pending == 0 and all_free(segment)
 
 
-def test_cancel() -> None:
+def test_cancel_ends_a_call_and_returns_a_late_reply() -> None:
     segment = Segment.anonymous()
     client, server = ends(segment)
     waiting, taken, done = (client.send(name) for name in (b"taken", b"done", b"waiting"))
@@ -201,7 +201,7 @@ def test_cancel() -> None:
     assert server.try_recv() is None and all_free(segment) and segment.stats().cancelled == 2
 
 
-def test_many_at_once_now_or_none() -> None:
+def test_drain_and_recv_many_return_what_waits() -> None:
     client, server = ends(Segment.anonymous())
     assert server.try_recv() is None and server.drain(10) == [] and server.recv_many(0) == []
     with pytest.raises(TimeoutError):
@@ -213,7 +213,7 @@ def test_many_at_once_now_or_none() -> None:
             client.recv(ticket)
 
 
-def test_timeouts() -> None:
+def test_calls_raise_timeout_error_at_their_timeout() -> None:
     segment = Segment.anonymous()
     client, server = ends(segment)
     for timeout in (0, 0.01, 0.3):
@@ -239,7 +239,7 @@ def test_timeouts() -> None:
         server.recv(timeout="soon")  # type: ignore[arg-type]
 
 
-def test_a_call_without_a_timeout_waits_for_as_long_as_its_client_says() -> None:
+def test_timeout_of_the_client_is_the_default_of_its_calls() -> None:
     segment = Segment.anonymous(slots=3)
     client, server = Client(segment, timeout=0), Server(segment)
     assert (client.timeout, Client(segment).timeout) == (0.0, None)
@@ -281,7 +281,7 @@ async def in_a_task(wait: Awaitable[object]) -> object:
     return await wait
 
 
-def test_a_server_waits_for_as_long_as_it_says_except_in_loops() -> None:
+def test_timeout_of_the_server_is_its_default_except_in_loops() -> None:
     segment = Segment.anonymous()
     client, server = Client(segment), Server(segment, timeout=0)
     assert (server.timeout, Server(segment).timeout) == (0.0, None)
@@ -308,7 +308,7 @@ def test_a_server_waits_for_as_long_as_it_says_except_in_loops() -> None:
     thread.join()
 
 
-def test_no_server() -> None:
+def test_needs_server_raises_no_server() -> None:
     segment = Segment.anonymous()
     client = Client(segment, needs_server=True)
     for call in (client.call, client.send, client.try_send):
@@ -323,7 +323,7 @@ def test_no_server() -> None:
     assert all_free(segment)
 
 
-def test_calls_in_flight_have_a_limit() -> None:
+def test_max_in_flight_limits_calls_in_flight() -> None:
     segment = Segment.anonymous(slots=4)
     client, other, server = Client(segment, max_in_flight=2), Client(segment), Server(segment)
     first, second = client.send(b"a"), client.send(b"b")
@@ -341,7 +341,7 @@ def test_calls_in_flight_have_a_limit() -> None:
     assert client.try_send(b"g") is None and all(client.cancel(ticket) for ticket in tickets)
 
 
-def test_matching() -> None:
+def test_request_supports_match() -> None:
     client, server = ends(Segment.anonymous())
     client.send(b"stop")
     match server.recv():
@@ -392,7 +392,7 @@ def test_closing_leaves_the_segment() -> None:
     assert [member.role for member in segment.members()] == ["client"]
 
 
-def test_threads_share_a_client() -> None:
+def test_threads_can_share_a_client() -> None:
     segment = Segment.anonymous(slots=4)
     client = Client(segment)
     servers = [Server(segment) for _ in range(2)]
@@ -420,7 +420,7 @@ def test_threads_share_a_client() -> None:
 # ---------------------------------------------------------------- segments
 
 
-def test_a_segment_by_path(tmp_path: Path) -> None:
+def test_segment_is_found_by_path(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     with pytest.raises(FileNotFoundError, match="reqrep open"):
         Client(path)
@@ -447,7 +447,7 @@ def test_a_segment_by_path(tmp_path: Path) -> None:
     assert Server(path).segment.geometry.slots == 256
 
 
-def test_a_segment_without_a_name() -> None:
+def test_memfd_segment_has_no_path() -> None:
     segment = Segment.memfd("by another name")
     assert segment.path is None and "by another name" in os.readlink(f"/proc/self/fd/{segment.fileno()}")
     with pytest.raises(pipework.Invalid):
@@ -467,7 +467,7 @@ def test_a_segment_without_a_name() -> None:
             Segment.from_fd(wrong)
 
 
-def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
+def test_open_refuses_files_that_are_no_segment(tmp_path: Path) -> None:
     good = tmp_path / "good"
     Segment.create(good)
     link = tmp_path / "link"
@@ -508,7 +508,7 @@ def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- other event loops than asyncio's
 
 
-def test_doorbells() -> None:
+def test_doorbells_are_readable_while_work_waits() -> None:
     import select
 
     segment = Segment.anonymous(slots=1)
@@ -535,7 +535,7 @@ def test_doorbells() -> None:
             os.close(bell)
 
 
-def test_an_end_that_finds_no_place_names_the_limit_and_the_option() -> None:
+def test_full_segment_error_names_the_limit_and_the_option() -> None:
     segment = Segment.anonymous(slots=2, members=2)
     with Client(segment), Server(segment):
         for end in (Client, Server):
@@ -543,7 +543,7 @@ def test_an_end_that_finds_no_place_names_the_limit_and_the_option() -> None:
                 end(segment)
 
 
-def test_a_path_may_be_text_bytes_or_what_has_one(tmp_path: Path) -> None:
+def test_path_may_be_str_bytes_or_path_like(tmp_path: Path) -> None:
     path = tmp_path / "caf\xe9"
     made = Segment.create(os.fsencode(path), slots=2)
     for other in (path, str(path), os.fsencode(path)):
@@ -556,7 +556,7 @@ def test_a_path_may_be_text_bytes_or_what_has_one(tmp_path: Path) -> None:
         Segment(1)  # type: ignore[arg-type]
 
 
-def test_second_arguments_mean_the_same_in_functions_that_look_alike() -> None:
+def test_second_arguments_mean_the_same_in_similar_functions() -> None:
     client, server = ends(Segment.anonymous(slots=2))
     tickets = [client.send(b"x") for _ in range(2)]
     server.recv().reply(b"", flags=5)
@@ -568,8 +568,8 @@ def test_second_arguments_mean_the_same_in_functions_that_look_alike() -> None:
     assert [client.recv_message(ticket).flags for ticket in tickets] == [5, 5]
 
 
-def test_a_segment_is_closed_without_the_interpreter_lock() -> None:
-    """Nobody else runs here but while the lock is given away."""
+def test_segment_close_releases_the_interpreter_lock() -> None:
+    """Another thread runs here only while the lock is released."""
     ran, is_over = 0, False
 
     def run() -> None:

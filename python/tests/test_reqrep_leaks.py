@@ -59,7 +59,7 @@ def test_many_operations_leave_nothing(name: str) -> None:
     leaves_nothing(operation, rounds)
 
 
-def test_ends_give_back_what_they_had() -> None:
+def test_ends_release_their_resources() -> None:
     segment = Segment.anonymous(members=4)
     client, server = ends(segment)
 
@@ -76,7 +76,7 @@ def test_ends_give_back_what_they_had() -> None:
     assert all_free(segment) and len(segment.members()) == 2 and client.pending == 0
 
 
-def test_objects_are_counted_right() -> None:
+def test_reference_counts_stay_the_same() -> None:
     client, server = ends(Segment.anonymous())
     data, buffer = bytes(100), bytearray(100)
     objects = (data, buffer, client, server, client.segment)

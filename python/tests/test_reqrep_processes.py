@@ -45,7 +45,7 @@ def take_and_die(segment: Segment) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_server_is_reported() -> None:
+def test_call_raises_peer_died_when_its_server_is_killed() -> None:
     segment = Segment.anonymous()
     client = Client(segment)
 
@@ -69,7 +69,7 @@ def test_a_killed_server_is_reported() -> None:
         assert time.monotonic() - began < PROMPT
 
 
-def test_another_server_gets_the_request_if_that_was_asked_for() -> None:
+def test_redelivery_sends_the_request_to_another_server() -> None:
     segment = Segment.anonymous()
     client = Client(segment, redeliveries=1)
     with forked(lambda: take_and_die(segment)):
@@ -83,7 +83,7 @@ def test_another_server_gets_the_request_if_that_was_asked_for() -> None:
         assert client.recv(ticket, timeout=SOON) == b"y" and segment.stats().redelivered == 1
 
 
-def test_what_the_dead_held_is_taken_back() -> None:
+def test_slots_of_dead_members_are_recovered() -> None:
     segment = Segment.anonymous(slots=4)
 
     def hold() -> None:
@@ -104,7 +104,7 @@ def test_what_the_dead_held_is_taken_back() -> None:
         assert segment.stats().dead_members == 2 and segment.stats().recovered >= 4
 
 
-def test_callers_among_workers_that_are_killed() -> None:
+def test_calls_survive_workers_that_are_killed() -> None:
     segment = Segment.anonymous(slots=8)
     client = Client(segment, redeliveries=3)
     seed = random.randrange(1 << 32)
@@ -151,7 +151,7 @@ def test_inherited_ends_work_in_the_child() -> None:
     assert len(segment.members()) == 2
 
 
-def test_many_forked_workers() -> None:
+def test_many_forked_workers_answer_calls() -> None:
     segment = Segment.anonymous(slots=8)
     client, server = ends(segment)
 
@@ -165,7 +165,7 @@ def test_many_forked_workers() -> None:
 
 
 def spawned(client: Client, path: Client, segment: Segment) -> None:
-    """What a process does that has got nothing but this."""
+    """The program of a process that receives only these ends."""
     assert client.call(b"by descriptor", timeout=SOON) == b"BY DESCRIPTOR"
     assert path.call(b"by path", timeout=SOON) == b"BY PATH"
     ticket = client.send(b"redelivered")
@@ -174,7 +174,7 @@ def spawned(client: Client, path: Client, segment: Segment) -> None:
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_ends_go_to_processes_of_multiprocessing(method: str, tmp_path: Path) -> None:
+def test_ends_can_be_pickled_to_other_processes(method: str, tmp_path: Path) -> None:
     unnamed, named = Segment.anonymous(slots=4), Segment.create(tmp_path / "segment")
     ends = (Client(unnamed, redeliveries=2), Client(named, needs_server=True), unnamed)
     servers = [Server(unnamed), Server(named)]
@@ -217,7 +217,7 @@ class NamedServer(Server):
     name: str
 
 
-def test_a_subclass_with_other_arguments_comes_out_of_pickle(tmp_path: Path) -> None:
+def test_subclass_with_other_arguments_can_be_pickled(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path / "segment")
     with NamedServer(segment, name="first") as server, Named(segment, "second") as client:
         for end in (server, client):
@@ -227,7 +227,7 @@ def test_a_subclass_with_other_arguments_comes_out_of_pickle(tmp_path: Path) -> 
             copy.close()
 
 
-def test_what_pickle_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickle_keeps_the_path_and_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     server = Server("segment", slots=3)
     monkeypatch.chdir("/")
@@ -244,7 +244,7 @@ def test_what_pickle_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         pickle.loads(pickle.dumps(server))
 
 
-def test_a_process_that_was_told_the_path_only(tmp_path: Path) -> None:
+def test_process_with_only_the_path_can_call(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     server = Server(path)
     program = "import sys; from pipework.reqrep import Client; print(Client(sys.argv[1]).call(b'x', timeout=20).decode())"
@@ -278,7 +278,7 @@ def waits() -> dict[str, Callable[[], object]]:
 
 @pytest.mark.parametrize("restart", [False, True], ids=["interrupting", "restarting"])
 @pytest.mark.parametrize("name", list(waits()))
-def test_what_a_handler_raises_ends_the_wait(name: str, restart: bool) -> None:
+def test_exception_of_a_signal_handler_ends_the_wait(name: str, restart: bool) -> None:
     wait = waits()[name]
     began = time.monotonic()
     with pytest.raises(Alarm), signal_after(0.05, restart=restart):
@@ -286,7 +286,7 @@ def test_what_a_handler_raises_ends_the_wait(name: str, restart: bool) -> None:
     assert time.monotonic() - began < SOON
 
 
-def test_a_handler_that_returns_does_not_end_the_wait() -> None:
+def test_signal_handler_that_returns_does_not_end_the_wait() -> None:
     client, server = ends(Segment.anonymous())
     ran: list[bool] = []
     answerer = after(0.3, lambda: server.recv(timeout=SOON).reply(b"after the signal"))
@@ -300,7 +300,7 @@ def test_a_handler_that_returns_does_not_end_the_wait() -> None:
     assert 0.3 <= time.monotonic() - began < SOON
 
 
-def test_a_call_that_a_handler_ends_is_cancelled() -> None:
+def test_call_ended_by_a_signal_handler_is_cancelled() -> None:
     segment = Segment.anonymous()
     client, server = ends(segment)
     with pytest.raises(Alarm), signal_after(0.05):
@@ -312,7 +312,7 @@ def test_a_call_that_a_handler_ends_is_cancelled() -> None:
     assert server.recv(timeout=0).reply(b"z") and client.recv(ticket) == b"z", "a ticket stays good"
 
 
-def test_a_time_out_of_the_handler_s_is_not_taken_for_ours() -> None:
+def test_timeout_error_of_a_signal_handler_is_raised_unchanged() -> None:
     client, server = ends(Segment.anonymous())
 
     def answer_and_raise() -> None:
@@ -324,7 +324,7 @@ def test_a_time_out_of_the_handler_s_is_not_taken_for_ours() -> None:
     assert client.pending == 0 and all_free(client.segment)
 
 
-def test_a_handler_may_close_the_server_that_waits() -> None:
+def test_signal_handler_may_close_the_waiting_server() -> None:
     _client, server = ends(Segment.anonymous())
     with signal_after(0.05, handler=server.close):
         assert list(server) == []
@@ -336,7 +336,7 @@ def test_ctrl_c_from_another_thread() -> None:
         client.call(b"x", timeout=SOON)
 
 
-def test_the_lock_is_free_while_something_waits() -> None:
+def test_waiting_call_releases_the_lock() -> None:
     client, server = ends(Segment.anonymous(spin=0))
     counted = 0
     waiter = after(0, lambda: client.call(b"x", timeout=SOON))
@@ -396,14 +396,14 @@ def test_shared_vectors(vector: dict[str, Any], tmp_path: Path) -> None:
 
 
 def agrees(told: Audit | Stats, expected: dict[str, int | None]) -> None:
-    """What is null depends on how somebody looks."""
+    """A null in the index depends on the reader's way of looking."""
     known = {name: number for name, number in expected.items() if number is not None}
     assert {name: number for name, number in told._asdict().items() if name in known} == known
 
 
 @given(scribbles=st.lists(st.tuples(st.integers(128, 9000), st.binary(min_size=1, max_size=16)), max_size=40))
 @settings(max_examples=50, deadline=None)
-def test_whatever_a_peer_writes_there_are_errors_only(scribbles: list[tuple[int, bytes]]) -> None:
+def test_random_bytes_in_a_segment_give_only_errors(scribbles: list[tuple[int, bytes]]) -> None:
     segment = Segment.anonymous(slots=2, request_bytes=100, reply_bytes=100, members=4)
     client, server = ends(segment)
 

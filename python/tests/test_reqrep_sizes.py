@@ -12,7 +12,7 @@ from processes import PART, ends, serving
 from support import SOON, Alarm, signal_after
 
 
-def test_long_messages_are_sent_and_received_without_a_wait(segment: Segment) -> None:
+def test_try_send_and_try_recv_take_long_messages(segment: Segment) -> None:
     client, server = ends(segment)
     data = os.urandom(1000)
     ticket = client.try_send(data, flags=3)
@@ -24,7 +24,7 @@ def test_long_messages_are_sent_and_received_without_a_wait(segment: Segment) ->
     client.close()
 
 
-def test_max_message_holds_for_both_ends_and_both_ways(segment: Segment) -> None:
+def test_max_message_limits_requests_and_replies_of_both_ends(segment: Segment) -> None:
     client, server = Client(segment, max_message=200), Server(segment, max_message=150)
     for call in (client.call, client.send):
         with pytest.raises(pipework.TooLong, match="201 bytes, and the client's max_message is 200"):
@@ -50,7 +50,7 @@ def test_max_message_holds_for_both_ends_and_both_ways(segment: Segment) -> None
     assert Server(segment, timeout=3.0, max_message=70, part_timeout=0.5).__reduce__()[1][2][1] == options
 
 
-def test_a_client_that_takes_no_part_holds_a_server_for_part_timeout(segment: Segment) -> None:
+def test_client_that_takes_no_part_holds_a_server_for_part_timeout(segment: Segment) -> None:
     client, server = Client(segment), Server(segment, part_timeout=0.2)
     stream = client.stream(b"x")
     request = server.recv(timeout=SOON)
@@ -65,7 +65,7 @@ def test_a_client_that_takes_no_part_holds_a_server_for_part_timeout(segment: Se
         Server(segment, part_timeout=-1.0)
 
 
-def test_a_signal_ends_a_reply_that_waits_for_its_client(segment: Segment) -> None:
+def test_signal_ends_a_reply_that_waits_for_its_client(segment: Segment) -> None:
     client, server = ends(segment)
     stream = client.stream(b"x")
     request = server.recv()
@@ -79,7 +79,7 @@ def test_a_signal_ends_a_reply_that_waits_for_its_client(segment: Segment) -> No
 # ---------------------------------------------------------------- in place
 
 
-def test_replies_are_copied_into_a_buffer(segment: Segment) -> None:
+def test_call_into_copies_the_reply_into_a_buffer(segment: Segment) -> None:
     client, server = ends(segment)
     thread = serving(server, lambda request: request.reply(request.data))
     buffer = bytearray(b"-" * 100)
@@ -108,7 +108,7 @@ def test_replies_are_copied_into_a_buffer(segment: Segment) -> None:
     assert client.cancel(ticket)
 
 
-def test_requests_are_read_into_a_buffer(segment: Segment) -> None:
+def test_recv_into_reads_the_request_into_a_buffer(segment: Segment) -> None:
     client, server = ends(segment)
     buffer = bytearray(PART)
     ticket = client.send(b"x" * 10, flags=3)

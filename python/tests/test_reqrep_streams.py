@@ -16,14 +16,14 @@ from support import SOON, Alarm, after, signal_after
 
 
 def counted(request: Request) -> None:
-    """Sends as many parts as it is asked for, and says when nobody listens."""
+    """Sends the requested number of parts, and returns when the caller has left."""
     for number in range(int(request.data)):
         if not request.send_part(b"%d" % number, timeout=SOON):
             return
     request.reply(b"")
 
 
-def test_parts_come_as_they_are_sent(segment: Segment) -> None:
+def test_stream_yields_parts_as_they_are_sent(segment: Segment) -> None:
     client, server = ends(segment)
     thread = serving(server, counted)
     for count in (0, 1, 5, 200):
@@ -46,7 +46,7 @@ def test_parts_come_as_they_are_sent(segment: Segment) -> None:
     thread.join()
 
 
-def test_parts_have_flags(segment: Segment) -> None:
+def test_parts_carry_flags(segment: Segment) -> None:
     client, server = ends(segment)
 
     def flagged(request: Request) -> None:
@@ -76,7 +76,7 @@ def test_parts_have_flags(segment: Segment) -> None:
 
 
 @pytest.mark.parametrize("leave", ["break", "close", "with", "drop", "raise", "signal"])
-def test_a_stream_that_is_left_cancels_the_call(segment: Segment, leave: str) -> None:
+def test_leaving_a_stream_cancels_the_call(segment: Segment, leave: str) -> None:
     client, server = ends(segment)
     refused: list[bool] = []
 
@@ -117,7 +117,7 @@ def test_a_stream_that_is_left_cancels_the_call(segment: Segment, leave: str) ->
     assert refused == [True]
 
 
-def test_a_stream_ends_with_its_server_and_with_its_time(segment: Segment) -> None:
+def test_stream_ends_with_its_server_or_its_timeout(segment: Segment) -> None:
     client = Client(segment)
 
     def sends_one() -> None:
@@ -153,7 +153,7 @@ def test_closing_the_client_ends_its_streams(segment: Segment) -> None:
     assert server.try_recv() is None
 
 
-def test_a_signal_handler_may_fail_the_request_whose_part_waits(segment: Segment) -> None:
+def test_signal_handler_may_fail_the_request_whose_part_waits(segment: Segment) -> None:
     client, server = ends(segment)
     stream = client.stream(b"x", timeout=SOON)
     request = server.recv()
@@ -175,7 +175,7 @@ def test_a_signal_handler_may_fail_the_request_whose_part_waits(segment: Segment
     thread.join()
 
 
-def test_a_long_part_that_was_half_sent_fails_the_request(segment: Segment) -> None:
+def test_half_sent_part_fails_the_request(segment: Segment) -> None:
     client, server = ends(segment)
     stream = client.stream(b"x", timeout=SOON)
     request = server.recv()
@@ -186,7 +186,7 @@ def test_a_long_part_that_was_half_sent_fails_the_request(segment: Segment) -> N
         list(stream)
 
 
-def test_nothing_is_left_of_many_streams() -> None:
+def test_many_streams_leave_nothing() -> None:
     segment = small()
     client, server = ends(segment)
     thread = serving(server, counted)
@@ -204,7 +204,7 @@ def test_nothing_is_left_of_many_streams() -> None:
 # ---------------------------------------------------------------- in tasks
 
 
-def test_streams_between_tasks_of_one_loop(segment: Segment) -> None:
+def test_tasks_of_one_loop_stream_to_each_other(segment: Segment) -> None:
     client, server = ends(segment)
     long = os.urandom(5000)
 
@@ -235,7 +235,7 @@ def test_streams_between_tasks_of_one_loop(segment: Segment) -> None:
     in_time(main())
 
 
-def test_a_task_that_is_cancelled_cancels_its_stream(segment: Segment) -> None:
+def test_cancelled_task_cancels_its_stream(segment: Segment) -> None:
     client, server = ends(segment)
 
     async def main() -> None:
@@ -256,7 +256,7 @@ def test_a_task_that_is_cancelled_cancels_its_stream(segment: Segment) -> None:
     in_time(main())
 
 
-def test_a_part_whose_task_is_cancelled_was_not_sent(segment: Segment) -> None:
+def test_part_of_a_cancelled_task_is_not_sent(segment: Segment) -> None:
     client, server = ends(segment)
 
     async def main() -> None:
@@ -281,7 +281,7 @@ def test_a_part_whose_task_is_cancelled_was_not_sent(segment: Segment) -> None:
     in_time(main())
 
 
-def test_the_client_of_a_stream_in_tasks_is_closed(segment: Segment) -> None:
+def test_closing_the_client_ends_streams_of_tasks(segment: Segment) -> None:
     client, server = ends(segment)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What a call can be besides: one of many, given up for a reason, forgotten, answered by number."""
+"""Calls by ticket: many at once, failed with a reason, forgotten, answered by number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from processes import PART, all_free, ends, in_time, serving
 from support import SOON, Alarm, after, in_child, signal_after
 
 
-def test_a_reason_reaches_the_caller(segment: Segment) -> None:
+def test_reason_of_a_failure_reaches_the_caller(segment: Segment) -> None:
     client, server = ends(segment)
     reasons: list[str | bytes] = ["no such \N{SNOWMAN}", b"\xff\x00", "", "long" * 100, "\ud800"]
 
@@ -56,7 +56,7 @@ def test_a_reason_reaches_the_caller(segment: Segment) -> None:
         client.try_recv(ticket)
 
 
-def test_of_an_exception_the_caller_learns_the_type_and_no_more(segment: Segment) -> None:
+def test_caller_learns_only_the_type_of_an_exception(segment: Segment) -> None:
     client, server = ends(segment)
 
     class Refused(Exception):
@@ -85,7 +85,7 @@ def test_of_an_exception_the_caller_learns_the_type_and_no_more(segment: Segment
 # ---------------------------------------------------------------- many calls
 
 
-def test_calls_as_they_are_completed(segment: Segment) -> None:
+def test_as_completed_yields_calls_as_they_complete(segment: Segment) -> None:
     client, server = ends(segment)
     assert list(client.as_completed()) == []
     tickets = client.send_many([b"one", bytearray(b"two"), memoryview(b"three")], timeout=SOON)
@@ -118,7 +118,7 @@ def test_as_completed_leaves_the_calls_of_others(segment: Segment) -> None:
     assert called == [b"its reply"]
 
 
-def test_many_at_once_of_any_size(segment: Segment) -> None:
+def test_send_many_sends_requests_of_any_size(segment: Segment) -> None:
     client, server = ends(segment)
     long = bytes(500)
     assert client.send_many([]) == []
@@ -130,7 +130,7 @@ def test_many_at_once_of_any_size(segment: Segment) -> None:
     assert server.clear() == 4 and len(list(client.as_completed(timeout=SOON))) == 4
     with pytest.raises(Alarm), signal_after(0.05):
         client.send_many([b"x"] * 9)
-    assert client.pending == 0  # nobody has got their tickets
+    assert client.pending == 0  # no caller has their tickets
     with pytest.raises(TypeError):
         client.send_many([b"x", "text"])  # type: ignore[list-item]
     thread = serving(server, lambda request: request.reply(request.data))
@@ -145,7 +145,7 @@ def test_many_at_once_of_any_size(segment: Segment) -> None:
     thread.join()
 
 
-def test_a_server_lingers_for_a_batch(segment: Segment) -> None:
+def test_recv_many_lingers_for_a_batch(segment: Segment) -> None:
     client, server = ends(segment)
 
     def send() -> None:
@@ -167,7 +167,7 @@ def test_a_server_lingers_for_a_batch(segment: Segment) -> None:
     client.close()
 
 
-def test_a_server_is_stopped_from_anywhere(segment: Segment) -> None:
+def test_stop_works_from_threads_and_signal_handlers(segment: Segment) -> None:
     client, server = ends(segment)
     request_of = client.send(b"in hand")
     request = server.recv()
@@ -198,7 +198,7 @@ def test_a_server_is_stopped_from_anywhere(segment: Segment) -> None:
 # ---------------------------------------------------------------- by number
 
 
-def test_a_request_is_kept_and_answered_by_its_ticket(segment: Segment) -> None:
+def test_kept_request_is_answered_by_its_ticket(segment: Segment) -> None:
     client, server = ends(segment)
     ticket = client.send(b"x", flags=5)
     request = server.recv()
@@ -217,7 +217,7 @@ def test_a_request_is_kept_and_answered_by_its_ticket(segment: Segment) -> None:
         client.recv(ticket, timeout=SOON)
 
 
-def test_a_child_adopts_what_its_parent_keeps(segment: Segment) -> None:
+def test_forked_child_adopts_a_kept_request(segment: Segment) -> None:
     client, server = ends(segment)
     ticket = client.send(b"x")
     server.recv().keep()
@@ -238,7 +238,7 @@ def test_a_child_adopts_what_its_parent_keeps(segment: Segment) -> None:
             kept.reply(b"the parent's")
 
 
-def test_a_request_in_a_forked_child_is_the_parents(segment: Segment) -> None:
+def test_request_in_a_forked_child_belongs_to_the_parent(segment: Segment) -> None:
     client, server = ends(segment)
     stream = client.stream(b"x", timeout=SOON)
     request = server.recv()
@@ -258,7 +258,7 @@ def test_a_request_in_a_forked_child_is_the_parents(segment: Segment) -> None:
     thread.join()
 
 
-def test_what_is_forgotten_is_carried_out(segment: Segment) -> None:
+def test_forgotten_call_is_carried_out(segment: Segment) -> None:
     client, server = ends(segment)
     client.forget(client.send(b"x"))
     assert client.pending == 0

@@ -1,4 +1,4 @@
-"""Handlers: what a server calls with each request, and what becomes of it at the caller."""
+"""Handlers: the functions that a server calls with each request, and their outcome at the caller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Silent(Exception):
 
 @contextlib.contextmanager
 def running(server: Server, serve: Callable[[], object]) -> Iterator[threading.Thread]:
-    """A thread that serves; it is told to stop in the end, and does."""
+    """A thread that serves until it is asked to stop at the end."""
     thread = threading.Thread(target=serve)
     thread.start()
     try:
@@ -45,7 +45,7 @@ def running(server: Server, serve: Callable[[], object]) -> Iterator[threading.T
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """What is logged, as text: records refer to all that a traceback does."""
+    """The log as text, because records keep alive all objects of a traceback."""
 
     texts: list[str] = []
     plain = logging.Formatter()
@@ -60,7 +60,7 @@ def logged() -> Iterator[list[str]]:
     log.removeFilter(take)
 
 
-def test_what_a_handler_returns_is_the_reply(segment: Segment) -> None:
+def test_serve_replies_with_the_handlers_result(segment: Segment) -> None:
     client, server = ends(segment)
     replies = {b"bytes": b"1", b"buffer": bytearray(b"2"), b"none": None, b"long": bytes(1000)}
     with running(server, lambda: server.serve(replies.__getitem__)):
@@ -69,7 +69,7 @@ def test_what_a_handler_returns_is_the_reply(segment: Segment) -> None:
         assert client.call(b"buffer", timeout=SOON) == b"2"
 
 
-def test_threads_work_at_the_same_time(segment: Segment) -> None:
+def test_serve_runs_handlers_in_several_threads(segment: Segment) -> None:
     client, server = ends(segment)
     together = threading.Barrier(3)
 
@@ -82,7 +82,7 @@ def test_threads_work_at_the_same_time(segment: Segment) -> None:
         assert [client.recv(ticket, timeout=SOON) for ticket in tickets] == [b"0", b"1", b"2"]
 
 
-def test_a_handler_that_raises_fails_its_call(segment: Segment, logged: list[str]) -> None:
+def test_handler_that_raises_fails_its_call(segment: Segment, logged: list[str]) -> None:
     client, server = ends(segment)
     serve: Any = server.serve  # an int is no reply
     with running(server, functools.partial(serve, int, threads=2)):
@@ -94,7 +94,7 @@ def test_a_handler_that_raises_fails_its_call(segment: Segment, logged: list[str
     assert ["Traceback" in text for text in logged] == [True, True]
 
 
-def test_an_exception_that_cannot_be_printed_is_a_reason_all_the_same(segment: Segment, logged: list[str]) -> None:
+def test_exception_that_cannot_be_printed_still_gives_a_reason(segment: Segment, logged: list[str]) -> None:
     def raise_it(_: bytes) -> bytes:
         raise Silent
 
@@ -104,7 +104,7 @@ def test_an_exception_that_cannot_be_printed_is_a_reason_all_the_same(segment: S
             client.call(b"", timeout=SOON)
 
 
-def test_a_generator_is_a_reply_in_parts(segment: Segment, logged: list[str]) -> None:
+def test_generator_replies_in_parts(segment: Segment, logged: list[str]) -> None:
     def count(data: bytes) -> Iterator[bytes]:
         for number in range(int(data)):
             yield b"%d" % number
@@ -122,7 +122,7 @@ def test_a_generator_is_a_reply_in_parts(segment: Segment, logged: list[str]) ->
             next(parts)
 
 
-def test_a_generator_is_closed_when_its_caller_goes(segment: Segment) -> None:
+def test_generator_is_closed_when_its_caller_leaves(segment: Segment) -> None:
     closed = threading.Event()
 
     def endless(_: bytes) -> Iterator[bytes]:
@@ -139,7 +139,7 @@ def test_a_generator_is_closed_when_its_caller_goes(segment: Segment) -> None:
         assert closed.wait(SOON)
 
 
-def test_a_caller_that_takes_no_parts_ends_its_own_call_only(segment: Segment, logged: list[str]) -> None:
+def test_caller_that_takes_no_parts_ends_only_its_own_call(segment: Segment, logged: list[str]) -> None:
     client, server = Client(segment), Server(segment, part_timeout=0.1)
     assert server.part_timeout == 0.1
     with running(server, functools.partial(server.serve, lambda data: iter([data] * 3))):
@@ -150,7 +150,7 @@ def test_a_caller_that_takes_no_parts_ends_its_own_call_only(segment: Segment, l
             list(parts)
 
 
-def test_what_was_taken_is_answered_before_serve_returns(segment: Segment) -> None:
+def test_serve_answers_taken_requests_before_it_returns(segment: Segment) -> None:
     client, server = ends(segment)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -171,7 +171,7 @@ def test_what_was_taken_is_answered_before_serve_returns(segment: Segment) -> No
     assert client.cancel(left)
 
 
-def test_serve_ends_with_close_and_refuses_what_makes_no_sense(segment: Segment) -> None:
+def test_serve_ends_on_close_and_refuses_invalid_arguments(segment: Segment) -> None:
     server = Server(segment)
     with running(server, functools.partial(server.serve, bytes.upper, threads=2)):
         server.close()
@@ -184,7 +184,7 @@ def test_serve_ends_with_close_and_refuses_what_makes_no_sense(segment: Segment)
         in_time(server.aserve(bytes.upper, limit=0))  # type: ignore[arg-type]
 
 
-def test_the_handler_may_be_given_before(segment: Segment) -> None:
+def test_serve_uses_the_registered_handler(segment: Segment) -> None:
     client, server = ends(segment)
 
     @server.handler
@@ -196,7 +196,7 @@ def test_the_handler_may_be_given_before(segment: Segment) -> None:
         assert client.call(b"a", timeout=SOON) == b"A"
 
 
-def test_what_is_no_exception_ends_serve(segment: Segment) -> None:
+def test_system_exit_in_a_handler_ends_serve(segment: Segment) -> None:
     def leave(_: bytes) -> bytes:
         raise SystemExit(3)
 
@@ -211,7 +211,7 @@ def test_what_is_no_exception_ends_serve(segment: Segment) -> None:
 # ---------------------------------------------------------------- in asyncio
 
 
-def test_coroutines_answer_side_by_side_up_to_a_limit(segment: Segment) -> None:
+def test_aserve_runs_coroutines_up_to_its_limit(segment: Segment) -> None:
     client, server = ends(segment)
     now = most = 0
 
@@ -233,7 +233,7 @@ def test_coroutines_answer_side_by_side_up_to_a_limit(segment: Segment) -> None:
     assert most == 3
 
 
-def test_an_asynchronous_handler_fails_and_streams_as_any(segment: Segment, logged: list[str]) -> None:
+def test_aserve_fails_and_streams_like_serve(segment: Segment, logged: list[str]) -> None:
     client, server = ends(segment)
     closed = asyncio.Event()
 
@@ -268,7 +268,7 @@ def test_an_asynchronous_handler_fails_and_streams_as_any(segment: Segment, logg
     in_time(main())
 
 
-def test_a_task_that_is_cancelled_fails_what_it_works_on(segment: Segment) -> None:
+def test_cancelling_aserve_fails_its_requests(segment: Segment) -> None:
     client, server = ends(segment)
 
     async def for_ever(_: bytes) -> bytes:
@@ -292,7 +292,7 @@ def test_a_task_that_is_cancelled_fails_what_it_works_on(segment: Segment) -> No
 # ---------------------------------------------------------------- by the batch
 
 
-def test_a_batch_is_what_waits(segment: Segment) -> None:
+def test_serve_batches_takes_all_waiting_requests(segment: Segment) -> None:
     client, server = ends(segment)
     batches: list[list[bytes]] = []
 
@@ -307,7 +307,7 @@ def test_a_batch_is_what_waits(segment: Segment) -> None:
     assert batches == [[b"0", b"2", b"3"]]
 
 
-def test_a_batch_waits_for_more_only_so_long(segment: Segment) -> None:
+def test_serve_batches_lingers_only_for_its_time(segment: Segment) -> None:
     client, server = ends(segment)
     batches: list[int] = []
 
@@ -325,7 +325,7 @@ def test_a_batch_waits_for_more_only_so_long(segment: Segment) -> None:
     assert batches == [2]
 
 
-def test_in_a_batch_one_call_fails_or_all(segment: Segment, logged: list[str]) -> None:
+def test_serve_batches_fails_one_call_or_the_whole_batch(segment: Segment, logged: list[str]) -> None:
     client, server = ends(segment)
 
     def work(batch: list[bytes]) -> list[Any]:
@@ -359,7 +359,7 @@ SERVE = {
 
 @pytest.mark.parametrize("how", SERVE)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_sigterm_drains(how: str, tmp_path: Path) -> None:
+def test_sigterm_finishes_taken_requests(how: str, tmp_path: Path) -> None:
     path = tmp_path / "segment"
     program = f"""
     import asyncio, time
@@ -401,7 +401,7 @@ def test_sigterm_drains(how: str, tmp_path: Path) -> None:
     assert all_free(segment)
 
 
-def test_a_program_that_handles_sigterm_itself_goes_on_to(segment: Segment) -> None:
+def test_serve_calls_the_programs_own_sigterm_handler(segment: Segment) -> None:
     client, server = ends(segment)
     told = []
     before = signal.signal(signal.SIGTERM, lambda *_: told.append("told"))
@@ -420,7 +420,7 @@ def test_a_program_that_handles_sigterm_itself_goes_on_to(segment: Segment) -> N
     assert told == ["told"]
 
 
-def test_a_server_that_is_killed_leaves_its_work_to_the_next(segment: Segment) -> None:
+def test_requests_of_a_killed_server_go_to_the_next(segment: Segment) -> None:
     client = Client(segment, redeliveries=1)
 
     def wait(_: list[bytes]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Signal handlers run in every wait, and what they raise ends it. What they do not raise does
+"""Signal handlers run in every wait, and their exceptions end it. A handler that returns does
 not."""
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ send_many, open a fifo""".replace("\n", " ").split(", ")
 
 @pytest.mark.parametrize("restart", [False, True], ids=["interrupting", "restarting"])
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_handler_raises_ends_the_wait(name: str, restart: bool, waits: dict[str, Callable[[], object]]) -> None:
+def test_exception_of_a_signal_handler_ends_the_wait(name: str, restart: bool, waits: dict[str, Callable[[], object]]) -> None:
     began = time.monotonic()
     with pytest.raises(Alarm), signal_after(0.05, restart=restart):
         waits[name]()
     assert time.monotonic() - began < SOON
 
 
-def test_a_handler_that_returns_does_not_end_the_wait() -> None:
+def test_signal_handler_that_returns_does_not_end_the_wait() -> None:
     reader, writer = atomic.pair()
     ran: list[float] = []
     sender = after(0.3, lambda: writer.send(b"after the signal"))
@@ -68,7 +68,7 @@ def test_a_handler_that_returns_does_not_end_the_wait() -> None:
     assert len(ran) == 1
 
 
-def test_a_handler_that_returns_does_not_make_the_time_longer() -> None:
+def test_signal_handler_that_returns_does_not_extend_the_timeout() -> None:
     reader, writer = atomic.pair()
     began = time.monotonic()
     with pytest.raises(TimeoutError), signal_after(0.1, handler=lambda: None):
@@ -77,7 +77,7 @@ def test_a_handler_that_returns_does_not_make_the_time_longer() -> None:
     del writer
 
 
-def test_a_message_goes_on_after_a_handler_that_returns() -> None:
+def test_message_continues_after_a_signal_handler_returns() -> None:
     reader, writer = atomic.pair()
     data = os.urandom(1_000_000)
     got: list[bytes] = []
@@ -88,7 +88,7 @@ def test_a_message_goes_on_after_a_handler_that_returns() -> None:
     assert got == [data]
 
 
-def test_a_message_that_a_handler_ends_is_not_delivered() -> None:
+def test_message_ended_by_a_signal_handler_is_not_delivered() -> None:
     reader, writer = atomic.pair()
     with pytest.raises(Alarm), signal_after(0.05):
         writer.send(bytes(1_000_000))
@@ -103,7 +103,7 @@ def test_a_message_that_a_handler_ends_is_not_delivered() -> None:
     assert [type(item) for item in items] == [atomic.Message, atomic.Torn]
 
 
-def test_a_handler_ends_what_a_dropped_writer_waits_for() -> None:
+def test_signal_handler_ends_the_wait_of_a_dropped_writer() -> None:
     reader, writer = atomic.pair()
     writer.enqueue(bytes(1_000_000))
     raised: list[object] = []
@@ -117,7 +117,7 @@ def test_a_handler_ends_what_a_dropped_writer_waits_for() -> None:
     assert [type(item) for item in reader] == [atomic.Torn]
 
 
-def test_a_handler_may_use_the_end_that_waits() -> None:
+def test_signal_handler_may_use_the_waiting_end() -> None:
     reader, writer = atomic.pair()
     with signal_after(0.05, handler=lambda: writer.send(b"from the handler")):
         assert reader.recv(timeout=SOON) == b"from the handler"
@@ -125,14 +125,14 @@ def test_a_handler_may_use_the_end_that_waits() -> None:
         reader.recv(timeout=SOON)
 
 
-def test_a_handler_inside_a_message_cannot_send_another() -> None:
+def test_signal_handler_inside_a_message_cannot_send_another() -> None:
     reader, writer = atomic.pair()
     with pytest.raises(RuntimeError, match="under way"), signal_after(0.05, handler=lambda: writer.send(b"x")):
         writer.send(bytes(1_000_000))
     del reader
 
 
-def test_a_handler_inside_a_message_may_close_it_and_use_other_ends() -> None:
+def test_signal_handler_inside_a_message_may_close_its_end_and_use_others() -> None:
     reader, writer = atomic.pair()
     other_reader, other = atomic.pair()
 
@@ -146,7 +146,7 @@ def test_a_handler_inside_a_message_may_close_it_and_use_other_ends() -> None:
     assert [type(item) for item in reader] == [atomic.Torn]
 
 
-def test_a_handler_that_raises_in_a_wait_of_a_handler_ends_both() -> None:
+def test_nested_signal_handler_that_raises_ends_both_waits() -> None:
     reader, writer = atomic.pair()
     depth: list[str] = []
 
@@ -167,15 +167,15 @@ def test_a_handler_that_raises_in_a_wait_of_a_handler_ends_both() -> None:
     del reader
 
 
-def test_messages_that_were_sent_before_a_handler_raises_do_not_hide_the_exception() -> None:
+def test_exception_of_a_signal_handler_is_raised_although_messages_were_sent() -> None:
     reader, writer = atomic.pair()
     with pytest.raises(Alarm), signal_after(0.05):
         writer.send_many([bytes(10_000)] * 100)
     del reader
 
 
-def test_a_closed_writer_does_not_end_other_waits_of_its_handler() -> None:
-    """What the handler calls is no part of the call that it interrupts."""
+def test_closed_writer_does_not_end_other_waits_of_a_signal_handler() -> None:
+    """A call of the handler is no part of the call that it interrupts."""
     reader, writer = atomic.pair()
     took: list[float] = []
 
@@ -191,7 +191,7 @@ def test_a_closed_writer_does_not_end_other_waits_of_its_handler() -> None:
     del reader
 
 
-def test_waits_of_other_threads_go_on_while_the_main_thread_handles_signals() -> None:
+def test_waits_of_other_threads_continue_while_signals_are_handled() -> None:
     (reader, writer), (silent, other) = atomic.pair(), atomic.pair()
     got: list[bytes] = []
     thread = threading.Thread(target=lambda: got.append(reader.recv(timeout=SOON)))
@@ -214,7 +214,7 @@ def test_ctrl_c_from_another_thread() -> None:
     del writer
 
 
-def test_the_lock_is_free_while_something_waits() -> None:
+def test_waiting_call_releases_the_lock() -> None:
     reader, writer = atomic.pair()
     counted = 0
     waiter = threading.Thread(target=reader.recv)

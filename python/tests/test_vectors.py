@@ -69,13 +69,13 @@ def filled(vector: dict[str, Any], read_size: int) -> atomic.Reader:
     return reader
 
 
-def test_there_are_vectors() -> None:
+def test_vectors_are_found() -> None:
     assert len(VECTORS) > 90
     assert (INDEX["byte_order"], INDEX["pipe_buf"]) == (sys.byteorder, 4096)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_a_reader_makes_of_the_bytes_what_the_index_says(vector: dict[str, Any]) -> None:
+def test_reader_decodes_the_vectors_as_the_index_says(vector: dict[str, Any]) -> None:
     for read_size in (1, 17, 65536):
         reader = filled(vector, read_size)
         for expected in map(item, vector["items"]):
@@ -86,7 +86,7 @@ def test_a_reader_makes_of_the_bytes_what_the_index_says(vector: dict[str, Any])
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v["mode"] == "plain"], ids=lambda vector: vector["name"])
-def test_recv_gives_the_messages_of_a_plain_pipe_and_tells_of_the_lost(vector: dict[str, Any]) -> None:
+def test_recv_yields_the_messages_of_a_plain_pipe_and_reports_lost_ones(vector: dict[str, Any]) -> None:
     reader = filled(vector, 65536)
     for expected in map(item, vector["items"]):
         if isinstance(expected, atomic.Message):
