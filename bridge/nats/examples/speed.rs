@@ -4,7 +4,7 @@
 //! Shapes: `alone`, one call at a time; `together`, 64 in progress. Contenders: `bare`, a request
 //! of one NATS client to another; `bridged`, a call of one channel that a worker of another
 //! answers, with two bridges in between; `local`, a call without them. Everything that takes part
-//! is a process of its own, all over one server. It prints what the benchmark reads: calls, bytes
+//! is a process of its own, all over one server. It prints the line for the benchmark: calls, bytes
 //! that came, seconds, CPU seconds of the other processes and of this one.
 
 use async_nats::Client;

@@ -67,7 +67,7 @@ pub(crate) struct CarryArgs {
     #[arg(long, short, value_name = "SUBJECT", value_parser = subject)]
     pub(crate) subject: String,
 
-    /// Those who expose a subject share its calls by the name of this group
+    /// All processes that expose a subject under the name of this group share its calls
     #[arg(long, value_name = "GROUP", default_value = "pipework", value_parser = subject)]
     pub(crate) queue: String,
 
@@ -83,7 +83,7 @@ pub(crate) struct CarryArgs {
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 
-    /// How long the far side of a call may say nothing before it is taken for dead
+    /// How long the far side of a call may be silent before it is taken for dead
     #[arg(long, value_name = "SECS", default_value = "5", value_parser = seconds)]
     pub(crate) silence: Duration,
 
@@ -151,7 +151,7 @@ pub(crate) struct PublishArgs {
     #[arg(long, requires = "mixed")]
     pub(crate) lines: bool,
 
-    /// Messages that may wait to be acknowledged; 1 keeps their order whatever happens
+    /// Messages that may wait to be acknowledged; 1 keeps their order in all cases
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) window: u32,
 
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_have_words() {
+    fn subject_accepts_only_valid_words() {
         assert_eq!(subject("a.b-c.d"), Ok("a.b-c.d".into()));
         for wrong in ["", ".", "a.", "a b", "a.*", ">", "a..b", "a\r\nPUB x 0"] {
             assert!(subject(wrong).is_err(), "{wrong:?}");

@@ -1,4 +1,4 @@
-//! Outwards: this program stands as a worker at the channel, and sends what it takes to the
+//! Outwards: this program is a worker of the channel, and sends its requests to the
 //! subject.
 
 use crate::bridge::{Bridge, Permits, Stop, stopped};
@@ -53,7 +53,7 @@ pub(crate) async fn take_out(bridge: Rc<Bridge>, mut stop: Stop, owns_thread: bo
         is_away: Cell::new(true),
         idle: Notify::new(),
     });
-    while attached.find_somebody(&mut stop).await {
+    while attached.find_far_side(&mut stop).await {
         attached.serve(&mut stop).await?;
     }
     attached.permits.all_done().await;
@@ -88,12 +88,12 @@ struct Attached {
 
 impl Attached {
     /// Asks until a bridge answers at the subject; false once the bridge is stopped.
-    async fn find_somebody(&self, stop: &mut Stop) -> bool {
+    async fn find_far_side(&self, stop: &mut Stop) -> bool {
         let mut failures = 0;
         loop {
             tokio::select! {
                 () = stopped(stop) => return false,
-                somebody = self.probe() => if somebody { return true },
+                answered = self.probe() => if answered { return true },
             }
             tokio::select! {
                 () = stopped(stop) => return false,
@@ -205,7 +205,7 @@ impl Attached {
 
     /// Whether it can only wait for requests, once all is done that can be now.
     async fn is_at_rest(&self) -> bool {
-        // One turn of the runtime finds what has come, the next does what that asks for.
+        // One turn of the runtime receives events, the next one handles them.
         for _ in 0..2 {
             tokio::task::yield_now().await;
         }
@@ -364,7 +364,7 @@ impl Carried<'_> {
         }
     }
 
-    /// Sends what the far side has space for.
+    /// Sends as many pieces as the far side has space for.
     async fn hand_out(&self, far: &mut FarSide) {
         let Some(control) = &far.control else { return };
         let bridge = &self.attached.bridge;
@@ -410,7 +410,7 @@ impl Carried<'_> {
         status.name()
     }
 
-    /// Takes what the far side says.
+    /// Handles a message of the far side.
     async fn hear(&mut self, far: &mut FarSide, message: Message) -> Option<Next> {
         far.heard = Instant::now();
         if message.status == Some(StatusCode::NO_RESPONDERS) {
@@ -505,7 +505,7 @@ impl Carried<'_> {
     }
 }
 
-/// How an attempt goes on.
+/// The next step of an attempt.
 enum Next {
     /// It is over at both ends.
     End(Outcome),

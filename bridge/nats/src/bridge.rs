@@ -27,7 +27,7 @@ pub struct Settings {
     pub channel: PathBuf,
     /// The subject of its calls.
     pub subject: String,
-    /// The queue group of those who expose it.
+    /// The queue group of the exposing processes.
     pub queue: String,
     /// Calls in progress at the same time, in each direction.
     pub concurrency: usize,
@@ -35,7 +35,7 @@ pub struct Settings {
     pub max_message: usize,
     /// How long a call that is sent out may take.
     pub timeout: Option<Duration>,
-    /// How long the far side of a call may say nothing.
+    /// How long the far side of a call may be silent.
     pub silence: Duration,
     /// How long a call waits for a local worker, if there is one, before it is sent out.
     pub overflow: Option<Duration>,

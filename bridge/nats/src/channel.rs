@@ -18,7 +18,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Says what an error is about, for `map_err`.
+/// Names the subject of an error, for `map_err`.
 pub(crate) fn at<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Failure {
     move |error| Failure(format!("{what}: {error}"))
 }

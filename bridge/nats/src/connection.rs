@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_named_with_commas_between() {
+    fn servers_are_separated_by_commas() {
         let known = servers("nats://a:1, tls://b").unwrap();
         assert_eq!(
             known.iter().map(|each| (each.host(), each.port())).collect::<Vec<_>>(),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn backoff_doubles_up_to_its_limit_and_spreads() {
+    fn backoff_doubles_up_to_its_limit_with_jitter() {
         let after =
             |failures| backoff(Duration::from_millis(10), Duration::from_secs(1), failures).as_secs_f64();
         let all: Vec<f64> = (0..1000).map(|_| after(0) / 0.01).collect();

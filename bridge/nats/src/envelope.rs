@@ -116,7 +116,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn messages_mean_what_the_vectors_say() {
+    fn messages_match_the_vectors() {
         let all: Value = serde_json::from_str(include_str!("../../../vectors/nats/messages.json")).unwrap();
         for vector in all["messages"].as_array().unwrap() {
             let mut headers = HeaderMap::new();

@@ -115,7 +115,7 @@ impl Exposing {
         Ok(())
     }
 
-    /// Unsubscribes, and answers what NATS has sent before it knew.
+    /// Unsubscribes, and answers the requests that NATS had already sent.
     ///
     /// async-nats forgets a subscription before the server does, whether it is drained or not, and
     /// drops the messages on their way. Only if the server and async-nats both know after how many
@@ -206,7 +206,7 @@ impl Exposing {
     }
 }
 
-/// How many messages have come of a subscription.
+/// The number of messages received on a subscription.
 #[derive(Debug, Default)]
 struct Taken {
     count: u64,

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_counted_and_written_as_openmetrics() {
+    fn metrics_are_counted_and_written_as_openmetrics() {
         let figures = Rc::new(Figures::default());
         let counted = figures.in_flight(Side::Attach);
         figures.done(Side::Expose, "answered", Duration::from_micros(300));

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_a_message_in_any_order_and_more_than_once() {
+    fn pieces_in_any_order_and_repeated_make_the_message() {
         let now = Instant::now();
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]] {
             let mut gathering = Gathering::new(100);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_becomes_whole_is_unfit() {
+    fn incomplete_message_is_unfit() {
         let now = Instant::now();
         let mut gathering = Gathering::new(10);
         let mut take =
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_a_limit() {
+    fn gather_limits_its_memory() {
         let now = Instant::now();
         let mut gathering = Gathering::new(1 << 20);
         let mut forgotten = 0;

@@ -59,7 +59,7 @@ pub(crate) struct Inlet {
     feed: Option<PipeWriter>,
     /// The position in the stream at which the reader began.
     start: u64,
-    /// How much of the stream was fed to readers.
+    /// The number of bytes that were fed to readers.
     fed: u64,
     /// From here on the stream has all that the next item may consist of.
     settled: u64,
@@ -154,7 +154,7 @@ impl Inlet {
         self.last
     }
 
-    /// How much of the stream has become items.
+    /// The number of bytes that have become items.
     pub(crate) fn parsed(&self) -> u64 {
         self.start + self.reader.position()
     }

@@ -323,7 +323,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     #[test]
-    fn places_are_read_as_they_are_written() {
+    fn places_round_trip() {
         for (end, nth) in [(0, 0), (7, 0), (7, 1), (u64::MAX, u64::MAX)] {
             let place = Place { end, nth };
             assert_eq!(Place::read(&place.to_string()), Some(place));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_keeps_its_name_until_the_machine_is_started_anew() {
+    fn journal_keeps_its_name_until_the_machine_restarts() {
         let path = std::env::temp_dir().join(format!("pipework-journal-{}", std::process::id()));
         let open = || Journal::open(Some(&path), 0);
         let fill = |journal: &mut Journal, bytes: &[u8]| {

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_mean_what_the_vectors_say() {
+    fn requests_match_the_vectors() {
         for vector in vectors("requests") {
             let read = Call::read(Some(&headers(&vector)));
             if vector["malformed"] == true {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_mean_what_the_vectors_say() {
+    fn steps_match_the_vectors() {
         for vector in vectors("steps") {
             let read = Step::read(Some(&headers(&vector)));
             if vector["malformed"] == true {

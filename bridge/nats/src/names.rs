@@ -27,7 +27,7 @@ const OTHERS: usize = 1 << 16;
 pub(crate) enum Name {
     /// All that lies in a journal's stream behind `after`, up to `place`.
     Span { journal: u64, after: Place, place: Place },
-    /// Anybody's: its digest.
+    /// The digest of any other name.
     Other(u128),
 }
 
@@ -131,7 +131,7 @@ impl Names {
         }
     }
 
-    /// Forgets what came first of the journals that were quiet for longest.
+    /// Forgets the oldest names of the journals that were quiet for longest.
     fn keep_within_limit(&mut self) {
         while self.spans > SPANS {
             let Some(quiet) = self.turns.first_entry() else { return };
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_what_the_vectors_say() {
+    fn names_match_the_vectors() {
         let all: Value = serde_json::from_str(include_str!("../../../vectors/nats/messages.json")).unwrap();
         for vector in all["names"].as_array().unwrap() {
             let mut headers = HeaderMap::new();
@@ -214,15 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn digests_are_fnv() {
+    fn digest_is_fnv_1a() {
         assert_eq!(digest(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         assert_eq!(digest(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
         assert_eq!(digest(b"foobar"), 0x343e_1662_793c_64bf_6f0d_3597_ba44_6f18);
     }
 
-    /// A name is known when it has come, whatever the order, and never before.
+    /// A name is known once it has come, in any order, and never before.
     #[test]
-    fn each_name_of_a_journal_is_known_once_it_has_come() {
+    fn name_of_a_journal_is_known_after_it_came() {
         let mut names = Names::new(0);
         // 37 and 100 have no divisor in common, so this is each of 0 to 99.
         let order = (0..100).map(|nth| nth * 37 % 100);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_overlaps_is_not_known() {
+    fn overlapping_name_is_not_known() {
         let mut names = Names::new(0);
         names.add(&span(1, 10, 20), 0);
         names.add(&span(1, 30, 40), 0);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_a_limit_and_those_who_go_on_stay() {
+    fn names_limit_their_memory_and_keep_active_journals() {
         let mut names = Names::new(0);
         for nth in 0..=SPANS as u64 {
             names.add(&span(1, 10 * nth, 10 * nth + 10), 0);

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_is_put_together_again() {
+    fn pieces_join_to_the_original_payload() {
         for len in [0, 1, 99, 100, 101, 1000] {
             let whole: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let (mut rest, mut received, mut number) = (Bytes::from(whole.clone()), Received::new(1000), 0);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_and_too_much_are_refused() {
+    fn gaps_and_excess_bytes_are_refused() {
         let mut received = Received::new(10);
         assert_eq!(received.take(0, true, b"12345"), Ok(None));
         assert_eq!(received.take(2, true, b"6"), Err(Misfit::Gap));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_open_until_it_is_full_and_opens_as_pieces_are_taken() {
+    fn window_closes_when_full_and_opens_as_pieces_are_taken() {
         let (sent, mut received) = (Sent::default(), Received::new(1 << 20));
         let mut most = 0;
         for number in 0..1000 {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_never_larger_than_the_server_takes() {
+    fn piece_never_exceeds_the_limit_of_the_server() {
         assert_eq!(piece_bytes(1 << 20), PIECE);
         assert_eq!(piece_bytes(1024), 512);
         assert_eq!(piece_bytes(100), 1);

@@ -169,7 +169,7 @@ impl Line {
         Ok(())
     }
 
-    /// Lets the journal forget what is acknowledged.
+    /// Removes acknowledged messages from the journal.
     fn keep_account(&mut self) -> Result<(), Failure> {
         let (first, acked) = self.publisher.waiting();
         let from = first.unwrap_or_else(|| self.inlet.settled());
@@ -177,7 +177,7 @@ impl Line {
         self.inlet.journal.advance(from, parsed, acked)
     }
 
-    /// Says what was lost, but not more than once a second.
+    /// Reports losses, but not more than once a second.
     fn say(&mut self, torn: &pipework::atomic::Torn) {
         if self.said.is_none_or(|said| said.elapsed() > Duration::from_secs(1)) {
             self.said = Some(Instant::now());
@@ -484,7 +484,7 @@ mod tests {
     use crate::envelope::Kind;
 
     #[test]
-    fn subjects_are_taken_word_by_word() {
+    fn subject_matching_compares_words() {
         for (pattern, subject, taken) in [
             ("a.b", "a.b", true),
             ("a.*", "a.b", true),
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_goes_whole_if_it_can() {
+    fn message_is_published_in_one_piece_if_it_fits() {
         let all = |len| -> Vec<_> {
             pieces("n", Envelope { kind: Kind::Line, ..Envelope::default() }, vec![7; len].into(), 10)
                 .collect()

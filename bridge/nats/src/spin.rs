@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How many waits go by without a spin, at most.
+/// The most waits that follow each other without a spin.
 const LONGEST_REST: u32 = 64;
 
 /// The memory that one bridge has of its waits.
@@ -18,7 +18,7 @@ pub(crate) struct Spin {
     limit: Duration,
     /// By how many waits the last spin that found nothing has put the next one off.
     last: Cell<u32>,
-    /// How many of them are still to come.
+    /// The number of such waits that remain.
     rest: Cell<u32>,
 }
 
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_meanwhile_is_found() {
+    fn spin_finds_an_event_that_comes_meanwhile() {
         let (spin, mut looks) = (spin(Duration::from_secs(60)), 0);
         let look = || {
             looks += 1;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn spins_in_vain_put_others_off_until_one_finds_something() {
+    fn failed_spins_delay_the_next_until_one_succeeds() {
         let spin = spin(Duration::from_micros(100));
         let spins = |waits: usize| {
             let each = |_| usize::from(run(spin.wait(|| true, || None::<()>)).1 > 1);

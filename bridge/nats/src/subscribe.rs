@@ -291,7 +291,7 @@ impl Line {
                 tokio::select! {
                     biased;
                     written = &mut writing => break written?,
-                    // Somebody reads slowly.
+                    // The reader is slow.
                     _ = words.tick() => {
                         let in_hand = whole.kept.iter().chain(self.gathering.kept()).flatten();
                         for Delivered { acker, .. } in in_hand {
@@ -304,7 +304,7 @@ impl Line {
         if !is_written {
             // Without a stream the message is not stored anywhere else.
             if numbers.is_empty() {
-                self.refuse("not_taken", "nobody reads the pipe", None).await;
+                self.refuse("not_taken", "the pipe has no reader", None).await;
             }
             for Delivered { acker, .. } in whole.kept.iter().flatten() {
                 let _ = acker.ack_with(AckKind::Nak(None)).await;
@@ -338,7 +338,7 @@ impl Line {
         }
     }
 
-    /// Gives up messages whose rest does not come.
+    /// Gives up messages whose remaining pieces do not come.
     async fn give_up(&mut self, silence: Duration) {
         for pieces in self.gathering.give_up(silence, Instant::now()) {
             self.refuse("torn", "its other pieces did not come", pieces).await;
@@ -352,7 +352,7 @@ impl Line {
         }
     }
 
-    /// Gives back what is unfinished, and waits until the server knows what was acknowledged.
+    /// Gives unfinished messages back, and waits until the server has all acknowledgements.
     async fn leave(&mut self) {
         for Delivered { acker, .. } in self.gathering.kept().flatten() {
             let _ = acker.ack_with(AckKind::Nak(None)).await;
@@ -388,7 +388,7 @@ impl Found {
             Err(ConsumerInfoErrorKind::StreamNotFound) => format!("stream {}", self.name),
             Err(ConsumerInfoErrorKind::NotFound) => format!("the durable name {}", self.durable),
             Ok(info) if info.created != self.consumer.cached_info().created => {
-                return Err(Failure(format!("the durable name {} was made anew", self.durable)));
+                return Err(Failure(format!("the durable name {} was created again", self.durable)));
             }
             _ => {
                 *gone = None;

@@ -147,7 +147,7 @@ impl Written {
             return Err(Failure(format!("{}: {why}", path.display())));
         }
         let Some(records) = bytes.strip_prefix(title.as_bytes()) else {
-            let why = "this journal is of another stream, or of one that was made anew; remove it to begin";
+            let why = "this journal is of another stream, or of a recreated one; remove it to begin";
             return Err(Failure(format!("{}: {why}", path.display())));
         };
         let (mut written, mut doubt, mut damaged) = (Written::unkept(window), None, 0);
@@ -202,7 +202,7 @@ impl Written {
         if let Some((name, time)) = &name {
             self.names.add(name, *time);
         }
-        // The name first: with it alone, what comes again is known as well.
+        // The name first: the name alone is enough to recognize a repeated message.
         let name = name.map(|(name, time)| Record::Name(name, time));
         let numbers = numbers.iter().map(|number| Record::Range(*number, *number));
         let records: Vec<_> = name.into_iter().chain(numbers).collect();
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_grow_together() {
+    fn adjacent_ranges_merge() {
         let mut ranges = Ranges::default();
         let numbers = [5, 3, 9, 4, 8, 1, 7, 7, 6, u64::MAX];
         for (nth, number) in numbers.iter().enumerate() {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn another_start_knows_what_was_written_and_what_is_in_doubt() {
+    fn written_and_doubtful_ranges_survive_a_restart() {
         let path = std::env::temp_dir().join(format!("pipework-written-{}", std::process::id()));
         let open = |stream| Written::open(&path, stream, 100);
         let (mut written, doubt) = open("s").unwrap();
@@ -283,7 +283,7 @@ mod tests {
         written.done(&[150_000], Some((others[0], 5000))).unwrap();
         written.begin(200_000).unwrap();
         drop(written);
-        assert!(std::fs::metadata(&path).unwrap().len() < 10_000_000, "it is written anew");
+        assert!(std::fs::metadata(&path).unwrap().len() < 10_000_000, "it was not rewritten");
         // A kill may leave half a record.
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"half").unwrap();
         let (mut written, doubt) = open("s").unwrap();
@@ -307,7 +307,7 @@ mod tests {
 
     /// Overwrite or cut any part: nothing is known that was not written.
     #[test]
-    fn a_damaged_file_says_nothing_that_nobody_wrote() {
+    fn damaged_file_yields_only_written_ranges() {
         let path = std::env::temp_dir().join(format!("pipework-damaged-{}", std::process::id()));
         let open = || Written::open(&path, "s", 100);
         let (mut written, _) = open().unwrap();

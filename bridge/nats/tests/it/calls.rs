@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 #[test]
-fn payloads_of_every_size_arrive_with_their_flags() {
+fn calls_of_every_size_arrive_with_their_flags() {
     if !has_nats() {
         return;
     }
@@ -28,7 +28,7 @@ fn payloads_of_every_size_arrive_with_their_flags() {
 }
 
 #[test]
-fn many_at_the_same_time_all_get_their_own() {
+fn simultaneous_calls_get_their_own_replies() {
     if !has_nats() {
         return;
     }
@@ -49,7 +49,7 @@ fn many_at_the_same_time_all_get_their_own() {
 }
 
 #[test]
-fn parts_come_as_they_are_given() {
+fn parts_arrive_as_they_are_sent() {
     if !has_nats() {
         return;
     }
@@ -114,7 +114,7 @@ fn an_empty_reply_keeps_its_flags() {
 }
 
 #[test]
-fn a_failure_comes_with_its_reason() {
+fn failure_arrives_with_its_reason() {
     if !has_nats() {
         return;
     }
@@ -128,7 +128,7 @@ fn a_failure_comes_with_its_reason() {
 }
 
 #[test]
-fn where_nobody_answers_callers_wait_or_are_told() {
+fn call_without_a_worker_waits_or_fails() {
     if !has_nats() {
         return;
     }
@@ -149,7 +149,7 @@ fn where_nobody_answers_callers_wait_or_are_told() {
 }
 
 #[test]
-fn too_many_calls_wait_their_turn() {
+fn excess_calls_wait_for_a_slot() {
     if !has_nats() {
         return;
     }
@@ -179,7 +179,7 @@ fn too_many_calls_wait_their_turn() {
 }
 
 #[test]
-fn local_workers_are_preferred_and_calls_do_not_go_round() {
+fn calls_prefer_local_workers_and_never_loop() {
     if !has_nats() {
         return;
     }
@@ -209,7 +209,7 @@ fn local_workers_are_preferred_and_calls_do_not_go_round() {
     for _ in 0..5 {
         assert_eq!(&*client.call("x", SOON).unwrap(), b"here");
     }
-    // More than it can do overflow; and where both are busy, what overflows comes to rest.
+    // Excess calls overflow to the other side; if both sides are busy, they wait.
     let answers: Vec<Vec<u8>> = thread::scope(|scope| {
         let callers: Vec<_> =
             (0..8).map(|_| scope.spawn(|| client.call("x", SOON).unwrap().to_vec())).collect();

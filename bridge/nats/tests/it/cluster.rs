@@ -183,7 +183,7 @@ pub(crate) fn random() -> u64 {
 }
 
 #[test]
-fn killed_workers_bridges_and_servers_lose_and_repeat_nothing() {
+fn killing_workers_bridges_and_servers_loses_and_repeats_no_call() {
     if !has_nats() {
         return;
     }
@@ -259,7 +259,7 @@ fn killed_workers_bridges_and_servers_lose_and_repeat_nothing() {
         std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut text).unwrap();
         eprintln!("python: answered and told {}", text.trim());
     }
-    // Their memory stays what it is.
+    // Their memory stays the same.
     let steady = |first: u64| {
         thread::scope(|scope| {
             for caller in 0..4 {

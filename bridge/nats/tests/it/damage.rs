@@ -19,7 +19,7 @@ fn forget_everything(pipes: &mut Pipes) {
     pipes.nats = Nats::start_at(port, &["-js", "-sd", &store]);
 }
 
-/// Runs a bridge that writes what it says where [`said`] finds it.
+/// Runs a bridge whose standard error goes to the file that [`said`] reads.
 fn saying(pipes: &Pipes, command: &str, options: &[&str]) -> Process {
     let said = File::create(pipes.path(&format!("{command}.said"))).unwrap();
     Process::start(pipes.command(command, options).stdout(Stdio::null()).stderr(said))
@@ -40,7 +40,7 @@ fn ends(bridge: &mut Process) -> Option<i32> {
 }
 
 #[test]
-fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
+fn server_with_an_empty_store_gets_unacknowledged_messages() {
     if !has_nats() {
         return;
     }
@@ -76,7 +76,7 @@ fn a_server_with_an_empty_store_gets_what_it_has_not_acknowledged() {
 /// A stream that was deleted and made again counts from the beginning: its messages have numbers
 /// that are known already, and must not be acknowledged as if they were written.
 #[test]
-fn a_stream_that_was_made_anew_is_not_taken_for_the_old_one() {
+fn recreated_stream_is_not_taken_for_the_old_one() {
     if !has_nats() {
         return;
     }
@@ -87,7 +87,7 @@ fn a_stream_that_was_made_anew_is_not_taken_for_the_old_one() {
     writer.send("old", SOON).unwrap();
     assert_eq!(&*reader.recv(SOON).unwrap(), b"old");
     assert!(publish.stop().success());
-    // Somebody makes both again, sooner than they are missed.
+    // Both are created again before the bridges notice their absence.
     forget_everything(&mut pipes);
     pipes.ask(async |jetstream| {
         let stream = jetstream.create_stream(config(WINDOW)).await.unwrap();
@@ -102,7 +102,7 @@ fn a_stream_that_was_made_anew_is_not_taken_for_the_old_one() {
     let code = ends(&mut subscribe);
     let said = said(&pipes, "subscribe");
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the durable name there was made anew"), "{said}");
+    assert!(said.contains("the durable name there was created again"), "{said}");
     fs::remove_file(pipes.path("out.journal")).unwrap();
     let subscribe = pipes.run("subscribe", &SUBSCRIBE);
     assert_eq!(&*reader.recv(SOON).unwrap(), b"new");
@@ -139,7 +139,7 @@ fn said_that_the_disk_is_full(pipes: &Pipes) {
 }
 
 #[test]
-fn a_full_disk_under_the_journal_of_publish_loses_nothing() {
+fn full_disk_under_the_journal_of_publish_loses_nothing() {
     if !has_nats() {
         return;
     }
@@ -163,7 +163,7 @@ fn a_full_disk_under_the_journal_of_publish_loses_nothing() {
 }
 
 #[test]
-fn a_full_disk_under_the_journal_of_subscribe_loses_nothing() {
+fn full_disk_under_the_journal_of_subscribe_loses_nothing() {
     if !has_nats() {
         return;
     }

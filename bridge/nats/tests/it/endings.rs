@@ -1,4 +1,4 @@
-//! How calls end when a caller gives up, or a process dies or is stopped.
+//! The end of calls when a caller gives up, or a process dies or is stopped.
 
 use crate::harness::{SOON, Scene, bridge, echo, has_nats, long_way, wait_until, work};
 use pipework::reqrep::{ClientOptions, Options};
@@ -34,7 +34,7 @@ fn is_taken(scene: &Scene) -> bool {
 }
 
 #[test]
-fn the_death_of_a_far_worker_is_told_and_redelivered_if_allowed() {
+fn death_of_a_remote_worker_is_reported_or_redelivered() {
     if !has_nats() {
         return;
     }
@@ -58,7 +58,7 @@ fn the_death_of_a_far_worker_is_told_and_redelivered_if_allowed() {
 }
 
 #[test]
-fn a_caller_that_gives_up_is_told_to_the_far_worker() {
+fn remote_worker_learns_that_its_caller_gave_up() {
     if !has_nats() {
         return;
     }
@@ -81,7 +81,7 @@ fn a_caller_that_gives_up_is_told_to_the_far_worker() {
 }
 
 #[test]
-fn bridges_that_are_killed_leave_nobody_waiting() {
+fn killed_bridges_leave_no_call_waiting() {
     if !has_nats() {
         return;
     }
@@ -99,7 +99,7 @@ fn bridges_that_are_killed_leave_nobody_waiting() {
         assert_eq!(outcome, Err(ErrorKind::PeerDied));
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         // The worker's call is cancelled, whichever bridge has died.
-        wait_until("nobody wants it any more", || {
+        wait_until("its caller has gone", || {
             scene.there.audit().unwrap().taken == 0 || {
                 scene.there.recover().unwrap();
                 false
@@ -113,7 +113,7 @@ fn bridges_that_are_killed_leave_nobody_waiting() {
 }
 
 #[test]
-fn a_bridge_that_gets_one_signal_twice_at_once_finishes_its_calls() {
+fn bridge_finishes_its_calls_after_a_doubled_signal() {
     if !has_nats() {
         return;
     }
@@ -137,10 +137,10 @@ fn a_bridge_that_gets_one_signal_twice_at_once_finishes_its_calls() {
     }
 }
 
-/// A request that NATS sent to a machine whose last worker has just left is answered, and sent
+/// A machine whose last worker has just left answers a request that NATS sent it, so that it is sent
 /// again.
 #[test]
-fn no_call_is_lost_with_the_last_worker_of_a_machine() {
+fn leaving_of_the_last_worker_loses_no_call() {
     if !has_nats() {
         return;
     }
@@ -190,7 +190,7 @@ fn no_call_is_lost_with_the_last_worker_of_a_machine() {
 }
 
 #[test]
-fn time_is_up_at_the_far_side_too() {
+fn timeout_ends_the_call_on_the_remote_side() {
     if !has_nats() {
         return;
     }
@@ -205,7 +205,7 @@ fn time_is_up_at_the_far_side_too() {
 }
 
 #[test]
-fn a_server_that_comes_back_finds_its_bridges() {
+fn bridges_reconnect_to_a_restarted_server() {
     if !has_nats() {
         return;
     }
@@ -224,7 +224,7 @@ fn a_server_that_comes_back_finds_its_bridges() {
 }
 
 #[test]
-fn only_one_bridge_takes_calls_out() {
+fn only_one_attach_serves_a_channel() {
     if !has_nats() {
         return;
     }

@@ -93,7 +93,7 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < SOON, "waited in vain: {what}");
+        assert!(begin.elapsed() < SOON, "waited too long: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

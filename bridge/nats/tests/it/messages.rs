@@ -92,7 +92,7 @@ pub(crate) const PUBLISH: [&str; 6] =
 pub(crate) const SUBSCRIBE: [&str; 6] = ["--durable", "there", "--to", "outbox", "--journal", "out.journal"];
 
 #[test]
-fn messages_of_any_size_go_from_pipe_to_pipe() {
+fn messages_of_any_size_travel_from_pipe_to_pipe() {
     if !has_nats() {
         return;
     }
@@ -124,7 +124,7 @@ fn messages_of_any_size_go_from_pipe_to_pipe() {
 }
 
 #[test]
-fn lines_and_writers_are_told() {
+fn headers_name_lines_and_writers() {
     if !has_nats() {
         return;
     }
@@ -171,7 +171,7 @@ fn lines_and_writers_are_told() {
 }
 
 #[test]
-fn publishers_that_are_killed_lose_nothing_and_repeat_nothing() {
+fn killed_publishers_lose_and_repeat_nothing() {
     if !has_nats() {
         return;
     }
@@ -232,7 +232,7 @@ fn publishers_that_are_killed_lose_nothing_and_repeat_nothing() {
 }
 
 #[test]
-fn the_pipe_is_not_read_faster_than_the_server_takes_it() {
+fn publish_reads_no_faster_than_the_server_acknowledges() {
     if !has_nats() {
         return;
     }
@@ -246,7 +246,7 @@ fn the_pipe_is_not_read_faster_than_the_server_takes_it() {
     let mut sent = 0;
     while writer.send(vec![0; 1000], Duration::from_millis(500)).is_ok() {
         sent += 1;
-        assert!(sent < 1000, "nobody takes them");
+        assert!(sent < 1000, "publish accepts messages without end");
     }
     let store = pipes.path("store").display().to_string();
     pipes.nats = Nats::start_at(pipes.nats.port, &["-js", "-sd", &store]);
@@ -255,7 +255,7 @@ fn the_pipe_is_not_read_faster_than_the_server_takes_it() {
 }
 
 #[test]
-fn without_a_stream_messages_go_to_those_who_listen() {
+fn messages_without_a_stream_go_to_current_subscribers() {
     if !has_nats() {
         return;
     }
@@ -311,7 +311,7 @@ fn without_a_stream_messages_go_to_those_who_listen() {
 }
 
 #[test]
-fn who_is_told_to_stop_publishes_what_it_has() {
+fn publish_sends_its_messages_before_it_stops() {
     if !has_nats() {
         return;
     }
@@ -337,7 +337,7 @@ fn who_is_told_to_stop_publishes_what_it_has() {
 }
 
 #[test]
-fn a_reader_that_leaves_and_one_that_is_slow_cost_nothing() {
+fn slow_or_leaving_readers_lose_no_message() {
     if !has_nats() {
         return;
     }
@@ -349,7 +349,7 @@ fn a_reader_that_leaves_and_one_that_is_slow_cost_nothing() {
             jetstream.publish(SUBJECT, data.into()).await.unwrap().await.unwrap();
         }
     });
-    // More than the pipe holds; those who come read on, one after the other.
+    // More than the pipe holds; several readers continue one after the other.
     let mut received = 0;
     while received < 2000 {
         let mut reader = pipes.reader();
@@ -369,7 +369,7 @@ fn a_reader_that_leaves_and_one_that_is_slow_cost_nothing() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn invalid_setups_are_refused_with_a_reason() {
     if !has_nats() {
         return;
     }

@@ -49,7 +49,7 @@ fn tool() {
 
 /// PIPEWORK_COMMAND is the command `pipework`; `make nats` builds it.
 #[test]
-fn who_follows_the_page_gets_what_it_shows() {
+fn commands_of_the_page_print_its_output() {
     let Some(command) = std::env::var_os("PIPEWORK_COMMAND").map(PathBuf::from).filter(|_| has_nats()) else {
         return;
     };

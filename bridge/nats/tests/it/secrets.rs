@@ -73,7 +73,7 @@ fn bridge(nats: &Nats, folder: &Path, command: &str, secret: [&str; 2]) -> Comma
 }
 
 #[test]
-fn bridges_prove_who_they_are_and_show_no_secret() {
+fn bridges_authenticate_and_show_no_secret() {
     if !has_nats() {
         return;
     }
@@ -108,7 +108,7 @@ fn bridges_prove_who_they_are_and_show_no_secret() {
         assert!(publish.stop().success());
         assert!(subscribe.stop().success());
 
-        // Unknown users, and files that hold a secret and are not what they should be.
+        // Unknown users, and malformed files of secrets.
         let stranger = KeyPair::new_user().seed().unwrap();
         let garbled = format!("-----BEGIN USER NKEY SEED-----\n{stranger}\nand more\n");
         fs::write(folder.0.join("stranger"), &stranger).unwrap();

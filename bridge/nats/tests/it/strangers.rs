@@ -1,4 +1,4 @@
-//! Those who speak NATS and know nothing of pipework, and those who mean harm.
+//! NATS clients without pipework, and hostile ones.
 
 use crate::harness::{Nats, SOON, SUBJECT, Scene, echo, figures, free_port, has_nats, wait_until, work};
 use async_nats::{Client, HeaderMap, Message};
@@ -32,7 +32,7 @@ fn code(message: &Message) -> Option<&str> {
 }
 
 #[test]
-fn anybody_can_call_a_worker() {
+fn plain_nats_client_can_call_a_worker() {
     if !has_nats() {
         return;
     }
@@ -68,7 +68,7 @@ fn anybody_can_call_a_worker() {
 }
 
 #[test]
-fn malformed_and_hostile_messages_end_themselves_only() {
+fn malformed_message_ends_only_its_own_call() {
     if !has_nats() {
         return;
     }
@@ -153,7 +153,7 @@ fn malformed_and_hostile_messages_end_themselves_only() {
 }
 
 #[test]
-fn secrets_are_not_taken_from_the_command_line_and_not_shown() {
+fn secrets_are_refused_on_the_command_line_and_not_shown() {
     if !has_nats() {
         return;
     }
@@ -186,7 +186,7 @@ fn secrets_are_not_taken_from_the_command_line_and_not_shown() {
 }
 
 #[test]
-fn a_connection_may_be_encrypted() {
+fn connection_can_be_encrypted() {
     if !has_nats() {
         return;
     }

@@ -88,7 +88,7 @@ fn len(number: u64) -> usize {
 }
 
 #[test]
-fn a_stream_whose_servers_and_bridges_are_killed_loses_and_repeats_nothing() {
+fn killing_servers_and_bridges_loses_and_repeats_no_message() {
     if !has_nats() {
         return;
     }

@@ -24,7 +24,7 @@ fn send(writer: &mut Writer, numbers: Range<usize>) {
     }
 }
 
-/// How many messages of the stream that makes.
+/// The number of stream messages that those make.
 fn pieces(numbers: Range<usize>) -> u64 {
     numbers.map(|number| if number % 10 == 7 { 3 } else { 1 }).sum()
 }
@@ -81,7 +81,7 @@ impl Pipes {
 }
 
 #[test]
-fn a_second_copy_is_not_written_even_by_another_start() {
+fn second_copy_is_not_written_even_after_a_restart() {
     if !has_nats() {
         return;
     }
@@ -110,7 +110,7 @@ fn a_second_copy_is_not_written_even_by_another_start() {
 
 /// As a bridge that comes back when the stream has forgotten the names of the messages that it has.
 #[test]
-fn a_journal_that_knows_too_little_repeats_nothing() {
+fn journal_without_the_needed_ranges_repeats_nothing() {
     if !has_nats() {
         return;
     }
@@ -147,7 +147,7 @@ fn a_journal_that_knows_too_little_repeats_nothing() {
 }
 
 #[test]
-fn names_of_others_mean_what_they_mean_to_the_stream() {
+fn foreign_message_ids_are_deduplicated_like_the_stream_does() {
     if !has_nats() {
         return;
     }
@@ -189,7 +189,7 @@ fn names_of_others_mean_what_they_mean_to_the_stream() {
 }
 
 #[test]
-fn one_subscribe_at_a_time_has_a_durable_name() {
+fn second_subscribe_with_a_durable_name_is_refused() {
     if !has_nats() {
         return;
     }
