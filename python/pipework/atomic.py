@@ -78,7 +78,7 @@ class Options(TypedDict, total=False):
         None: until the end. A relay (`tee`, ssh) may cut anywhere and stop for a while. Default 5.
     max_pending: Writer: how many bytes may be pending before `try_send` takes no more. Default 1
         MiB.
-    or_print: Writer: on a terminal, a file or a device, where no reader takes messages apart,
+    or_print: Writer: on a terminal, a file or a device, where no reader decodes messages,
         whether to print each one as a line, uncompressed and without a header; `is_printing` says
         whether it does. If False, such an output is an error. Default False.
     spin: Reader: for how many seconds it spins before it sleeps; 0 for never. At most 0.001.

@@ -84,7 +84,7 @@ def test_numbers_and_names_match_the_core(tmp_path: Path) -> None:
         atomic.Reader.fifo(tmp_path / "nothing")
     assert (missing.value.errno, isinstance(missing.value, pipework.Os)) == (errno.ENOENT, True)
     path = str(tmp_path / "nothing")
-    text = "open fifo for reading: refused by the system: No such file or directory (os error 2)"
+    text = "open fifo for reading: the system call failed: No such file or directory (os error 2)"
     assert (missing.value.filename, str(missing.value)) == (path, f"{text}: {path!r}")
     assert pickle.loads(pickle.dumps(missing.value)).filename == path
     atomic.create_fifo(tmp_path / "fifo")

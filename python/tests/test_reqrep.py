@@ -493,7 +493,7 @@ def test_open_refuses_files_that_are_no_segment(tmp_path: Path) -> None:
             Segment.anonymous(**sizes)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no option .slot."):
         Segment.anonymous(slot=1)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="there already"):
+    with pytest.raises(TypeError, match="exists already"):
         Server(Segment.anonymous(), slots=5)
     with pytest.raises(TypeError, match="path"):
         Client(5)  # type: ignore[arg-type]

@@ -124,11 +124,11 @@ NOT_OURS = "not a segment: incompatible"
 SHORT = "too short for a segment: incompatible"
 VERSION = "another format: incompatible"
 FLAGS = "unknown flags: incompatible"
-ELSEWHERE = "it is a copy, or was made by another path or mount than this one"
+ELSEWHERE = "it is a copy, or was made through another path or mount"
 KIND = "unknown kind of payload: incompatible"
-DAMAGED = "damaged header: not well formed"
-IMPOSSIBLE = "impossible sizes: not well formed"
-LENGTH = "cut short or grown: not well formed"
+DAMAGED = "damaged header: malformed data"
+IMPOSSIBLE = "impossible sizes: malformed data"
+LENGTH = "cut short or grown: malformed data"
 
 
 def audit(**places):

@@ -37,22 +37,20 @@ pub(crate) fn why(path: &Path, error: pipework::Error) -> String {
             "it belongs to another user; --any-owner trusts all who may write to it".into()
         }
         (_, Some("another format"), _) => {
-            "it was made by another version of pipework; remove it when nobody uses it".into()
+            "it was made by another version of pipework; remove it when no process uses it".into()
         }
         (ErrorKind::Incompatible, Some("not a segment"), _) => "it is no channel but another file".into(),
         (ErrorKind::Incompatible, Some("too short for a segment"), _) => {
             "it is no channel: too short for one".into()
         }
         (ErrorKind::Invalid, Some("not a regular file"), _) => "it is no channel: not a regular file".into(),
-        (ErrorKind::Invalid, Some("symbolic link"), _) => {
-            "it is a symbolic link; name what it leads to".into()
-        }
+        (ErrorKind::Invalid, Some("symbolic link"), _) => "it is a symbolic link; name its target".into(),
         (ErrorKind::Invalid, None, None) if error.op() == "reqrep create" => {
             "so many slots of such sizes are more than a channel can hold".into()
         }
         (ErrorKind::Corrupt, _, _) => {
-            let detail = detail.unwrap_or("what lies in it is written by no member");
-            format!("it is damaged: {detail}; remove it when nobody uses it")
+            let detail = detail.unwrap_or("its contents are malformed");
+            format!("it is damaged: {detail}; remove it when no process uses it")
         }
         (_, _, Some(libc::EISDIR)) => "it is a folder, and no channel".into(),
         (ErrorKind::WouldBlock, _, _) => {

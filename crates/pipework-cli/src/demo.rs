@@ -37,7 +37,7 @@ pub(crate) fn demo(args: &DemoArgs, quiet: bool) -> Result<u8, Failure> {
     pipe::show(&corpus, &mut out)?;
     atomic::show(&corpus, u32::from(args.writers), &mut out)?;
     reqrep::show(&corpus, &mut out)?;
-    writeln!(out, "\nevery record arrived once and whole, every call was answered or told")
+    writeln!(out, "\nevery record arrived once and whole, every call was answered or reported")
         .map_err(Failure::stdout)?;
     Ok(0)
 }

@@ -170,18 +170,18 @@ fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
     let mut findings = vec![];
     match (&find.what, find.state()) {
         (What::Fifo(_), State::Unused) if fifos => {
-            findings.push(removable("nobody is seen to have it open".into()))
+            findings.push(removable("no process is seen to have it open".into()))
         }
         (What::Fifo(Some(fill)), _) if fill.unread > 0 && find.readers() == 0 => {
-            findings.push(noted(format!("{} wait, and nobody reads", size(fill.unread))));
+            findings.push(noted(format!("{} wait, and no process reads", size(fill.unread))));
         }
         (What::Fifo(_), _) => {}
         (What::Segment(Err(error)), State::Broken) if is_elsewhere(error) => findings.push(Finding {
-            text: "nobody can work with it from here; where it was made it may be whole".into(),
+            text: "no process can use it from here; it may be intact where it was made".into(),
             remedy: Some(Remedy::RemoveIfAsked),
         }),
         (What::Segment(Err(_)), State::Broken) => {
-            findings.push(removable("nobody can work with it any more".into()));
+            findings.push(removable("no process can use it any more".into()));
         }
         (What::Segment(Err(_)), _) => findings.push(noted("it cannot be examined".into())),
         (What::Segment(Ok(found)), state) => {
@@ -190,13 +190,15 @@ fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
                 let requests = count(found.waiting, "request");
                 findings.push(match state {
                     State::Left => Finding {
-                        text: format!("nobody is seen to use it; {requests} without a server would be lost"),
+                        text: format!(
+                            "no process is seen to use it; {requests} without a server would be lost"
+                        ),
                         remedy: Some(Remedy::RemoveIfAsked),
                     },
                     _ => noted(format!("{requests} without a server: is it still to be started?")),
                 });
             } else if state == State::Left {
-                let text = format!("nobody is seen to use it, and it takes {}", size(find.bytes));
+                let text = format!("no process is seen to use it, and it takes {}", size(find.bytes));
                 findings.push(removable(text));
             }
         }

@@ -180,7 +180,7 @@ impl Rest {
 
 fn lost(path: &Path, bytes: u64, are_lost: &str, error: io::Error) -> Failure {
     let path = path.display();
-    Failure::new(format!("{path}: {bytes} bytes that nobody has read {are_lost}: {}", words(error)))
+    Failure::new(format!("{path}: {bytes} unread bytes {are_lost}: {}", words(error)))
 }
 
 /// Is a keeper: standard input is the writing end of a FIFO.

@@ -110,7 +110,7 @@ impl LogFile {
                 return Err(at(self.name)(error));
             }
             if LOOK * looks == PATIENCE {
-                say(format!("{}: waiting for somebody to read from it", self.name));
+                say(format!("{}: waiting for a reader", self.name));
             }
             looks += 1;
             thread::sleep(LOOK);

@@ -49,7 +49,7 @@ pub(crate) fn recv(args: &RecvArgs, quiet: bool) -> Result<Ending, Failure> {
         // turns.
         if args.exec.is_empty() && source.reader.has_other_reader() {
             sink.progress
-                .warn("somebody else reads from the same FIFO: each gets pieces, and loses messages");
+                .warn("another process reads from the same FIFO: each gets pieces, and loses messages");
         }
         let outcome = source.receive(args, &mut left, &mut sink);
         rest = source.leave().unwrap_or_else(|lost| {
@@ -97,7 +97,7 @@ impl Source {
                 self.take_begun(left, sink)?;
             }
             self.give_out_rest(sink)?;
-            if in_time { Ok(()) } else { Err(Failure::timeout("nothing arrived whole in time")) }
+            if in_time { Ok(()) } else { Err(Failure::timeout("no complete message arrived in time")) }
         });
         outcome.and(self.finish_commands(sink))
     }

@@ -84,9 +84,7 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
     uninterrupted(|| options.write_fifo(&name, deadline)).map_err(|error| {
         let path = name.display();
         match (error.kind(), error.errno()) {
-            (ErrorKind::TimedOut, _) => {
-                Failure::timeout(format!("{path}: nobody came to read from it in time"))
-            }
+            (ErrorKind::TimedOut, _) => Failure::timeout(format!("{path}: no reader opened it in time")),
             (_, Some(libc::ENOENT)) => Failure::new(format!(
                 "{path}: no such FIFO; make it with `mkfifo {path}`, or start the receiver first: \
                  `pipework recv --from {path} --create`"

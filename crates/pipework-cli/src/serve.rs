@@ -69,7 +69,7 @@ fn open(args: &ServeArgs) -> Result<(Segment, bool), Failure> {
             Err(error) => return Err(channel::refused(&args.channel, error)),
         }
     }
-    Err(Failure::new(format!("{}: it comes and goes", args.channel.display())))
+    Err(Failure::new(format!("{}: other processes keep making and removing it", args.channel.display())))
 }
 
 /// The channel that is there, if it is as the options say.
@@ -95,9 +95,7 @@ fn as_asked(args: &ServeArgs, segment: Segment) -> Result<Segment, Failure> {
         true => Ok(segment),
         false => {
             let (path, others) = (args.channel.display(), others.join(" "));
-            Err(Failure::new(format!(
-                "{path}: it is there already, and has {others}; leave these options out"
-            )))
+            Err(Failure::new(format!("{path}: it exists already, and has {others}; leave these options out")))
         }
     }
 }
@@ -193,8 +191,8 @@ fn run(args: &ServeArgs, quiet: bool, segment: &Segment, mut stop: Stop) -> Resu
     }
     match service.cut_short() {
         0 => Ok(0),
-        1 => Err(Failure::new("1 request in hand was cut short")),
-        many => Err(Failure::new(format!("{many} requests in hand were cut short"))),
+        1 => Err(Failure::new("1 running request was cut short")),
+        many => Err(Failure::new(format!("{many} running requests were cut short"))),
     }
 }
 

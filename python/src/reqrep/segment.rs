@@ -338,7 +338,7 @@ impl Place<'_, '_> {
     pub(super) fn made(self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<Segment>> {
         match self {
             Place::Segment(_) if options.is_some_and(|options| !options.is_empty()) => {
-                Err(PyTypeError::new_err("options are for a path: this segment is there already"))
+                Err(PyTypeError::new_err("options are for a path: this segment exists already"))
             }
             Place::Segment(segment) => Ok(segment.to_owned().unbind()),
             Place::Path(path) => {

@@ -112,7 +112,7 @@ fn call(time: Duration) -> Result<Sample, Failure> {
         let begin = Instant::now();
         while segment.members().map_err(during("asking for members"))?.is_empty() {
             if begin.elapsed() > PATIENCE {
-                return Err(Failure::new("the other process did not come"));
+                return Err(Failure::new("the other process did not start"));
             }
             thread::sleep(Duration::from_micros(200));
         }
@@ -169,7 +169,7 @@ fn messages(time: Duration) -> Result<Sample, Failure> {
                     None => begin = Some(Instant::now()),
                     Some(_) => count += 1,
                 },
-                Ok(_) => return Err(Failure::new("something came that was not sent")),
+                Ok(_) => return Err(Failure::new("unexpected bytes arrived")),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::Closed => break,
                 Err(error) => return Err(during("receiving")(error)),

@@ -223,7 +223,7 @@ impl Caller {
             ErrorKind::NoServer => {
                 let path = self.terms.path.display();
                 Outcome::NoWorker(format!(
-                    "{path}: nobody serves it; start `pipework serve {path} -- COMMAND`, or wait with --wait"
+                    "{path}: no server is attached; start `pipework serve {path} -- COMMAND`, or wait with --wait"
                 ))
             }
             ErrorKind::Failed => Outcome::Failed(error.into_reason().map_or(Vec::new(), Reply::into_vec)),

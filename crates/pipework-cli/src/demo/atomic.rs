@@ -178,7 +178,7 @@ impl<'a> Ledger<'a> {
         match item {
             Item::Message(message) => self.message(message),
             Item::Line(line) => self.line(line.content()),
-            Item::Burst(_) => Err(Failure::new("a burst arrived that nobody sent")),
+            Item::Burst(_) => Err(Failure::new("an unexpected burst arrived")),
             Item::Torn(torn) => Err(Failure::new(format!("damaged: {torn}"))),
         }
     }
@@ -190,7 +190,7 @@ impl<'a> Ledger<'a> {
         let index = u64::from_le_bytes(*index);
         let writer = self.shares.iter().position(|share| share.records.contains(&index));
         let Some(writer) = writer else {
-            return Err(Failure::new(format!("record {index} arrived, which nobody has")));
+            return Err(Failure::new(format!("record {index} arrived, which does not exist")));
         };
         let (count, bytes) = &mut self.come[writer];
         let share = &self.shares[writer];

@@ -199,7 +199,7 @@ fn processors(number: usize) -> Check {
             "CPUs",
             Level::Note,
             "1",
-            "caller and server take turns on it: each call costs two changes of process, and nobody spins",
+            "caller and server take turns on it: each call costs two changes of process, and neither spins",
         ),
         _ => check("CPUs", Level::Ok, number.to_string(), "callers and servers run at the same time"),
     }

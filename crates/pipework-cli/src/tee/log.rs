@@ -219,7 +219,7 @@ fn wait_for_reader(file: &mut impl Target, name: &str, shared: &Shared) {
     // The first write reports any other error of the file.
     while file.try_open().is_err_and(|error| log_file::is_unread(&error)) && !shared.lock().hurried {
         if log_file::LOOK * looks == log_file::PATIENCE {
-            say(format!("{name}: nobody reads from it yet; the stream goes on"));
+            say(format!("{name}: it has no reader yet; the stream goes on"));
         }
         looks += 1;
         thread::sleep(log_file::LOOK);

@@ -54,7 +54,7 @@ fn channels(page: &mut Page, found: &[Figures]) {
 fn pipes(page: &mut Page, found: &[Pipe]) {
     let filled = || found.iter().filter_map(|pipe| Some((name(pipe), pipe.fill?)));
     let unread = filled().map(|(name, fill)| (name, fill.unread));
-    gauge(page, "pipe_unread_bytes", "Bytes in the pipe that nobody has read.", unread);
+    gauge(page, "pipe_unread_bytes", "Unread bytes in the pipe.", unread);
     let capacity = filled().map(|(name, fill)| (name, fill.capacity));
     gauge(page, "pipe_capacity_bytes", "Bytes that the pipe can hold.", capacity);
     let known = || found.iter().filter(|pipe| pipe.fault.is_none());

@@ -79,12 +79,12 @@ fn call_fails_without_a_server_unless_it_waits() {
     fails(1, &["ch: it is no channel"], "echo text > ch; pipework call ch x");
     // A channel that was left behind.
     let left = "pipework serve ch -- cat & S=$!; pipework call -w ch x; echo; kill -9 $S; wait $S;";
-    fails(5, &["ch: nobody serves it", "--wait"], &format!("{left} pipework call ch y"));
+    fails(5, &["ch: no server is attached", "--wait"], &format!("{left} pipework call ch y"));
     fails(124, &["no reply has come in time"], &format!("{left} pipework call --wait --timeout 0.3 ch y"));
     fails(124, &["no reply has come in time"], "pipework call --wait --timeout 0.3 ch y");
     for options in ["", "-n 4"] {
         let script = format!("{left} yes | pipework call --lines {options} ch");
-        fails(5, &["call 1: ch: nobody serves it"], &script);
+        fails(5, &["call 1: ch: no server is attached"], &script);
     }
     let json = format!("{left} (pipework call -j ch y; echo $?) | grep -o -e no_worker -e ^5; true");
     let out = crate::sh(&crate::Folder::new(), &json).out;

@@ -7,7 +7,7 @@ fn shown(folder: &Folder, arguments: &str) {
     let done = sh(folder, &format!("pipework demo --quick {arguments}"));
     assert_eq!((done.status, done.err.as_str()), (Some(0), ""), "{}", done.out);
     assert!(
-        done.out.ends_with("every record arrived once and whole, every call was answered or told\n"),
+        done.out.ends_with("every record arrived once and whole, every call was answered or reported\n"),
         "{}",
         done.out
     );

@@ -223,7 +223,7 @@ fn doctor_reports_unread_bytes_in_a_pipe_without_a_reader() {
     create_fifo(folder.join("jobs")).unwrap();
     let script = "exec 9<>jobs; pipework send --to jobs one two 9>&-; pipework recv --from jobs --count 1 9>&-; \
                   exec 8>jobs 9>&-; pipework doctor jobs";
-    says(&folder, 3, &["one", "wait, and nobody reads"], script);
+    says(&folder, 3, &["one", "wait, and no process reads"], script);
 }
 
 #[test]

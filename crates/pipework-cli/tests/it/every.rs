@@ -36,7 +36,7 @@ const ON_A_TERMINAL: [(&str, &str, &str, &str, &str); 14] = [
     ("top", "pipework top fifo", "q quit", "q", ""),
     ("doctor", "pipework doctor --fifos fifo", "remove it? [y/N]", "y\n", "removed"),
     ("bench", "pipework bench --quick pipe", "", "", "a pipe"),
-    ("demo", "pipework demo --quick", "Ctrl-C ends it", "", "every call was answered or told"),
+    ("demo", "pipework demo --quick", "Ctrl-C ends it", "", "every call was answered or reported"),
     ("nats", "pipework nats expose channel", "", "", "program: expose channel"),
     ("completions", "pipework completions bash", "", "", "complete "),
     ("man", "pipework man", "", "", "man \\-l \\-"),

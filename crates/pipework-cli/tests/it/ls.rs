@@ -149,7 +149,7 @@ fn looking_at_a_fifo_leaves_its_keeper_and_messages() {
     let script = format!(
         "mkfifo f; pipework send --to f a b & pipework recv --from f --count 1; wait
          for n in 1 2 3; do {looks}; done > seen; grep -c '^open.* 0 readers, 1 writer$' seen
-         grep -c 'wait, and nobody reads' seen; pipework recv --from f --count 1"
+         grep -c 'wait, and no process reads' seen; pipework recv --from f --count 1"
     );
     assert_eq!(clean(&script), "a3\n3\nb");
     // The keeper's name and command line say what it is.
@@ -176,7 +176,7 @@ fn named_link_stands_for_its_target() {
     }
     fails(
         1,
-        &["two: it is a symbolic link; name what it leads to"],
+        &["two: it is a symbolic link; name its target"],
         "ln -s two two; ln -sf x two; pipework call two x",
     );
 }

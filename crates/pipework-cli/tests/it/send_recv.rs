@@ -298,12 +298,12 @@ fn timeout_ends_send_and_recv() {
         assert_eq!(done.status, Some(124), "{script}: {done:?}");
         assert!(done.err.contains(words), "{script}: {}", done.err);
     };
-    timed("mkfifo f; pipework send --to f --timeout 0.05 x", "nobody came");
-    timed("pipework recv --from f --timeout 0.05", "nothing arrived whole");
+    timed("mkfifo f; pipework send --to f --timeout 0.05 x", "no reader opened it");
+    timed("pipework recv --from f --timeout 0.05", "no complete message arrived");
     // Bytes of an unfinished message do not end the wait.
     fs::write(folder.join("begun"), unfinished_part()).unwrap();
     let begun = "exec 9<>f; cat begun >&9;";
-    timed(&format!("{begun} pipework recv --from f --timeout 0.05"), "nothing arrived whole");
+    timed(&format!("{begun} pipework recv --from f --timeout 0.05"), "no complete message arrived");
     timed("exec 9<>f; head -c 2000000 /dev/zero | pipework send --to f --timeout 0.05", "did not make space");
     // A timeout may be very long.
     assert_eq!(clean("pipework send x | pipework recv --timeout 1e18"), "x");
@@ -351,7 +351,7 @@ fn recv_warns_a_second_reader_of_a_fifo() {
         until [ -e started ]; do sleep 0.01; done
         pipework recv --from f --timeout 0.1 2>&1; : > go; wait";
     let done = sh(&folder, script);
-    assert!(done.out.contains("somebody else reads from the same FIFO"), "{done:?}");
+    assert!(done.out.contains("another process reads from the same FIFO"), "{done:?}");
 }
 
 #[test]
@@ -367,12 +367,12 @@ fn messages_up_to_the_limit_arrive_from_several_senders_at_once() {
 #[test]
 fn timeout_ends_recv_although_bytes_keep_arriving() {
     let script = "cat /dev/zero | timeout -s KILL 60 pipework recv --mixed --timeout 0.1";
-    fails(124, &["nothing arrived whole"], script);
+    fails(124, &["no complete message arrived"], script);
 }
 
 #[test]
 fn advice_names_options_of_the_command() {
-    let wants = "standard output cannot take messages: it is a file, where no reader takes messages apart; \
+    let wants = "standard output cannot take messages: it is a file, where no reader decodes messages; \
                  pipe it into a receiver, as in `pipework send ... | pipework recv`";
     fails(1, &[wants], "pipework send x > file");
     fails(1, &["is --mixed set on both sides?"], "pipework send --mixed x | pipework recv");

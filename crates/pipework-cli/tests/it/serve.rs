@@ -154,7 +154,7 @@ fn serve_finishes_running_requests_after_a_signal() {
     );
     let out = sh(&Folder::new(), &served(serve, &script)).out;
     assert!(
-        out.starts_with("done\n0\n5\npipework: ch: nobody serves it") && out.ends_with("served 0\n"),
+        out.starts_with("done\n0\n5\npipework: ch: no server is attached") && out.ends_with("served 0\n"),
         "{out}"
     );
 }
@@ -163,7 +163,7 @@ fn serve_finishes_running_requests_after_a_signal() {
 fn second_signal_or_grace_ends_running_requests() {
     let begun = format!("call x 2> why & C=$!; {UNTIL_BEGUN}; kill $S;");
     let rest = "wait $C; echo $?; cat why; until_gone; wait $S; echo $?; cat err; exit";
-    let expected = "1\npipework: the service was stopped\n1\npipework: 1 request in hand was cut short\n";
+    let expected = "1\npipework: the service was stopped\n1\npipework: 1 running request was cut short\n";
     for (options, again) in [("--drain 0.2", ""), ("", "sleep 1.1; kill $S;")] {
         for command in [ENDLESS, "--lines"] {
             let command = match command {
@@ -222,7 +222,7 @@ fn several_servers_share_a_channel() {
     assert_eq!((done.out.as_str(), done.err.as_str()), ("first\n0\nsecond\nch\n0\nch\n", ""));
     fails(
         1,
-        &["ch: it is there already, and has --slots 8 --mode 640; leave these options out"],
+        &["ch: it exists already, and has --slots 8 --mode 640; leave these options out"],
         &served(
             "--slots 8 --mode 640 ch -- cat",
             "call x > got; pipework serve --slots 9 --reply-bytes 4096 --mode 660 ch -- cat; R=$?; kill $S; wait $S; exit $R",

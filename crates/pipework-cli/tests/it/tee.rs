@@ -113,11 +113,11 @@ fn full_disk_cuts_no_complete_entry_of_a_log_at_any_size() {
 #[test]
 fn tee_passes_the_stream_although_its_fifo_has_no_reader() {
     let script = "mkfifo log out; (pipework send hello | pipework tee log 2> err > out; echo $? > status) &
-        pipework recv --lines < out; until grep -q 'nobody reads' err; do sleep 0.01; done; cat log; wait; cat status";
+        pipework recv --lines < out; until grep -q 'no reader yet' err; do sleep 0.01; done; cat log; wait; cat status";
     assert_eq!(clean(script), "hello\nhello\n0\n");
     // No reader comes: one signal ends tee.
     let script = "mkfifo log; pipework send x | cat > stream; pipework tee log < stream > out 2> err & TEE=$!
-        until grep -q 'nobody reads' err 2> /dev/null; do sleep 0.01; done
+        until grep -q 'no reader yet' err 2> /dev/null; do sleep 0.01; done
         kill -TERM $TEE; wait $TEE; echo $?; tail -n 1 err";
     // The shell names the signal on standard error.
     assert_eq!(sh(&Folder::new(), script).out, "143\npipework: log: 1 entry was left out\n");

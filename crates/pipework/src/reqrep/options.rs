@@ -160,7 +160,7 @@ impl Options {
     /// a segment of another format; `Corrupt` for one that was damaged or cut short. The
     /// operation's name says which.
     ///
-    /// `Incompatible` as well for a segment of another size than was asked for ([`Geometry::of`]
+    /// `Incompatible` as well for a segment of another size than requested ([`Geometry::of`]
     /// returns its sizes), and for one that was made elsewhere: a copy, or a file that is reached
     /// by another way than the one by which it was made, where its locks are other locks. That is
     /// so between the merged and the upper folder of an overlay; a bind mount is the same way. A

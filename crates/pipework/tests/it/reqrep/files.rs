@@ -64,7 +64,7 @@ fn open_refuses_each_foreign_kind_of_file_with_its_own_error() {
     pipework::atomic::create_fifo(folder.join("fifo")).unwrap();
     let _socket = UnixListener::bind(folder.join("socket")).unwrap();
     for (name, said) in [
-        ("missing", "reqrep open: refused by the system: No such file or directory (os error 2)"),
+        ("missing", "reqrep open: the system call failed: No such file or directory (os error 2)"),
         (
             "link",
             "reqrep open: symbolic link: invalid argument: Too many levels of symbolic links (os error 40)",
@@ -75,8 +75,8 @@ fn open_refuses_each_foreign_kind_of_file_with_its_own_error() {
         ),
         ("folder", "reqrep open: invalid argument: Is a directory (os error 21)"),
         ("fifo", "reqrep open: not a regular file: invalid argument"),
-        ("socket", "reqrep open: refused by the system: No such device or address (os error 6)"),
-        ("segment/below", "reqrep open: refused by the system: Not a directory (os error 20)"),
+        ("socket", "reqrep open: the system call failed: No such device or address (os error 6)"),
+        ("segment/below", "reqrep open: the system call failed: Not a directory (os error 20)"),
     ] {
         assert_eq!(refusal(folder.join(name)), said, "{name}");
     }
@@ -116,12 +116,12 @@ fn open_refuses_a_file_of_any_other_length() {
     }
     for len in [128, 129, 4095, 4096, 4097, 5000, bytes.len() - 64, bytes.len() - 1, bytes.len() + 1, 1 << 20]
     {
-        assert_eq!(cut(len), "reqrep open: cut short or grown: not well formed", "{len}");
+        assert_eq!(cut(len), "reqrep open: cut short or grown: malformed data", "{len}");
     }
     drop(whole);
     let copy = folder.join("copy");
     fs::write(&copy, &bytes).unwrap();
-    let elsewhere = "reqrep open: it is a copy, or was made by another path or mount than this one";
+    let elsewhere = "reqrep open: it is a copy, or was made through another path or mount";
     assert_eq!(refusal(&copy), elsewhere);
 }
 
@@ -134,7 +134,7 @@ fn from_fd_checks_a_descriptor_as_open_checks_a_path() {
     let refused = |fd: OwnedFd| Options::new().from_fd(fd).map(drop).unwrap_err().to_string();
     assert_eq!(
         refused(open(&File::open(&path).unwrap())),
-        "reqrep open: refused by the system: Permission denied (os error 13)",
+        "reqrep open: the system call failed: Permission denied (os error 13)",
         "read-only"
     );
     let name_only = rustix::fs::open(&path, rustix::fs::OFlags::PATH, Mode::empty()).unwrap();
@@ -166,7 +166,7 @@ fn open_refuses_another_users_file_unless_it_is_allowed() {
             assert_eq!(refusal(&path), "reqrep open: another user's file: invalid argument");
             assert_eq!(
                 refusal(&private),
-                "reqrep open: refused by the system: Permission denied (os error 13)"
+                "reqrep open: the system call failed: Permission denied (os error 13)"
             );
             let opened = Options::new().any_owner(true).open(&path).unwrap();
             flags[0].store(1, Ordering::SeqCst);
@@ -220,7 +220,7 @@ fn open_refuses_a_file_of_other_sizes_than_asked_for() {
         ("queue", Options::new().queue(9)),
     ];
     for (name, options) in asked {
-        let said = format!("reqrep open: {name}: the segment was made with another size than was asked for");
+        let said = format!("reqrep open: {name}: the segment has another size than requested");
         let fd = made.as_fd().try_clone_to_owned().unwrap();
         for refused in [options.open(&path), options.open_or_create(&path), options.from_fd(fd)] {
             let error = refused.map(drop).unwrap_err();
