@@ -29,7 +29,7 @@ static bool is_file(int fd, const pwp_file *file) {
     return fstat(fd, &now) == 0 && now.st_dev == file->device && now.st_ino == file->inode;
 }
 
-/* Whether what is pending would go into another file. */
+/* Whether pending messages would go into another file. */
 static bool misses(pwp_atomic *end) {
     if (end->may_pend) end->may_pend = pwk_atomic_writer_pending(end->writer) > 0;
     return end->may_pend && !is_file(end->write_fd, &end->write_file);

@@ -93,10 +93,10 @@ void pwp_atomic_set_blocks(pwp_atomic *end, int which, bool blocks);
 /* Whether it is an object that was not destroyed. */
 bool pwp_atomic_is_whole(pTHX_ SV *self);
 
-/* Destroys the object, if it is one. Drops what is pending. */
+/* Destroys the object, if it is one. Drops pending messages. */
 void pwp_atomic_destroy(pTHX_ SV *self);
 
-/* Gives up an end. Drops what is pending. */
+/* Gives up an end. Drops pending messages. */
 void pwp_atomic_drop_reader(pwp_atomic *end);
 void pwp_atomic_drop_writer(pwp_atomic *end);
 
@@ -157,10 +157,10 @@ bool pwp_atomic_fits_in_burst(pTHX_ SV *self, SV *burst, size_t *in_pipe);
 /* Writes `count` messages together. */
 void pwp_atomic_send_many(pTHX_ SV *self, SV **messages, size_t count);
 
-/* Writes what is pending; waits for it if the writer blocks, or if `waits`. Croaks. */
+/* Writes pending messages; waits for space if the writer blocks, or if `waits`. Croaks. */
 void pwp_atomic_flush(pTHX_ SV *self, bool waits);
 
-/* Writes what is pending, and waits for it, before the end is closed; false and $! if it cannot. */
+/* Writes pending messages, and waits for space, before the end is closed; false and $! if it cannot. */
 bool pwp_atomic_finish(pTHX_ SV *self);
 
 /* ---------------------------------------------------------------- atomic_read.c: reading */
@@ -172,7 +172,7 @@ typedef struct pwp_reading {
     bool any_item;
     /* The beginning of a line is worth coming back for. */
     bool peeks;
-    /* It waits until `deadline`, whatever the object's flag says. */
+    /* It waits until `deadline`, even if the object's flag says otherwise. */
     bool waits;
     pwk_deadline deadline;
     /* The item, lent until the next call or until Perl code runs. */

@@ -241,7 +241,7 @@ size_t pwp_atomic_fill(pTHX_ SV *self) {
     return 0;
 }
 
-/* ---------------------------------------------------------------- what is read, as Perl values */
+/* ---------------------------------------------------------------- items as Perl values */
 
 SV *pwp_atomic_data(pTHX_ const pwk_item *item) { return pwp_string(aTHX_ item->data, item->len); }
 

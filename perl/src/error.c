@@ -1,4 +1,4 @@
-/* Failures: $!, what Pipework::error() says, and exceptions. */
+/* Failures: $!, the text of Pipework::error(), and exceptions. */
 #include "pwperl.h"
 
 SV *pwp_error_text(pTHX_ const pwk_error *error) {
@@ -60,7 +60,7 @@ static bool is_ours(const char *package) {
     return package && !strncmp(package, "Pipework", 8) && (!package[8] || package[8] == ':');
 }
 
-/* Where the program calls, whatever modules of the distribution lie between. */
+/* The line of the program that called, behind all modules of the distribution. */
 static const COP *calling(pTHX) {
     const COP *place = PL_curcop;
     const PERL_CONTEXT *frame;

@@ -42,7 +42,7 @@ IV pwp_fd_poll(pTHX_ SV *list, SV *seconds) {
     deadline = pwp_deadline_in(wanted);
     /* Before the wait, for a time of 0 asks nothing. */
     status = PL_sig_pending ? PWK_INTERRUPTED : pwk_fd_poll(fds, count, deadline, &ready, &error);
-    /* A handler may be what the program waits for, and changes what it asks next. */
+    /* The program may wait for a handler, which changes its next question. */
     if (status == PWK_INTERRUPTED) {
         PERL_ASYNC_CHECK();
         errno = EINTR;

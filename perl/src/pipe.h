@@ -9,7 +9,7 @@
 
 #include "pwperl.h"
 
-/* An end, whatever copies of it threads have. */
+/* An end, which threads may have copies of. */
 typedef struct pwp_pipe_end {
     /* One of them, until the end is closed. */
     pwk_pipe_reader *reader;
@@ -19,7 +19,7 @@ typedef struct pwp_pipe_end {
     /* Bytes that were taken from the pipe and not yet asked for: held[at] to held[len - 1]. */
     char *held;
     size_t at, len, space;
-    /* How many were asked for so far. */
+    /* The number asked for so far. */
     uint64_t taken;
     /* Objects that have it open; threads that are in a call, and the same. */
     unsigned copies, holds;

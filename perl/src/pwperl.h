@@ -241,9 +241,9 @@ typedef struct pwp_context {
     pwk_error last;
     /* Why the other side gave up, if it said so with the last failure. */
     pwk_buffer reason;
-    /* A handle is being freed, which writes what is pending: no signal is to end that. */
+    /* A handle is being freed, which writes pending messages: no signal may end that. */
     bool is_freeing;
-    /* For what is received; its bytes last until Perl code runs. */
+    /* For received bytes, which last until Perl code runs. */
     pwk_buffer scratch;
 } pwp_context;
 

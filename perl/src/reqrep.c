@@ -87,7 +87,7 @@ void pwp_channel_release(pTHX_ void *state) {
     pwp_channel *channel = state;
     /* The last one sees what the others did. */
     if (__atomic_sub_fetch(&channel->owners, 1, __ATOMIC_ACQ_REL) > 0) return;
-    /* Servers carry out what was sent, although no client waits for the replies. */
+    /* Servers carry out sent requests, although no client waits for the replies. */
     if (channel->client) pwk_client_forget_all(channel->client);
     pwk_client_free(channel->client);
     pwk_server_free(channel->server);

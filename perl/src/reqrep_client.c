@@ -131,7 +131,7 @@ static void must_fit(pTHX_ const half *call) {
     }
 }
 
-/* A call whose wait a signal handler may leave; then nothing of it stays behind. */
+/* A call whose wait a signal handler may leave; then the call is cancelled. */
 typedef struct guard {
     pwp_channel *channel;
     uint64_t ticket;

@@ -104,7 +104,7 @@ SV *pwp_reqrep_geometry(pTHX_ SV *self, int role, SV *path) {
 I32 pwp_reqrep_members(pTHX_ I32 ax, SV *self, int role) {
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     size_t most = channel->geometry.members, count = 0;
-    /* A mortal, so that it is freed whatever happens. */
+    /* A mortal, so that it is freed in any case. */
     pwk_member *members = (pwk_member *)SvPVX(sv_2mortal(newSV(most * sizeof *members)));
     pwk_error error;
     dSP;

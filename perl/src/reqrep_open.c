@@ -1,4 +1,4 @@
-/* How objects of module reqrep are made, and names removed. */
+/* Makes objects of module reqrep, and removes names. */
 #include "reqrep.h"
 
 #include <sys/stat.h>
@@ -104,7 +104,7 @@ static pwp_sizes fetched(pTHX_ const pwp_sizes *sizes) {
     return all;
 }
 
-/* Opens what is there, whatever its sizes are, or makes one of these. */
+/* Opens an existing segment of any sizes, or makes one of these. */
 static pwk_status open_or_create(const char *path, const pwk_segment_options *options,
                                  pwk_segment **segment, pwk_error *error) {
     pwk_status status;
@@ -158,7 +158,7 @@ SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *g
 
 /* ---------------------------------------------------------------- opening */
 
-/* Opens what is at a path, or else behind a descriptor; both are fetched. Croaks if it cannot. */
+/* Opens the segment at a path, or else behind a descriptor; both are fetched. Croaks if it cannot. */
 static pwk_segment *opened(pTHX_ int role, const char *method, SV *path, SV *fd, bool any_owner) {
     pwk_segment *segment = NULL;
     pwk_segment_options options;

@@ -8,7 +8,7 @@ use Test::More;
 
 our @EXPORT = qw(leaves_nothing);
 
-# Memory that grows once may be kept for good; a leak grows each time.
+# Memory that grows once may be kept; a leak grows each time.
 sub leaves_nothing {
     my ($what, $times, $code) = @_;
     $code->() for 1 .. $times / 10;

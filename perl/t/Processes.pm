@@ -19,7 +19,7 @@ sub child (&) {
     POSIX::_exit($status);
 }
 
-# Waits for a child, and returns what it exited with, or which signal has ended it.
+# Waits for a child, and returns its exit status, or the signal that ended it.
 sub status { waitpid $_[0], 0; return $? & 127 ? "signal $?" : $? >> 8 }
 
 # Runs Perl with these arguments in a folder. Returns its output on both streams; $? is its status.

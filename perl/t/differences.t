@@ -1,4 +1,4 @@
-# Each row of the tables in COMPAT.md that say where this differs from the originals: what stands
+# Each row of the tables in COMPAT.md on differences from the originals: the text
 # under "here" is tried. A row without a trial fails, and so does a trial without a row.
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# The programs of eg/ do what they say.
+# The programs of eg/ work as they say.
 use strict;
 use warnings;
 use FindBin ();

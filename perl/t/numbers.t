@@ -24,7 +24,7 @@ sub take_away {
     return;
 }
 
-# Calls the method with a text in the place of the last argument, whose warning takes it away.
+# Calls the method with a text as the last argument, whose warning removes it.
 sub last_is_text {
     my ($object, $method, @rest) = @_;
     my $seen = 0;
@@ -140,7 +140,7 @@ subtest 'a signal takes the buffer away' => sub {
         @args = @rest;
         alarm_asleep;
         is(&$code(@args), 3, 'it reads');
-        is_deeply([grep { !/^other/ } @others], [], 'and not into the variable of somebody else');
+        is_deeply([grep { !/^other/ } @others], [], 'and not into another variable');
     }
 };
 

@@ -203,7 +203,7 @@ fn receive(reader: &mut Reader) -> Result<Got, Failure> {
                 got.bytes += message.len() as u64;
             }
             Ok(Item::Torn(torn)) => return Err(format!("damaged: {torn}").into()),
-            Ok(_) => return Err("text arrived that nobody sent".into()),
+            Ok(_) => return Err("unexpected text arrived".into()),
             Err(error) if error.kind() == ErrorKind::Closed => return Ok(got),
             Err(error) => return Err(error.into()),
         }

@@ -307,7 +307,7 @@ pwk_status pwk_buffer_reserve(pwk_buffer *buffer, size_t capacity, pwk_error *er
 void pwk_buffer_free(pwk_buffer *buffer);
 
 /* -------------------------------------------------------------------------------------------------
- * How functions treat a descriptor that is passed in.
+ * The ways to pass a descriptor in.
  */
 
 /*
@@ -445,7 +445,7 @@ typedef struct pwk_atomic_options {
     bool bursts;
     /*
      * Writer: if the descriptor is a terminal, a file or a device, messages are printed there as
-     * lines. By default that is PWK_INVALID, because no reader takes messages apart there.
+     * lines. By default that is PWK_INVALID, because no reader decodes messages there.
      */
     bool or_print;
 } pwk_atomic_options;

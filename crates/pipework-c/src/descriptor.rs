@@ -1,4 +1,4 @@
-//! How functions treat a descriptor that is passed in.
+//! The ways to pass a descriptor in.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 

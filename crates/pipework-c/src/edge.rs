@@ -1,7 +1,7 @@
 //! Boundary: values that C hands in, and results that it gets back.
 //!
-//! The head of the header says what a C program promises. The types of arguments represent it: only
-//! C can make a [`Lent`], a [`Space`] or a [`Number`], and code that has one may rely on its
+//! The head of the header lists the promises of a C program. The types of arguments represent them:
+//! only C can make a [`Lent`], a [`Space`] or a [`Number`], and code that has one may rely on its
 //! promise. This file knows no module.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
@@ -56,7 +56,7 @@ pub(crate) fn get<T>(or: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(or)
 }
 
-/// As [`run`], for functions that return nothing, and free what they were given.
+/// As [`run`], for functions that return nothing and free their argument.
 pub(crate) fn free<T>(handle: Handle<T>) {
     get((), || drop(handle));
 }
@@ -413,7 +413,7 @@ impl Number {
     }
 }
 
-/// Closes what C says it has no use for.
+/// Closes a descriptor that C gives up.
 pub(crate) fn close_range(first: u32, last: u32) -> pipework::Result<()> {
     // SAFETY: the caller has promised that no handle has one of them.
     unsafe { raw::close_range(first, last) }

@@ -176,7 +176,7 @@ sub DESTROY {
     # A signal handler may die in it, and so may a warning's.
     my $is_written = eval { _finish($self) };
     my $why = $@ || _unwritten() . "\n";
-    eval { warn "Pipework::Atomic: what was pending is lost: $why" } if !$is_written;
+    eval { warn "Pipework::Atomic: pending messages are lost: $why" } if !$is_written;
     _destroy($self);
     delete @$self{qw(rh wh in_buffer_size)};
     return;
@@ -327,7 +327,7 @@ sub _check_fifo {
 
 # ------------------------------------------------------------------------------ how they end
 
-# Writes what is pending first. False if the pipe has no reader; the end is closed all the same.
+# Writes pending messages first. False if the pipe has no reader; the end is closed in any case.
 sub _close_writer {
     my $self = shift;
     return 1 if !$self->{wh};
@@ -337,7 +337,7 @@ sub _close_writer {
     return $is_written;
 }
 
-# Why what was pending could not be.
+# The reason why pending messages could not be written.
 sub _unwritten { $! == Errno::EBADF() ? "Disconnected pipe: $!" : 'Disconnected pipe' }
 
 sub _close_reader {
@@ -713,7 +713,7 @@ Does not wait.
 
 =item $w->flush, $w->flush(blocking => 1)
 
-Writes what is pending; the second one waits, whatever the flag says. Nothing on a reader.
+Writes pending messages; the second one waits even if the flag says otherwise. Does nothing on a reader.
 
 =item $key = $w->key
 

@@ -68,20 +68,20 @@ The exception in C<$@> if it is one of these, and of that kind where a kind is g
 
 One of these names:
 
-    WouldBlock    nothing can be done without waiting
+    WouldBlock    the operation would block
     TimedOut      the time has passed
     Interrupted   a signal handler ran
     Closed        the other side is gone
     TooLong       larger than a limit
-    Stale         a handle or an id of a time that is over
+    Stale         a ticket or handle that is no longer valid
     PeerDied      the process that had the request has died
     NoServer      no server is attached
     Torn          a part of the message never came
     Corrupt       bytes that no correct peer writes
     Incompatible  made by a build that this one cannot work with
     Unsupported   this kernel or this kind of descriptor cannot do it
-    Invalid       arguments that have no meaning
-    Os            any other refusal of the kernel
+    Invalid       invalid arguments
+    Os            any other error of the kernel
     Failed        the other side gave up
     Bug           a mistake of Pipework
 

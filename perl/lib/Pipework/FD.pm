@@ -10,7 +10,7 @@ use Pipework;
 our $VERSION = $Pipework::VERSION;
 Pipework::accept_versions(__PACKAGE__, 'v0.3.9');
 
-# How far the last failed call of ours had got.
+# The progress of the last failed call of ours.
 our $done = 0;
 
 *import = \&Exporter::import;
@@ -103,7 +103,7 @@ C<Pipework::FD::NAME called with something other than a file descriptor>. A stri
 is an integer is one. It is looked at before any other argument.
 
 B<An output that is read-only> dies C<Modification of a read-only value attempted>, before anything
-is done. Other outputs are set, whatever they were.
+is done. Other outputs are always set.
 
 B<Descriptors that are made> are closed when another program is executed if they are greater than
 C<$^F>, from their first moment. C<SOCK_CLOEXEC> and O_CLOEXEC ask for it in any case. Only in
@@ -225,7 +225,7 @@ descriptor. C<$template> is changed, unless it is a constant. Dies if it fails.
 
 =item mktemp $template
 
-A name that nothing has, made in the same way. Somebody else may take it meanwhile.
+An unused name, made in the same way. Another process may take it meanwhile.
 
 =item mkfifo $path, $mode
 

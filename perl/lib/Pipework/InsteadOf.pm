@@ -29,7 +29,7 @@ my %packages = map {
     map { $_ => $all } keys %$all;
 } @distributions;
 
-# The versions whose interfaces these are.
+# The versions of the originals that have these interfaces.
 my %versions = ('Atomic::Pipe' => '0.027', 'Data::ReqRep::Shared' => '0.07', 'IO::FD' => 'v0.3.9');
 
 sub import {

@@ -150,7 +150,7 @@ C<< any_owner => 1 >> opens one that belongs to another user: that user is trust
 
 =head2 new($path, $req_cap, $resp_slots, $resp_size [, $arena [, $mode]])
 
-Opens the segment at C<$path>, whatever its sizes are, or makes it: for other sizes, C<unlink> the
+Opens the segment at C<$path> with any sizes, or makes it: for other sizes, C<unlink> the
 old one first. An empty file of this user, such as L<File::Temp> makes, is replaced by a new
 segment. C<$path> undef makes one without a path.
 

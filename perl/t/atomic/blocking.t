@@ -115,7 +115,7 @@ subtest 'writing to a pipe without a reader dies' => sub {
         is_deeply([$@, 0 + $!, $?], ['kept', 5, 6], 'destruction keeps $@, $! and $?');
     }
     is(@warnings, 1, 'one warning');
-    like($warnings[0], qr/^Pipework::Atomic: what was pending is lost: Disconnected pipe/, 'words');
+    like($warnings[0], qr/^Pipework::Atomic: pending messages are lost: Disconnected pipe/, 'words');
 };
 
 subtest 'write_message dies when the reader leaves during the wait' => sub {

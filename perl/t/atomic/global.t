@@ -8,7 +8,7 @@ alarm 120;
 
 my @perl = ($^X, '-w', map { "-I$_" } @INC);
 
-# Runs a program with the pipe's writing end as its standard output: what it printed to standard
+# Runs a program with the pipe's writing end as its standard output. Returns its standard
 # error, its status, and the messages.
 sub run {
     my ($program, %options) = @_;

@@ -237,7 +237,7 @@ subtest 'a number that stands for another file' => sub {
                 is_deeply(
                     \@warnings,
                     [
-                        'Pipework::Atomic: what was pending is lost: '
+                        'Pipework::Atomic: pending messages are lost: '
                             . "Disconnected pipe: $bad\n"
                     ],
                     'warned of'

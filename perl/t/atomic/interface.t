@@ -197,7 +197,7 @@ subtest 'invocants' => sub {
         local $SIG{__WARN__} = sub { push @warnings, @_; die "from a handler\n" };
         is(eval { $w->DESTROY; 1 }, 1, 'nothing dies, not even of a warning that does');
     }
-    like("@warnings", qr/^\Q$class\E: what was pending is lost: Disconnected pipe$/, 'words');
+    like("@warnings", qr/^\Q$class\E: pending messages are lost: Disconnected pipe$/, 'words');
     ok(!eval { $w->size; 1 }, 'it is destroyed');
     is(Pipework::Atomic::DESTROY($_), undef, 'nothing happens to others') for { }
     , [], 'x', undef;

@@ -22,7 +22,7 @@ package Counted {
         $self->{code}->() if $self->{code};
         $self->{value};
     }
-    sub STORE { die 'nobody assigns' }
+    sub STORE { die 'unexpected assignment' }
 }
 
 package Text {

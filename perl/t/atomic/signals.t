@@ -16,7 +16,7 @@ alarm 120;
 my $class = 'Pipework::Atomic';
 my $long = 'x' x 200_000;
 
-# Runs the handler while the call waits. What comes back, and what it died with.
+# Runs the handler while the call waits. Returns the call's result and its exception.
 sub with_signal {
     my ($handler, $call) = @_;
     my $done;
@@ -33,7 +33,7 @@ sub with_signal {
     return $done ? \@found : $why;
 }
 
-# Calls that wait to read, and what they return once a message is there.
+# Calls that wait to read, and their results once a message is there.
 my %reading = (
     read_message => sub { $_[0]->read_message },
     recv => sub { $_[0]->recv(20) },
@@ -235,7 +235,7 @@ subtest 'the destructor' => sub {
     my @warnings;
     local $SIG{__WARN__} = sub { push @warnings, @_ };
     is_deeply(with_signal(sub { die "enough\n" }, sub { undef $w; 1 }), [1], 'it does not die');
-    is_deeply(\@warnings, ["Pipework::Atomic: what was pending is lost: enough\n"], 'it warns');
+    is_deeply(\@warnings, ["Pipework::Atomic: pending messages are lost: enough\n"], 'it warns');
 };
 
 subtest 'write_fifo' => sub {

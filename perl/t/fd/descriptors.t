@@ -199,7 +199,7 @@ is($! + 0, EINVAL, 'with this');
     Pipework::FD::sysopen(my $fd, "$folder/lock", O_CREAT | O_RDWR);
     is(Pipework::FD::fcntl($fd, F_GETLK, $lock), 0, 'fcntl with a string');
     is(unpack('s', $lock), F_UNLCK, 'which comes back');
-    is(length $lock, 256, 'with space for whatever the kernel writes');
+    is(length $lock, 256, 'with space for the structure of the kernel');
     is(Pipework::FD::fcntl($fd, F_SETFL, O_APPEND), 0, 'a number');
     ok(Pipework::FD::fcntl($fd, F_GETFL, 0) & O_APPEND, 'was taken');
     Pipework::FD::close($fd);

@@ -76,7 +76,7 @@ for my $how (0, O_NONBLOCK) {
     Pipework::FD::close($w);
 }
 {
-    # Handlers run, may change what is written, and may die.
+    # Handlers run, may change the bytes to write, and may die.
     Pipework::FD::pipe(my $r, my $w);
     my $data = $large;
     my $read = '';
@@ -238,7 +238,7 @@ SKIP: {
     ok($reserve->is_held, 'and here it is good');
 }
 
-# Under -T, what comes from outside is tainted.
+# Under -T, bytes from outside are tainted.
 {
     my $program = <<'PROGRAM';
 use Pipework::FD;

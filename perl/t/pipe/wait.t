@@ -42,7 +42,7 @@ for my $name (sort keys %waits) {
     my $wait   = $waits{$name};
     my $writes = $name =~ /send|print|syswrite|from/;
 
-    # A handler that returns: the wait goes on, and may be ended by what the handler does.
+    # A handler that returns: the wait goes on, and a call of the handler may end it.
     my ($r, $w) = Pipework::Pipe->pair(capacity => 16);
     my $seen = 0;
     local $SIG{ALRM} = sub {

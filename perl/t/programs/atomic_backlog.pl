@@ -1,5 +1,5 @@
-# Producers that may never block: what does not fit into the pipe waits in the writer. The consumer
-# is slow at times, and every record arrives, compressed on the way.
+# Producers that may never block: bytes that do not fit into the pipe wait in the writer. The
+# consumer is slow at times, and every record arrives, compressed on the way.
 use strict;
 use warnings;
 use Atomic::Pipe;

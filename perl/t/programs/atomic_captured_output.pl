@@ -1,5 +1,5 @@
 # Mixed data: a child's STDOUT carries prints, bursts and messages at once, compressed with a
-# dictionary. The reader tells them apart, and may see what went over the wire.
+# dictionary. The reader separates them, and may see the bytes on the wire.
 use strict;
 use warnings;
 use Atomic::Pipe;

@@ -1,5 +1,5 @@
 # Perl's names on handles and descriptors side by side: flags, ioctl, datagrams, records, standard
-# handles, and what fails.
+# handles, and failures.
 use strict;
 use warnings;
 use Fcntl qw(:DEFAULT :seek);
@@ -53,7 +53,7 @@ symlink "$folder/fd", "$folder/link" or die "symlink: $!";
 die "lstat of a link\n" if !-l "$folder/link" || (lstat "$folder/link")[1] == (stat $fd)[1];
 die "stat of a link\n" if (stat "$folder/link")[1] != (stat $fd)[1];
 
-# Pipes: what waits in one, by ioctl on a handle.
+# Pipes: the number of waiting bytes, by ioctl on a handle.
 pipe(my $r, my $w) // die "pipe: $!";
 syswrite $w, 'waiting';
 open my $reader, '<&=', $r or die "open: $!";
@@ -89,7 +89,7 @@ connect($client, $where) // die "connect: $!";
 die "peer\n" if getpeername($client) ne $where;
 die "no peer\n" if defined getpeername $server;
 
-# Closed once; what is closed is an error, not an exception.
+# Closed once; a second close is an error, not an exception.
 for my $file ($fd, $server, $client, $handle, $reader) {
     die "close of $file\n" if !defined close $file;
 }

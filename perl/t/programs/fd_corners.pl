@@ -1,4 +1,4 @@
-# Files, fifos and flags: what the manual says in passing, in one place.
+# Files, fifos and flags: details of the manual in one place.
 use strict;
 use warnings;
 use Fcntl qw(:DEFAULT :seek);
@@ -93,7 +93,7 @@ cloexec($_) or die "descriptor $_ would leak\n" for @fds, $r, $w, $one, $two, $f
     die "the command wrote: $text\n" if $text ne "1\n$out\n";
 }
 
-# What is not a descriptor, and what cannot become one.
+# Values that are no descriptor and cannot become one.
 my @warnings;
 local $SIG{__WARN__} = sub { push @warnings, @_ };
 die "read of no descriptor\n" if defined IO::FD::sysread('name', my $nothing, 10) || !$!{EBADF};

@@ -83,7 +83,7 @@ for my $pid (@clients) {
     die "a client ended with $?\n" if $?;
 }
 
-# Slurp the log, and compare it to what the clients wrote.
+# Slurp the log, and compare it to the clients' lines.
 die "open: $!" unless defined IO::FD::sysopen(my $fd, $path, O_RDONLY);
 my @stat = IO::FD::stat $fd;
 die "stat: $stat[7] of $bytes\n" if @stat != 13 || $stat[7] != $bytes;

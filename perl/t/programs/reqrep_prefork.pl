@@ -91,7 +91,7 @@ while ($left) {
     }
     die "workers do not end\n" if time > $deadline;
     select undef, undef, undef, 0.05;
-    # Whoever got none needs another.
+    # A client without a reply needs another call.
     $cli->req_wait('stop', 0.3) if $left;
 }
 $srv->clear;

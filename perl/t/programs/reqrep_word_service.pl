@@ -84,11 +84,11 @@ die "stop\n" if $cli->req('stop') ne 'bye';
 waitpid $server, 0;
 die "the server ended with $?\n" if $?;
 
-# Nobody answers: the deadline is kept, and who answers too late is told so.
+# No server answers in time: the call ends at its deadline, and a late reply returns false.
 my $start = time;
 my $late = $cli->req_wait('uc late', 0.3);
 my $took = time - $start;
-die "an answer from nobody\n" if defined $late;
+die "an unexpected answer\n" if defined $late;
 die "the deadline was $took s\n" if $took < 0.25 || $took > 2;
 if (my ($request, $id) = $srv->recv) {
     die "the late request: $request\n" if $request ne 'uc late';

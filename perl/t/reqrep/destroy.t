@@ -70,7 +70,7 @@ for my $class (sort keys %make) {
         $spy = Pipework::ReqRep->new($path, 8, 4, 64);
     }
 }
-{   # What was sent before a stream outlives both.
+{   # A request sent before a stream outlives both.
     my $srv    = Pipework::ReqRep->new(undef, 8, 4, 64);
     my $cli    = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
     my $stream = $cli->stream('x');

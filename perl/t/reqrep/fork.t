@@ -1,4 +1,4 @@
-# Processes: what children inherit, what they leave, and how a death is reported.
+# Processes: inherited handles, leaving children, and the report of a death.
 use strict;
 use warnings;
 use Test::More;

@@ -1,4 +1,4 @@
-# Arguments whose FETCH takes the others out of the array that they are in.
+# Arguments with a FETCH that removes the other arguments from their array.
 use strict;
 use warnings;
 use Test::More;

@@ -71,7 +71,7 @@ for my $method (qw(part reply)) {
     local $SIG{ALRM} = sub { $srv->fail($id, 'no') };
     alarm_asleep;
     is($srv->reply($id, 'late'), '', 'the handler has given it up');
-    is(Pipework::error(), "reqrep reply: it is over, or another process's", 'says the error');
+    is(Pipework::error(), "reqrep reply: the ticket or handle is no longer valid", 'says the error');
 
     my $other = Pipework::ReqRep->new_from_fd($srv->memfd);
     $stream = $cli->stream('x', 20);

@@ -59,7 +59,7 @@ my @classes = map { ($_, "${_}::Client") } 'Pipework::ReqRep', 'Pipework::ReqRep
         'capacity is a power of two, and twice the slots');
     is(Pipework::ReqRep->new(path(), 100, 4, 32)->capacity, 128, 'or more');
     my $again = Pipework::ReqRep->new($path, 1024, 99, 9999);
-    is($again->resp_slots, 4, 'what is there is opened, whatever sizes are asked for');
+    is($again->resp_slots, 4, 'an existing segment is opened with any sizes');
     my $id = $cli->send('x');
     is(scalar $again->recv, $id, 'and it is the same');
     my $mode = path();
@@ -74,7 +74,7 @@ my @classes = map { ($_, "${_}::Client") } 'Pipework::ReqRep', 'Pipework::ReqRep
     is(Pipework::ReqRep->new(undef, 64, 4, 32, 5000)->stats->{arena_cap}, 5000, 'or as it is said');
     is(Pipework::ReqRep->new(undef, 64, 4, 0)->resp_size, 0, 'responses without bytes');
 }
-{   # What tempfile() gives: an empty file of one's own.
+{   # The file of tempfile(): empty, and one's own.
     my ($file, $path) = tempfile(DIR => $folder);
     dies(sub { Pipework::ReqRep::Client->new($path) }, qr/: \Q$path\E: invalid or incompatible/,
         'a client makes no segment of an empty file');
@@ -236,7 +236,7 @@ sub ends {
     cmp_ok($cli->stats->{send_full}, '>=', 1, 'send_full');
 }
 
-# ---------------------------------------------------------------- what dies, and with which words
+# ---------------------------------------------------------------- exceptions and their words
 sub dies {
     my ($code, $words, $name) = @_;
     my $lived = eval { $code->(); 1 };

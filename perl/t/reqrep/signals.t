@@ -125,7 +125,7 @@ for my $kind ('', '::Int') {
     ok($!{EPIPE}, '$! is EPIPE');
 }
 
-# The payload is what it was when the call began.
+# The payload is as it was when the call began.
 {
     ends('');
     1 while $cli->send('x');
@@ -156,7 +156,7 @@ for my $kind ('', '::Int') {
     is_deeply([$srv->recv], ['still works', $id], 'and all is as before');
     is($srv->audit->{free}, 3, 'three of four slots are free');
 }
-# The call does not keep the object, whatever it was found in.
+# The call does not keep the object, in any kind of variable.
 for my $method (qw(req call send_wait stream)) {
     ends('');
     my %held = (client => Pipework::ReqRep::Client->new_from_fd($srv->memfd));

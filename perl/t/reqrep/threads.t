@@ -55,7 +55,7 @@ for my $kind ('', '::Int') {
         'ids are the same in all threads');
     is($cli->pending, 0, 'it is over in all of them');
 }
-{   # What a thread drops, the others keep.
+{   # An object dropped by one thread stays usable in the others.
     my ($srv, $cli) = ends('');
     my $id = $cli->send('x');
     threads->create(sub { undef $cli; undef $srv; 1 })->join;

@@ -1,4 +1,5 @@
-# Files of segments, byte by byte: what opens, what is refused and how, and what is in it.
+# Files of segments, byte by byte: the valid ones with their contents, and the refusals of the
+# others.
 use strict;
 use warnings;
 use File::Temp qw(tempdir);

@@ -85,7 +85,7 @@ pub(super) struct Loan {
 }
 
 impl Loan {
-    /// Gives back what was lent.
+    /// Returns the lent bytes.
     #[inline]
     pub(super) fn end(&mut self) {
         *self = Loan::default();

@@ -61,7 +61,7 @@ pub struct pwk_atomic_options {
     /// between text: for the output of programs that may print any bytes.
     pub bursts: Truth,
     /// Writer: if the descriptor is a terminal, a file or a device, messages are printed there as
-    /// lines. By default that is PWK_INVALID, because no reader takes messages apart there.
+    /// lines. By default that is PWK_INVALID, because no reader decodes messages there.
     pub or_print: Truth,
 }
 

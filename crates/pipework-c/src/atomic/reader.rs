@@ -417,7 +417,7 @@ fn make(
     })
 }
 
-/// The reader of a call that lends nothing, and ends what was lent.
+/// The reader of a call that lends nothing, and ends the loan of earlier bytes.
 fn open(reader: InOut<'_, pwk_atomic_reader>, name: Name) -> Result<&mut Reader> {
     let pwk_atomic_reader { reader, loan } = name.given(reader)?;
     loan.end();

@@ -339,7 +339,7 @@ static void a_child_is_a_writer_of_its_own(void) {
     OK(pwk_atomic_reader_recv(reader, SOON, &item, &error));
     CHECK(is(PWK_ITEM_MESSAGE, "the parent's") && item.writer.tid == parent.tid);
 
-    /* A child may read what the parent has not begun to read. */
+    /* A child may read a pipe that the parent has not begun to read. */
     OK(pwk_atomic_writer_send(writer, "for the child", 13, SOON, &error));
     child = fork();
     if (child == 0) {
@@ -479,7 +479,7 @@ static void messages_are_compressed(void) {
     GIVES(PWK_INCOMPATIBLE, pwk_atomic_reader_recv(reader, SOON, &item, &error));
     char text[256];
     pwk_error_text(&error, text, sizeof text);
-    CHECK(strcmp(text, "atomic recv: it was sent compressed: is `zstd` set on both sides?") == 0);
+    CHECK(strcmp(text, "atomic recv: the data was sent compressed: is `zstd` set on both sides?") == 0);
     tear_down();
 
     set_up_with(with_dictionary);
@@ -547,7 +547,7 @@ static void a_reader_knows_where_it_is(void) {
     CHECK(!is_readable(pwk_atomic_reader_fd(reader)));
     for (int i = 0; i < 3; i++) OK(pwk_atomic_writer_send(writer, "hello", 5, SOON, &error));
     CHECK(is_readable(pwk_atomic_reader_fd(reader)));
-    /* With exact reads, what comes next is for somebody else. */
+    /* Exact reads leave the next bytes for another reader. */
     pwk_atomic_reader_set_exact(reader, 1);
     OK(pwk_atomic_reader_recv(reader, SOON, &item, &error));
     CHECK(pwk_atomic_reader_is_empty(reader) && is_readable(pwk_atomic_reader_fd(reader)));
@@ -818,7 +818,7 @@ static bool go_on(void) {
     return ++asked < 3;
 }
 
-/* In a process of its own, for a hook is for good. */
+/* In a process of its own, because a hook cannot be removed. */
 static void the_interrupt_hook_decides_whether_a_wait_goes_on(void) {
     GIVES(PWK_INVALID, pwk_set_interrupt_hook(NULL, &error));
     pid_t child = fork();

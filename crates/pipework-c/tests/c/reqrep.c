@@ -103,7 +103,7 @@ static void a_call_of_any_size_is_answered(void) {
     tear_down();
 }
 
-/* Takes what waits and answers it with these bytes. */
+/* Takes the waiting request and answers it with these bytes. */
 static void answer_with(const char *bytes) {
     OK(pwk_server_try_recv(server, &data, &request, &error));
     OK(pwk_server_reply_message(server, request.ticket, bytes, strlen(bytes), 5, &answer, &error));
@@ -430,7 +430,7 @@ static void what_was_forgotten_outlives_its_client(void) {
     GIVES(PWK_STALE, pwk_client_recv(client, ticket, SOON, &reply, &error));
     pwk_client_free(client);
     client = NULL;
-    for (int i = 0; i < 3; i++) answer_with("nobody waits");
+    for (int i = 0; i < 3; i++) answer_with("no client waits");
     CHECK(holds(&data, "stays"));
     tear_down();
 }
@@ -525,7 +525,7 @@ static void a_signal_ends_every_wait_and_nothing_is_lost(void) {
     tear_down();
 }
 
-/* A thousand calls with numbers of its own, through what all threads share. */
+/* A thousand calls with numbers of its own, through handles that all threads share. */
 static void *call_often(void *of) {
     pwk_buffer got = PWK_BUFFER;
     char text[32];
@@ -699,7 +699,7 @@ static void a_segment_has_a_path(void) {
     char text[256];
     pwk_error_text(&error, text, sizeof text);
     CHECK(strcmp(text,
-          "reqrep open: slots: the segment was made with another size than was asked for") == 0);
+          "reqrep open: slots: the segment has another size than requested") == 0);
     OK(pwk_segment_unlink(segment, &answer, &error));
     CHECK(answer);
     OK(pwk_segment_unlink(other, &answer, &error));

@@ -23,7 +23,7 @@ static void every_status_has_words_and_an_errno(void) {
 
 static void an_error_is_written_as_snprintf_writes(void) {
     pwk_error made = {PWK_OS, ENOENT, 0, "reqrep open"};
-    const char *line = "reqrep open: refused by the system: No such file or directory (os error 2)";
+    const char *line = "reqrep open: the system call failed: No such file or directory (os error 2)";
     char text[256];
     CHECK(pwk_error_text(&made, text, sizeof text) == strlen(line) && strcmp(text, line) == 0);
     CHECK(pwk_error_text(&made, text, 7) == strlen(line) && strcmp(text, "reqrep") == 0);

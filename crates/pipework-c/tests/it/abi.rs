@@ -26,17 +26,17 @@ pub(crate) fn functions() -> BTreeSet<String> {
 }
 
 #[test]
-fn functions_that_were_there_are_there() {
+fn functions_of_the_abi_exist() {
     let found = functions();
     keeps(SYMBOLS, &found);
     is_written(SYMBOLS, &found.iter().map(|name| format!("{name}\n")).collect::<String>());
 }
 
 #[test]
-fn structs_and_constants_are_what_they_were() {
+fn structs_and_constants_match_the_abi() {
     let folder = Folder::new();
     fs::write(folder.join("layout.c"), printer()).unwrap();
-    // That of the sources, whatever is in its place.
+    // The file of the sources, even if another file has its place.
     fs::write(folder.join("pipework.h"), header()).unwrap();
     done(cc("c11").arg(folder.join("layout.c")).arg("-o").arg(folder.join("layout")));
     let found = done(&mut Command::new(folder.join("layout")));
@@ -45,7 +45,7 @@ fn structs_and_constants_are_what_they_were() {
 }
 
 #[test]
-fn the_shared_library_exports_the_functions_and_nothing_else() {
+fn shared_library_exports_only_the_functions() {
     let listed = done(Command::new("nm").args(["--dynamic", "--defined-only"]).arg(built()));
     assert_eq!(symbols(&listed), functions());
 }
@@ -57,7 +57,7 @@ pub(crate) fn symbols(listed: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_shared_library_has_its_name_and_stays_loaded() {
+fn shared_library_has_its_soname_and_stays_loaded() {
     let said = done(Command::new("readelf").arg("--dynamic").arg(built()));
     assert!(said.contains(&format!("soname: [libpipework.so.{}]", series())), "{said}");
     assert!(said.contains("NODELETE"), "{said}");

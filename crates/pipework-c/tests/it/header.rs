@@ -1,4 +1,4 @@
-//! `include/pipework.h`, written from the sources, so that it says what they say and in their
+//! `include/pipework.h`, written from the sources, so that it has their content and
 //! order.
 
 use crate::sources::{Entry, entries, list};
@@ -8,12 +8,12 @@ const PATH: &str = "include/pipework.h";
 const COLUMNS: usize = 100;
 
 #[test]
-fn the_header_is_what_the_sources_say() {
+fn header_matches_the_sources() {
     is_written(PATH, &header());
 }
 
 #[test]
-fn the_header_compiles_alone_and_first() {
+fn header_compiles_alone_and_first() {
     let folder = Folder::new();
     for standard in ["c99", "c11", "c17", "c++11", "c++20"] {
         let name = if standard.starts_with("c++") { "alone.cc" } else { "alone.c" };
@@ -24,7 +24,7 @@ fn the_header_compiles_alone_and_first() {
 }
 
 #[test]
-fn the_example_of_the_header_is_run() {
+fn example_of_the_header_is_run() {
     let header = read(PATH);
     let example = crate::programs::examples_of(&header, " * ```c", " * ```");
     let [example] = &example[..] else { panic!("the header has one example") };

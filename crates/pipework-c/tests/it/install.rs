@@ -11,7 +11,7 @@ use crate::abi::{functions, symbols};
 use crate::programs::{c_files, run, soname};
 use crate::{Folder, done, home, text};
 
-/// Has `make` do something with the folder as its prefix; one at a time, for all write what they
+/// Runs `make` with the folder as its prefix; one at a time, because all write their results
 /// install to the same place first.
 pub(crate) fn make(target: &str, prefix: &Path) {
     static ONE: Mutex<()> = Mutex::new(());
@@ -73,7 +73,7 @@ fn has_tools() -> bool {
 }
 
 #[test]
-fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
+fn pkg_config_and_cmake_find_the_installed_library_and_uninstall_removes_it() {
     if !has_tools() {
         return;
     }
@@ -120,7 +120,7 @@ fn an_installed_library_is_found_by_pkg_config_and_cmake_and_leaves_again() {
 
 /// Within a series, a later version suffices if a program asks for an earlier one.
 #[test]
-fn cmake_takes_a_later_version_of_the_series() {
+fn cmake_accepts_a_later_version_of_the_series() {
     if !has_tools() {
         return;
     }
@@ -161,9 +161,9 @@ fn cmake_takes_a_later_version_of_the_series() {
     }
 }
 
-/// The user who installs may be root, and have no cargo.
+/// The installing user may be root and have no cargo.
 #[test]
-fn what_is_built_is_installed_without_cargo_unless_sources_are_newer() {
+fn install_needs_cargo_only_if_sources_are_newer() {
     let (prefix, other) = (Folder::new(), Folder::new());
     make("install", &prefix);
     // A cargo that fails must not be asked.

@@ -51,13 +51,13 @@ fn every_function_is_called_for_success_and_for_failure() {
     assert!(missing.is_empty(), "tests/c: {missing:#?}");
 }
 
-/// Whether what stands before a comma is `GIVES(PWK_..`.
+/// Whether the text before a comma is `GIVES(PWK_..`.
 fn is_given(c: char) -> bool {
     c.is_ascii_uppercase() || c == '_'
 }
 
 #[test]
-fn examples_run() {
+fn examples_compile_and_run() {
     let folder = Folder::new();
     for source in c_files("examples") {
         run(&compiled(&source, &folder));
@@ -65,7 +65,7 @@ fn examples_run() {
 }
 
 #[test]
-fn pages_run() {
+fn programs_of_the_pages_run() {
     let entries = |folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let docs = home().join("../../docs");
     let folders = entries(docs.clone()).filter(|path| path.is_dir()).chain([docs]);
@@ -81,7 +81,7 @@ fn pages_run() {
 
 /// PipeWire's names begin with `pw_`, and ours with `pwk_`: a program in C or C++ uses both.
 #[test]
-fn a_program_includes_and_links_pipewire_as_well() {
+fn program_can_use_pipewire_as_well() {
     let mut found = Command::new("pkg-config");
     let found = found.args(["--cflags", "--libs", "libpipewire-0.3"]).output();
     let Some(found) = found.ok().filter(|output| output.status.success()) else {
@@ -107,7 +107,7 @@ fn a_program_includes_and_links_pipewire_as_well() {
 }
 
 #[test]
-fn a_library_that_was_closed_is_no_trap() {
+fn library_can_be_closed_and_loaded_again() {
     let folder = Folder::new();
     let program = folder.join("dlopen");
     let mut cc = cc("c11");

@@ -14,7 +14,7 @@ use crate::programs::compiled;
 use crate::{Folder, done, home};
 
 #[test]
-fn segments_hold_for_c_what_the_index_says() {
+fn c_reads_the_segments_as_the_index_says() {
     let folder = Folder::new();
     let program = compiled(&home().join("tests/c/with_arguments/vectors_reqrep.c"), &folder);
     let vectors = home().join("../../vectors/reqrep");
@@ -62,7 +62,7 @@ fn expected(vector: &Value) -> BTreeMap<String, String> {
     lines
 }
 
-/// Null in the index: it depends on how somebody looks.
+/// Null in the index: it depends on the reader's way of looking.
 fn flat(part: &str, found: &Map<String, Value>) -> Vec<(String, String)> {
     let known = found.iter().filter(|(_, value)| !value.is_null());
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);

@@ -232,7 +232,7 @@ fn through_a_pipe(_: &Folder, soon: Duration) -> Result<()> {
     match reader.recv(soon).map(|message| message.len()) {
         Err(error) if error.kind() == ErrorKind::Closed => Ok(()),
         Err(error) => Err(error),
-        Ok(len) => panic!("{len} bytes that nobody sent"),
+        Ok(len) => panic!("{len} unexpected bytes"),
     }
 }
 

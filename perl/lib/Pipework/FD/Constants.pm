@@ -70,7 +70,7 @@ my %kqueue = (
 my %names = (
     %poll, %kqueue,
     POLLSTANDARD => 0x03ff & ~0x0100,
-    # struct pollfd: the descriptor, what is asked of it, what it is ready for.
+    # struct pollfd: the descriptor, the events asked for, the events that it has.
     POLLFD_PACKER => '(iss)*', POLLFD_PACKER_ONCE => 'iss',
 );
 require constant;

@@ -1,6 +1,6 @@
 /*
  * One program with both libraries, in C and in C++: PipeWire's names begin with `pw_`, and none of
- * them is one of ours. It prints what each of them says.
+ * them is one of ours. It prints the answer of each.
  */
 #include <pipewire/pipewire.h>
 #include <pipework.h>

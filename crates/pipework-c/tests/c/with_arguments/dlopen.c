@@ -1,4 +1,4 @@
-/* Loads the library whose path it is given, uses it, closes it and forks: again and again. */
+/* Repeatedly loads the library at the given path, uses it, closes it and forks. */
 #include <pipework.h>
 
 #include <dlfcn.h>

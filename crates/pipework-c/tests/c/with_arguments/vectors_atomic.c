@@ -1,5 +1,5 @@
 /*
- * Prints what a reader makes of the bytes in a file, an item on each line, and how they end: for
+ * Prints the items that a reader decodes from a file, one on each line, and how they end: for
  * reads of every size the same.
  *
  *   vectors_atomic FILE MIXED STRICT MAX_MESSAGE COMPRESS ACCEPT_UNCHECKED DICTIONARY

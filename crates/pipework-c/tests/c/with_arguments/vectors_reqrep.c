@@ -1,4 +1,4 @@
-/* Opens the segment at the path that it is given, and prints what it finds: vectors/README.md. */
+/* Opens the segment at the given path, and prints its contents: see vectors/README.md. */
 #include <pipework.h>
 
 #include <stdio.h>

@@ -11,7 +11,7 @@ use crate::programs::compiled;
 use crate::{Folder, done, home};
 
 #[test]
-fn a_reader_makes_of_the_bytes_what_the_index_says() {
+fn reader_decodes_the_vectors_as_the_index_says() {
     let folder = Folder::new();
     let program = compiled(&home().join("tests/c/with_arguments/vectors_atomic.c"), &folder);
     let index: Value =

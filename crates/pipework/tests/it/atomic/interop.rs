@@ -241,7 +241,7 @@ fn printed_by((child, listener): (Child, JoinHandle<Vec<u8>>)) -> Vec<u8> {
     printed
 }
 
-// ---------------------------------------------------------------- what is sent, and what came
+// ---------------------------------------------------------------- sent and received items
 
 /// Data that differs at each position that a cut could confuse.
 fn counted(len: usize) -> Vec<u8> {

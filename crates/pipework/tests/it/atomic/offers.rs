@@ -1,4 +1,4 @@
-//! What the module offers beside sending and receiving, one call after the other, as a user would
+//! The calls of the module beside sending and receiving, one after the other, as a user would
 //! try it.
 
 use std::fs;

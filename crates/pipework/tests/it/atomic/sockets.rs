@@ -290,7 +290,7 @@ fn end_of_a_socket_comes_after_all_sent_messages() {
     assert_eq!(kind(writer.send("to nobody", PATIENCE)), ErrorKind::Closed);
 }
 
-// ---------------------------------------------------------------- what is refused
+// ---------------------------------------------------------------- refusals
 
 #[test]
 fn constructors_refuse_other_descriptors_and_name_their_kind() {
@@ -325,14 +325,14 @@ fn constructors_refuse_other_descriptors_and_name_their_kind() {
         }
     }
     let error = Options::new().dup_writer(&file).map(drop).unwrap_err();
-    assert_eq!(error.explanation(), Some("it is a file, where no reader takes messages apart"));
+    assert_eq!(error.explanation(), Some("it is a file, where no reader decodes messages"));
     let (near, far) = UnixStream::pair().unwrap();
     assert_eq!(kind(Options::new().end(near)), ErrorKind::Invalid, "a socket is both ends");
     let writer = Options::new().writer(far).unwrap();
     assert_eq!(kind(writer.capacity()), ErrorKind::Unsupported);
 }
 
-/// A program that is run by hand, or with its output to a log: no reader takes messages apart
+/// A program that is run by hand, or with its output to a log: no reader decodes messages
 /// there, so they are printed as lines.
 #[test]
 fn or_print_prints_messages_to_a_file() {

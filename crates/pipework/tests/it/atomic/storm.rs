@@ -99,7 +99,7 @@ struct Run {
     recorded: bool,
 }
 
-/// How the reader is called.
+/// The calls of the reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Take {
     Wait,
@@ -108,7 +108,7 @@ enum Take {
     Recv,
 }
 
-/// How a writer is called.
+/// The calls of a writer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Style {
     Wait,
@@ -182,7 +182,7 @@ impl Run {
             let mut bytes = Vec::new();
             file(reader.as_fd()).read_to_end(&mut bytes).expect("a pipe can be read");
             let replay = self.options().pair().unwrap();
-            let child = fork(|| file(replay.1.as_fd()).write_all(&bytes).expect("somebody reads"));
+            let child = fork(|| file(replay.1.as_fd()).write_all(&bytes).expect("a reader is there"));
             reader = replay.0;
             drop(replay.1);
             check.read(&mut reader);
@@ -250,7 +250,7 @@ impl Run {
         progress.done.store(n, SeqCst);
     }
 
-    /// What the writer of that number does as its `n`-th deed.
+    /// The `n`-th action of the writer of that number.
     fn deed(&self, number: usize, n: u64) -> Deed {
         let mut random = Random::new(self.seed ^ (number as u64) << 40 ^ n << 1);
         random.next();

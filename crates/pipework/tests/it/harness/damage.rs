@@ -126,8 +126,8 @@ pub(crate) fn leave_no_core() {
 
 // ---------------------------------------------------------------- file systems
 
-/// Reports what was not tested because this process may not mount. PIPEWORK_MUST_MOUNT=1 makes it a
-/// failure.
+/// Reports a test that was skipped because this process may not mount. PIPEWORK_MUST_MOUNT=1 makes
+/// it a failure.
 pub(crate) fn not_mounted(what: &str) {
     assert!(setting("PIPEWORK_MUST_MOUNT").unwrap_or(0) == 0, "{what}: this process may not mount one");
     say(&format!("{what}: not tested: this process may not mount one"));
@@ -159,7 +159,7 @@ pub(crate) fn mount_tmpfs(folder: &Path, options: &str) -> bool {
     mounted(c"pipework-test", &text(folder), c"tmpfs".as_ptr(), 0, &text(Path::new(options)))
 }
 
-/// Mounts a folder at a second place, on top of what is there.
+/// Mounts a folder at a second path, over its contents.
 pub(crate) fn mount_bind(folder: &Path, at: &Path) -> bool {
     mounted(&text(folder), &text(at), ptr::null(), libc::MS_BIND, c"")
 }

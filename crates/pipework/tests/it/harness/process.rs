@@ -333,7 +333,7 @@ pub(crate) fn awaited(number: &AtomicU64) -> u64 {
     }
 }
 
-// ---------------------------------------------------------------- what belongs to a process
+// ---------------------------------------------------------------- resources of a process
 
 /// Gives SIGPIPE back the disposition that a C program starts with: it kills.
 pub(crate) fn let_sigpipe_kill() {
@@ -425,7 +425,7 @@ pub(crate) fn ring_alarms() {
     }
 }
 
-/// Makes this process unprivileged for good. Returns false if it does not run as root: then it is
+/// Makes this process unprivileged permanently. Returns false if it does not run as root: then it is
 /// unprivileged already.
 pub(crate) fn become_nobody() -> bool {
     const NOBODY: u32 = 65534;
@@ -438,7 +438,7 @@ pub(crate) fn become_nobody() -> bool {
             || libc::setresgid(NOBODY, NOBODY, NOBODY) != 0
             || libc::setresuid(NOBODY, NOBODY, NOBODY) != 0
     };
-    assert!(!refused, "root may become nobody: {}", io::Error::last_os_error());
+    assert!(!refused, "root may become another user: {}", io::Error::last_os_error());
     // The kernel forgets this setting when rights change.
     die_with_parent();
     true
@@ -506,7 +506,7 @@ unsafe impl GlobalAlloc for Allocator {
 
 type Body = Box<dyn Fn() + Send + Sync>;
 
-/// What a child does that was forked in a signal handler.
+/// The work of a child that was forked in a signal handler.
 static IN_HANDLER: OnceLock<Body> = OnceLock::new();
 /// The process number of the current child; 0 if there is none.
 static HANDLERS_CHILD: AtomicI32 = AtomicI32::new(0);

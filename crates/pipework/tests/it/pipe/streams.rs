@@ -1,4 +1,4 @@
-//! Streams come out as they went in, whatever the ends do meanwhile.
+//! Streams arrive unchanged, in every combination of calls of the two ends.
 
 use std::io::{BufRead, Read, Write};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Wakers: which are woken, how often, and what their code may do.
+//! Wakers: which are woken, how often, and the calls that their code may make.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};

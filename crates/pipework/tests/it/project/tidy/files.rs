@@ -1,4 +1,4 @@
-//! How a file opens, its name, and what it must not contain.
+//! The opening of a file, its name, and forbidden contents.
 
 use super::lexer::{names, numbered};
 use super::{CORE, Fault, File, hold};

@@ -25,7 +25,7 @@ fn python_modules_import_without_a_circle() {
         "import pipework",
     ];
     for text in bad {
-        assert!(circle(&[&init, &fd, &errors(text)]).is_some(), "nobody sees: {text}");
+        assert!(circle(&[&init, &fd, &errors(text)]).is_some(), "the rule misses: {text}");
     }
     let files = tree();
     let found = circle(&files.iter().collect::<Vec<_>>());
