@@ -69,7 +69,7 @@ def page(name: str, text: str, places: dict[str, str]) -> str:
 
 
 def main(pages: Path, folder: Path) -> None:
-    # What to see also stands at the head of each page.
+    # The related pages also stand at the head of each page.
     texts = {path.stem: path.read_text().partition(".SH SEE ALSO\n")[0] for path in sorted(pages.glob("*.3"))}
     whole = [name for name, text in texts.items() if not text.startswith(".so ")]
     places, about = {}, {}

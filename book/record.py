@@ -25,7 +25,7 @@ echo "worker $PPID has it" >&2
 sleep 5
 tr a-z A-Z
 """
-# Which terminal gets which line, and what has to appear in any of them before the next line is typed.
+# The lines typed into each terminal, and the text that must appear before the next line is typed.
 # `{}` is the number of the worker that has the call.
 LEFT, RIGHT, BELOW = range(3)
 SCENE = [
@@ -97,7 +97,7 @@ def record(command: Path) -> list[list[tuple[float, str]]]:
 
 
 def pieces(shown: list[list[tuple[float, str]]]) -> list[tuple[float, int, int, int, str]]:
-    """What appears: when, in which terminal, in which line and column, and the text."""
+    """A change of the screen: its time, terminal, line, column and text."""
     moments = sorted(moment for terminal in shown for moment, _ in terminal)
     at, now = {}, 0.0
     for before, moment in zip([moments[0], *moments], moments):

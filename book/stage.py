@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABS = ("Rust", "Python", "Perl", "C", "Shell", "Crystal")
 
-# Texts that stand outside docs/, and what their pages are called.
+# Texts outside docs/, and the names of their pages.
 ELSEWHERE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contribute/index.md",
@@ -45,7 +45,7 @@ SPLIT = {
     "docs/io-fd.md": "io-fd",
     "perl/COMPAT.md": "perl/compat",
 }
-# What the heading of such a page adds, for a reader who comes from a search.
+# The addition to the heading of such a page, for a reader who comes from a search.
 OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "design": "design",
       "formats/bridge": "bridge", "formats/segment": "segment", "formats/wire": "wire",
       "io-fd": "module `fd`", "perl/compat": "Perl"}  # fmt: skip

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as parts. What must hold for every input is asserted beside the code:
+//! Arbitrary bytes as parts. The properties of every input are asserted beside the code:
 //! `pipework::fuzzing::frame`.
 
 #![no_main]

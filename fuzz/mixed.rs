@@ -1,4 +1,4 @@
-//! Arbitrary bytes as mixed text. What must hold for every input is asserted beside the code:
+//! Arbitrary bytes as mixed text. The properties of every input are asserted beside the code:
 //! `pipework::fuzzing::mixed`.
 
 #![no_main]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let (before, began) = (threads(), Instant::now());
     pipework::fuzzing::segment(data);
-    // What a thread that is about to end still holds is lost, to the search for leaks.
+    // The search for leaks would count memory of a thread that is about to end as lost.
     while threads() > before {
         assert!(began.elapsed() < Duration::from_secs(9), "a thread is left");
         std::thread::yield_now();

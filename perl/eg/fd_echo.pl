@@ -1,4 +1,4 @@
-# A server that sends back what it gets, for any number of connections in one process:
+# A server that sends its input back, for any number of connections in one process:
 #
 #     perl eg/fd_echo.pl 7777        # and then: nc 127.0.0.1 7777
 #

@@ -1,8 +1,8 @@
 #!/usr/bin/env perl
 # A tool server on stdin and stdout (JSON-RPC, one object a line) whose modules may print.
 #
-# A print on stdout is what breaks such servers: the host takes it for a broken answer. Here the
-# answers go through stdout as messages, in mixed mode, and whatever else is printed, by the server
+# A print on stdout breaks such servers: the host takes it for a broken answer. Here the
+# answers go through stdout as messages, in mixed mode, and all other output, by the server
 # or by a program that a tool starts, comes out as lines beside them.
 #
 #   perl eg/tool-server.pl            a host that starts the server and calls its tools

@@ -1,9 +1,9 @@
 """A web application with several worker processes that share one model, which works by the batch.
 
 The web workers take HTTP requests from one listening socket and ask the model through shared
-memory: `await client.acall(text)`. The model process takes whatever waits, up to 32 requests at
-once, and answers all of them with one run. It may die and be started again: nobody else notices
-more than a delay.
+memory: `await client.acall(text)`. The model process takes all waiting requests, up to 32 at
+once, and answers all of them with one run. It may die and be started again: no other process
+notices more than a delay.
 
     python batching_web.py [WORKERS] [REQUESTS]
 """
@@ -93,13 +93,13 @@ def serve_web(listener: socket.socket, path: str) -> None:
         server = await asyncio.start_server(handle, sock=listener)
         await server.serve_forever()
 
-    # Languages can be told twice: if the model dies with a request, the next one gets it.
+    # A request may run twice: if the model dies with it, the next model gets it.
     client = Client(path, redeliveries=1)
     asyncio.run(main())
 
 
 def ask(port: int, text: str) -> tuple[str, str]:
-    """What a browser does: the answer, and which worker gave it."""
+    """Acts as a browser; returns the answer and the worker that gave it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request("POST", "/language", text.encode())
     response = connection.getresponse()
@@ -145,7 +145,7 @@ def main(workers: int = 3, requests: int = 400) -> None:
 
 
 def language(text: str) -> str:
-    """Whose sample a text was cut from."""
+    """The language of the sample that a text was cut from."""
     return next(name for name, sample in SAMPLES.items() if text in sample)
 
 

@@ -2,8 +2,7 @@
 
 The model's process is one function behind `serve_batches`. A web worker asks it for the next word
 of a text, `await client.acall(text)`, and streams a story by asking again and again: so what runs
-in one batch is the next step of every story that is being told, whichever worker tells it. The
-model may be killed and started again in the middle: with `redeliveries`, a step that it had begun
+in one batch is the next step of every story in progress, in any worker. The model may be killed and started again in the middle: with `redeliveries`, a step that it had begun
 is begun again, and a browser sees no more than a pause.
 
     python fastapi_model.py [WORKERS] [BROWSERS]
@@ -41,7 +40,7 @@ def next_words(texts: list[bytes]) -> list[bytes]:
 
 
 def serve_model(path: str, sizes: Any) -> None:
-    """The model's process. SIGTERM has it finish what it has taken."""
+    """The model's process. After SIGTERM it finishes its requests."""
 
     def run(texts: list[bytes]) -> list[bytes]:
         sizes.append(len(texts))
@@ -79,7 +78,7 @@ def serve_web(listener: socket.socket, path: str) -> None:
 
 
 def browse(port: int, page: str, text: str) -> tuple[list[bytes], str]:
-    """What a browser does: the words that it got, and which worker sent them."""
+    """Acts as a browser; returns its words and the worker that sent them."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request("POST", page, text)
         with connection.getresponse() as response:

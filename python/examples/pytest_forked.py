@@ -1,8 +1,8 @@
-"""A pytest plugin that runs each test in a forked process: one that crashes is one failure, and
-what tests leave behind is left to nobody.
+"""A pytest plugin that runs each test in a forked process. A test that crashes is one failure, and
+no test sees the leftovers of another.
 
-A report is a message, and comes through the same pipe as what is printed. (pytest itself captures
-what a test prints, unless it is told not to, with -s.)
+A report is a message, and comes through the same pipe as printed text. (pytest itself captures
+the output of a test, unless -s disables that.)
 
     python -m pytest -p pytest_forked
 """

@@ -66,7 +66,7 @@ def memory(pid: int, which: str) -> int:
 
 
 def main(mebibytes: int = 1024) -> None:
-    """Asks for that many bytes in rows, checks each, and tells what memory it took."""
+    """Asks for that many bytes in rows, checks each, and returns the memory used."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = os.path.join(folder, "database")

@@ -21,7 +21,7 @@ from pipework import pipe
 
 
 def write_table(sink: pipe.Writer, rows: int) -> None:
-    """Writes a table row by row, compressed. Any exception in here reaches whoever reads."""
+    """Writes a table row by row, compressed. Any exception in here reaches the reader."""
     with gzip.open(sink, "wb", compresslevel=1) as packed, io.TextIOWrapper(packed, "utf-8", newline="") as text:
         table = csv.writer(text)
         table.writerow(["number", "square", "cube"])
@@ -30,7 +30,7 @@ def write_table(sink: pipe.Writer, rows: int) -> None:
 
 
 def upload(port: int, rows: int) -> str:
-    """Sends the table to a server; gives what it said."""
+    """Sends the table to a server; returns the server's answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     with pipe.produce(lambda sink: write_table(sink, rows)) as source:
         connection.request("PUT", "/table.csv.gz", source, encode_chunked=True, headers={"Transfer-Encoding": "chunked"})

@@ -1,4 +1,4 @@
-"""A web application that sends browsers what a model writes, word by word, while it writes.
+"""A web application that sends a model's text to browsers, word by word, while the model writes.
 
 The web workers are uvicorn's, and share a port. They ask the model through shared memory, `async
 for word in client.astream(prompt)`, and send each word on as a server-sent event. The model's
@@ -41,7 +41,7 @@ LENGTH = 50
 
 
 def words(prompt: str) -> Iterator[str]:
-    """The model: what follows the prompt, for ever."""
+    """The model: continues the prompt for ever."""
     draw = random.Random(prompt)
     return (draw.choice(WORDS) for _ in itertools.count())
 
@@ -72,7 +72,8 @@ def serve_model(path: str, made: Any) -> None:
 
 def serve_web(listener: socket.socket, path: str) -> None:
     """A web worker's process."""
-    # What a model had not begun when it died goes to the next one; what has begun is not repeated.
+    # Requests that a dead model had not begun go to the next one; those that it had begun are not
+    # repeated.
     client = Client(path, redeliveries=1)
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -109,7 +110,7 @@ def serve_web(listener: socket.socket, path: str) -> None:
 
 
 def browse(port: int, prompt: str, leave_after: int | None) -> tuple[str, list[str], str, float]:
-    """What a browser does: how its answer ended, the words that it got, who sent them, and when."""
+    """Acts as a browser; returns the end of its answer, its words, their sender, and their times."""
     got: list[str] = []
     end = "cut off" if leave_after is None else "left"
     asked = {"prompt": prompt, "words": LENGTH if leave_after is None else 100_000}

@@ -65,7 +65,7 @@ class Host:
         self.printed: list[str] = []
 
     def call(self, tool: str, *arguments: object) -> Any:
-        """What the tool gives. Raises RuntimeError if it fails."""
+        """The result of the tool. Raises RuntimeError if it fails."""
         assert self._child.stdin is not None
         self._last += 1
         request = {"jsonrpc": "2.0", "id": self._last, "method": tool, "params": arguments}

@@ -101,11 +101,11 @@ _LATER = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """What not every program needs is imported when it is used."""
+        """Imports names that not every program needs at their first use."""
         if name not in _LATER:
             raise AttributeError(f"module 'pipework' has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
 
     def __dir__() -> list[str]:
-        """What is imported later is seen before, by `help` among others."""
+        """Shows lazily imported names, for `help` among others."""
         return sorted({*globals(), *_LATER})

@@ -52,7 +52,7 @@ class _Watched:
 
 
 _watched: weakref.WeakKeyDictionary[_loops.Loop, weakref.ref[_Watched]] = weakref.WeakKeyDictionary()
-"""Keeps what the loop watches with the loop itself. A strong reference here would lead to futures,
+"""Keeps the watched futures with the loop itself. A strong reference here would lead to futures,
 and from them to the loop, and so keep the loop for ever."""
 
 os.register_at_fork(after_in_child=_watched.clear)  # a child's inboxes are its own

@@ -1,4 +1,4 @@
-"""What comes out of a pipe, as named tuples that `match` takes apart. The compiled half fills them
+"""The items of a pipe, as named tuples that `match` takes apart. The compiled half fills them
 in."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs that print what they like to stdout, and send results through it."""
+"""Programs that print text to stdout and send results through it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOMENT = 0.5
     stderr="What it wrote to stderr, if that was asked for with `stderr=subprocess.PIPE`.",
 )
 class Completed(NamedTuple):
-    """How a command ended, and what came through its stdout."""
+    """The end of a command, and the contents of its stdout."""
 
     args: Sequence[str]
     returncode: int
@@ -131,7 +131,7 @@ def _beside(function: Callable[..., None], *args: Any) -> threading.Thread:
 
 
 def _feed(stdin: IO[Any], data: bytes | str | None) -> None:
-    # The command need not read what it is given.
+    # The command need not read its input.
     with contextlib.suppress(BrokenPipeError), stdin:
         if data:
             stdin.write(data)
@@ -257,7 +257,7 @@ def guard_stdout() -> Iterator[TextIO]:
 
 
 def _flush() -> None:
-    """What waits in buffers belongs to where descriptor 1 leads now."""
+    """Flushes the buffers, because their bytes belong to the present target of descriptor 1."""
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None and not stream.closed:
             stream.flush()

@@ -93,7 +93,7 @@ class NoServer(Error, ConnectionRefusedError):
 
 
 class TornMessage(Error):
-    """A message of which a part never came. Its attribute `torn` is the report."""
+    """A part of the message never came. The attribute `torn` is the report."""
 
 
 class Corrupt(Error):

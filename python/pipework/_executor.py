@@ -282,7 +282,7 @@ class _Manager:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._pace = 1.0
         self._last = time.monotonic()
-        # Of the two threads, for what they do to `_sent` and the file.
+        # Held by the two threads while they use `_sent` and the file.
         self._lock = threading.Lock()
         self._collector = threading.Thread(target=self._collect, name="pipework.Executor", daemon=True)
 
@@ -693,7 +693,7 @@ def _is_wanted(future: concurrent.futures.Future[Any]) -> bool:
 
 
 def _settle(future: concurrent.futures.Future[Any], outcome: Any) -> None:
-    """Makes the future what came of its task."""
+    """Gives the future the outcome of its task."""
     value: Any = None
     error: BaseException | None = None
     try:
@@ -791,7 +791,7 @@ def _do(request: _core.Request, file: _File) -> None:
     request.reply(data, flags=flags)
 
 
-# ---------------------------------------------------------------- what travels
+# ---------------------------------------------------------------- tasks and results on the wire
 
 
 class _File:
@@ -867,5 +867,5 @@ def _load(data: bytes, buffers: int) -> Any:
     lengths = struct.unpack_from(f"{buffers + 1}Q", data)
     ends = list(itertools.accumulate(lengths, initial=8 * len(lengths)))
     pieces = [memoryview(data)[begin:end] for begin, end in zip(ends, ends[1:])]
-    # Copied once more, so that what is made of them can be written to.
+    # Copied once more, so that the objects made of them are writable.
     return pickle.loads(pieces[0], buffers=map(bytearray, pieces[1:]))

@@ -1,4 +1,4 @@
-"""What the fields of named tuples mean, where `help()` finds it."""
+"""The meanings of the fields of named tuples, for `help()`."""
 
 from __future__ import annotations
 

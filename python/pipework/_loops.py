@@ -1,5 +1,5 @@
-"""The event loop of the caller: asyncio's, or one that does for trio what asyncio's does for
-asyncio. anyio runs on one of the two.
+"""The event loop of the caller: asyncio's, or one with the same methods for trio.
+anyio runs on one of the two.
 
 The coroutines of this package ask few things of a loop: those of `Loop`. They never import trio: a
 program that runs under it has done so.
@@ -15,20 +15,20 @@ from typing import Any, Protocol
 from ._errors import ErrorKind, make
 
 class Future(Awaitable[None], Protocol):
-    """Somebody waits for it."""
+    """A future of the loop, with one waiter."""
 
     def done(self) -> bool: ...
     def set_result(self, result: None, /) -> None: ...
 
 
 class Timer(Protocol):
-    """What will be called later, unless it is cancelled."""
+    """A later call, which can be cancelled."""
 
     def cancel(self) -> object: ...
 
 
 class Loop(Protocol):
-    """What is asked of a loop: asyncio's methods of these names."""
+    """The methods of a loop that are used here, named as asyncio's."""
 
     def create_future(self) -> Future: ...
     def call_later(self, seconds: float, callback: Callable[..., object], /, *args: Any) -> Timer: ...

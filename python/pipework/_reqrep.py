@@ -111,7 +111,7 @@ class Geometry(NamedTuple):
 
 @described(
     requests="Calls begun.",
-    replies="Requests that servers have answered or given up, whether anybody still waited or not.",
+    replies="Requests that servers have answered or given up, whether or not their client still waited.",
     full="Times that a client found no free slot.",
     empty="Times that a server looked for a request and found none.",
     cancelled="Calls cancelled, those that ran out of time included.",
@@ -120,7 +120,7 @@ class Geometry(NamedTuple):
     redelivered="Requests that went to another server because theirs had died.",
 )
 class Stats(NamedTuple):
-    """What was done in a segment. A process that is killed may leave a count of its last step
+    """The counters of a segment. A process that is killed may leave a count of its last step
     out."""
 
     requests: int
@@ -138,7 +138,7 @@ class Stats(NamedTuple):
     role="What it does.",
     pid="Its process, as numbered in its own pid namespace. For people.",
     since="When it attached, in seconds as of `time.time`.",
-    is_alive="False if it died and nobody has recovered it yet.",
+    is_alive="False if it died and no member has recovered it yet.",
 )
 class Member(NamedTuple):
     """An attached client or server."""
@@ -151,7 +151,7 @@ class Member(NamedTuple):
 
 
 @described(
-    free="Nobody uses it.",
+    free="Not in use.",
     filling="A client is writing its request.",
     waiting="Its request waits for a server.",
     taken="A server has its request.",

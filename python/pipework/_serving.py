@@ -77,13 +77,13 @@ class Server(_core.Server):
     _handler: Callable[..., Any] | None = None
 
     def handler(self, function: H) -> H:
-        """Makes `function` what `serve`, `aserve` and `serve_batches` call if they are given none:
+        """Makes `function` the handler of `serve`, `aserve` and `serve_batches` if they get none:
         `@server.handler` above its definition. Returns it as it is."""
         self._handler = function
         return function
 
     def serve(self, handler: Handler | None = None, *, threads: int = 1) -> None:
-        """Answers each request with what `handler` returns for its bytes, until this server is
+        """Answers each request with the result of `handler` for its bytes, until this server is
         stopped or closed. None is an empty reply. An iterator, such as a generator makes, is a
         reply in parts, each sent as soon as it is there; it is closed if the caller goes away, and
         may keep the caller waiting as long as it likes.

@@ -158,7 +158,7 @@ Address = Union[tuple[Any, ...], str, bytes]
 socket, bytes for an abstract name. (Sockets of other families work here, but have no addresses.)"""
 
 
-# ---------------------------------------------------------------- what finishes a job
+# ---------------------------------------------------------------- functions that finish a job
 
 
 class Stopped(enum.Enum):
@@ -261,7 +261,7 @@ class Reserve:
         return Shed(turned_away, Stopped[name], error)
 
     def close(self) -> None:
-        """Gives the descriptor up for good."""
+        """Releases the descriptor permanently."""
         self._reserve.close()
 
     def __enter__(self) -> Self:

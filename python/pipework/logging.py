@@ -143,7 +143,7 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Hands out what was sent before this call, and closes the pipe. Processes may go on with
+        """Handles all records sent before this call, and closes the pipe. Processes may go on with
         their handlers, which count what they cannot send."""
         if self._thread is not None:
             self._writer.send(b"")
@@ -191,7 +191,7 @@ def _missing(text: str) -> logging.LogRecord:
     return logging.LogRecord("pipework.logging", logging.WARNING, __file__, 0, text, None, None)
 
 
-# ---------------------------------------------------------------- what travels
+# ---------------------------------------------------------------- records on the wire
 
 # A tuple, for names would be two thirds of a record: the fields that a record of any Python version
 # has, and a dictionary of those that this one has besides.
@@ -226,7 +226,7 @@ def _unpacked(data: bytes) -> logging.LogRecord:
 
 
 class _Plain(pickle.Unpickler):
-    """Makes plain data only: a process that may log may not have this one run what it likes."""
+    """Unpickles plain data only: a process that may log must not run code in this one."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is no plain data")

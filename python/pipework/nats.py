@@ -27,7 +27,7 @@ from types import TracebackType
 __all__ = ["Bridge"]
 
 _PATIENCE = 10.0
-"""Seconds that a bridge has to finish what it has when its block is left."""
+"""Seconds that a bridge has to finish its work when its block is left."""
 
 
 class Bridge:

@@ -19,7 +19,7 @@ that came before. In a thread or a task of one's own, `with writer,
 io.TextIOWrapper(io.BufferedWriter(writer)) as text:` does the same. A writer that is closed while
 an exception is on its way hands that over, no matter which code closes it, and also an exception
 that an `except` block handles; one that is dropped without being closed is a failure, and no end.
-To say that the stream is whole, whatever is handled, call `finish`:
+To say that the stream is whole inside an exception handler, call `finish`:
 
 >>> reader, writer = pipe()
 >>> pieces = iter([b"all ", b"of it"])
@@ -103,7 +103,7 @@ def _produce(function: Callable[[Writer], object], writer: Writer) -> None:
 
 
 _FLOW = (StopIteration, StopAsyncIteration, EOFError, BlockingIOError, InterruptedError)
-"""What loops, `io` and parsers take for something else than a failure: the end, or a call to be
+"""Exceptions that loops, `io` and parsers do not take for a failure: the end, or a call to be
 made again."""
 
 
@@ -126,11 +126,11 @@ def _failed(text: str) -> Error:
 
 
 class _End(io.RawIOBase):
-    """What both ends have. Time-outs are seconds, None is for ever."""
+    """The common part of both ends. Time-outs are seconds, None is for ever."""
 
     _end: PipeReader | PipeWriter
     _handled: BaseException | None
-    """What an `except` block was about in which this end was made. It is not on its way through
+    """The exception whose `except` block made this end. It is not on its way through
     this end."""
 
     @property
@@ -302,7 +302,7 @@ class Writer(_End):
             super().close()
 
     def finish(self) -> None:
-        """Closes this end, and the stream is whole, whatever exception is on its way or is handled.
+        """Closes this end, and the stream is whole, even while an exception is raised or handled.
         A second time does nothing.
 
         A wrapper that holds bytes back is flushed before.

@@ -96,7 +96,7 @@ impl Raise for Oversize {
     }
 }
 
-/// An error with words behind it that say what to do.
+/// An error followed by advice.
 pub(crate) struct Advised<'a> {
     pub(crate) error: Error,
     pub(crate) advice: &'a str,

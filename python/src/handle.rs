@@ -228,7 +228,7 @@ enum Refused {
     UnderWay,
 }
 
-/// A place in the line of those who wait.
+/// A place in the queue of waiting calls.
 struct Place<'a, T: Send> {
     handle: &'a Handle<T>,
 }
@@ -318,7 +318,7 @@ pub(crate) fn drop_slowly<T: Send>(end: T) {
     Python::try_attach(|py| drop_detached(py, end));
 }
 
-/// Drops what may wait, or take its time, while it is dropped.
+/// Drops a value whose drop may wait or take long.
 pub(crate) fn drop_detached<T: Send>(py: Python<'_>, end: T) {
     py.detach(|| drop(end));
     report_raised(py);

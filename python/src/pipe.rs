@@ -108,7 +108,7 @@ impl PipeReader {
     fn try_recv(&self, py: Python<'_>, count: usize) -> PyResult<Option<Py<PyBytes>>> {
         let taken = self.handle.try_with(py, RECV, |end| {
             let reader = end.get_mut();
-            // First whether it is over, then what is there: nothing comes after the end.
+            // First looks for the end, then for bytes: no bytes come after the end.
             let over = reader.is_closed();
             take_now(py, reader, &self.failure, |now, later| {
                 let nothing = count > 0 && now.is_empty() && !over;
@@ -267,12 +267,12 @@ impl PipeWriter {
         })
     }
 
-    /// Closes this end: the reader gets what is in the pipe, and then the end of the stream.
+    /// Closes this end: the reader gets the bytes in the pipe, and then the end of the stream.
     fn close(&self, py: Python<'_>) {
         self.handle.close(py, drop_detached);
     }
 
-    /// Closes this end with an exception: the reader gets what is in the pipe, and then that
+    /// Closes this end with an exception: the reader gets the bytes in the pipe, and then that
     /// exception.
     fn close_with_error(&self, py: Python<'_>, error: Bound<'_, PyBaseException>) {
         let peer = Peer::clone(&self.peer);
@@ -330,7 +330,7 @@ fn to_bytes_or_none((bytes, used): (PyResult<Py<PyBytes>>, usize)) -> (PyResult<
 /// it, where Python's garbage collector sees it: its traceback may lead back to that end.
 type SharedFailure = Arc<OnceLock<Raised>>;
 
-/// Where an end puts what it is closed with; nowhere once the other end is gone.
+/// The place for an end's closing exception; none once the other end is gone.
 type Peer = Weak<OnceLock<Raised>>;
 
 struct Raised {

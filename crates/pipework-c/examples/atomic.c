@@ -1,4 +1,4 @@
-/* Workers print what they like, and send results of any size, all through one stdout. */
+/* Workers print text and send results of any size, all through one stdout. */
 #include <pipework.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Sends a file to all who connect, and turns them away when descriptors have run out. */
+/* Sends a file to every connection, and refuses connections when descriptors have run out. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pipework.h>

@@ -41,7 +41,7 @@ static int serve(const pwk_atomic_options *options) {
     return 0;
 }
 
-/* Sends a request, shows what is printed meanwhile, and then the answer. */
+/* Sends a request, shows the text printed meanwhile, and then the answer. */
 static void call(FILE *requests, pwk_atomic_reader *answers, const char *request) {
     pwk_item item;
     fprintf(requests, "%s\n", request);

@@ -1,8 +1,8 @@
 //! Uploads a folder as a tar archive that is never held whole, on either side.
 //!
 //! Archivers and unpackers are code that blocks; servers and clients are tasks. A thread writes the
-//! archive into one end of a pipe, and a task sends what comes out of the other. The server's task
-//! writes what it receives into another pipe, from which a thread unpacks. If the archiver fails
+//! archive into one end of a pipe, and a task sends the bytes from the other. The server's task
+//! writes the received bytes into another pipe, from which a thread unpacks. If the archiver fails
 //! half-way, the client gets its error instead of an end, and the server never takes half an
 //! archive for a whole one. Both writers must finish: one that is dropped on the way, by an early
 //! `?` or with an aborted task, is an error to its reader, too.
@@ -32,7 +32,7 @@ fn main() -> io::Result<()> {
     if sent == received { Ok(()) } else { Err(io::Error::other("what arrived is not what was sent")) }
 }
 
-/// What an archive holds.
+/// The contents of an archive.
 #[derive(Debug, Default, PartialEq)]
 struct Contents {
     files: u64,
@@ -47,12 +47,12 @@ impl Contents {
         hasher.write(bytes);
         self.files += 1;
         self.bytes += bytes.len() as u64;
-        // Whatever the order of the files.
+        // The order of the files does not matter.
         self.digest = self.digest.wrapping_add(hasher.finish());
     }
 }
 
-/// Sends a folder to a server of our own, and says what was sent and what was unpacked there.
+/// Sends a folder to a server of our own; returns the sent and the unpacked contents.
 #[tokio::main(flavor = "current_thread")]
 async fn upload(folder: &Path) -> io::Result<(Contents, Contents)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -115,7 +115,7 @@ fn append_all(folder: &Path, writer: &mut Writer, contents: &mut Contents) -> io
     archive.finish()
 }
 
-/// Sends the request, with whatever comes out of the pipe as its body. A task's work.
+/// Sends the request, with the bytes from the pipe as its body. A task's work.
 async fn send(mut connection: TcpStream, body: Reader) -> io::Result<()> {
     let mut body = body.into_async();
     connection

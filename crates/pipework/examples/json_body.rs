@@ -36,12 +36,12 @@ fn main() -> Result<()> {
 /// Uploads a document of so many numbers.
 pub(crate) type Upload = fn(u64) -> Result<()>;
 
-/// By what lies between the writing thread and the client. The benchmarks run these, too.
+/// The kinds of pipe between the writing thread and the client. The benchmarks run these, too.
 pub(crate) const OVER: [(&str, Upload); 3] = [
     ("pipework", |count| {
         let (reader, writer) = pipe(CAPACITY)?;
-        // A producer that returns early leaves half a document: the client is told, and sends no
-        // end.
+        // A producer that returns early leaves half a document: the client gets an error, and sends
+        // no end.
         upload(count, writer.must_finish(), reader, |writer| Ok(writer.finish()?))
     }),
     ("kernel pipe", |count| {
@@ -59,7 +59,7 @@ fn end_by_drop(_: impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Uploads the document through a pipe, and checks what the server says of it.
+/// Uploads the document through a pipe, and checks the server's answer.
 fn upload<W: Write + Send + 'static>(
     count: u64,
     mut writer: W,
@@ -115,7 +115,7 @@ fn post(address: SocketAddr, mut body: impl Read) -> Result<String> {
     if head.starts_with("HTTP/1.1 200 ") { Ok(body.into()) } else { Err(head.into()) }
 }
 
-/// Takes one request, and answers with what it found in its body.
+/// Takes one request, and answers with the contents of its body.
 fn serve(listener: &TcpListener) -> Result<()> {
     let mut connection = BufReader::with_capacity(CAPACITY, listener.accept()?.0);
     let mut line = String::new();

@@ -1,7 +1,7 @@
 //! A tool server on stdin and stdout (JSON-RPC, one object a line) whose libraries may print.
 //!
-//! A print on stdout is what breaks such servers: the host takes it for a broken answer. Here the
-//! answers go through stdout as messages, in mixed mode, and whatever else is printed, by the
+//! A print on stdout breaks such servers: the host takes it for a broken answer. Here the
+//! answers go through stdout as messages, in mixed mode, and all other output, by the
 //! server or by a program that a tool starts, comes out as lines beside them.
 //!
 //! `cargo run --example tool_server` is a host that starts the server and calls its tools. With
@@ -53,7 +53,7 @@ fn serve() -> Result<()> {
     Ok(())
 }
 
-/// What a tool gives.
+/// The result of a tool.
 fn run(tool: &str, params: &Value) -> Result<Value> {
     match tool {
         "add" => {
@@ -93,7 +93,7 @@ impl Host {
         Ok(Host { child, requests, answers, printed: String::new(), last: 0 })
     }
 
-    /// What the tool gives, or why it failed.
+    /// The tool's result, or its failure.
     fn call(&mut self, tool: &str, params: Value) -> Result<Value> {
         self.last += 1;
         let request = json!({"jsonrpc": "2.0", "id": self.last, "method": tool, "params": params});

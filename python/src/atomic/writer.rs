@@ -229,7 +229,7 @@ impl Writer {
         self.handle.with(py, "pending", |writer| writer.pending())
     }
 
-    /// Writes what is pending.
+    /// Writes pending messages.
     ///
     /// Raises `TimedOut`: the rest is still pending. After `Closed` it is dropped.
     #[pyo3(signature = (*, timeout=None))]
@@ -237,12 +237,12 @@ impl Writer {
         self.call(py, until(timeout), "atomic flush", |writer| writer.flush(until(timeout)))
     }
 
-    /// Writes what the pipe has space for. Whether nothing is pending any more.
+    /// Writes as much as the pipe has space for. Returns whether nothing is pending any more.
     fn try_flush(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.try_call(py, "atomic flush", |writer| writer.try_flush().map(Some))?.unwrap_or(false))
     }
 
-    /// Drops what is pending. A message that was written in part reaches the reader as `Torn`.
+    /// Drops pending messages. A message that was written in part reaches the reader as `Torn`.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.with(py, "discard", |writer| writer.discard())
     }

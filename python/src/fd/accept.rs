@@ -65,7 +65,7 @@ impl ReserveCore {
         Ok((shed.turned_away, why(py, shed.stopped)))
     }
 
-    /// Gives the descriptor up for good.
+    /// Releases the descriptor permanently.
     fn close(&self, py: Python<'_>) {
         self.handle.close(py, |_, end| drop(end));
     }

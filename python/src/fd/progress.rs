@@ -7,7 +7,7 @@ use crate::error::OrRaise;
 use crate::wait::{Used, wait};
 
 /// Makes progress without the interpreter lock: `call` gets how much is done, and does the rest.
-/// `done` counts it, whatever ends it.
+/// `done` counts it in every case.
 pub(super) fn progress(
     py: Python<'_>,
     done: &mut u64,

@@ -1,5 +1,5 @@
 //! Sockets on plain integers, one system call each. Nothing here owns a descriptor of the caller's,
-//! so nothing can close one, whatever a signal handler does.
+//! so no signal handler can close one.
 //!
 //! Calls that block give the interpreter lock away; a signal ends the system call, its handlers
 //! run, and the call is made again.
@@ -40,7 +40,7 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(setsockopt, module)?)
 }
 
-/// Makes one system call, and again after a signal whose handlers raise nothing.
+/// Makes one system call, and repeats it after a signal unless a handler raises.
 fn call<T: Send>(py: Python<'_>, call: impl Fn() -> Result<T, Errno> + Sync) -> PyResult<T> {
     loop {
         match py.detach(&call) {
@@ -114,7 +114,7 @@ fn accept4(py: Python<'_>, fd: i32, flags: u32) -> PyResult<(i32, Py<PyAny>)> {
     let fd = borrow(py, fd)?;
     let flags = SocketFlags::from_bits_truncate(flags) & SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (made, peer) = call(py, || net::acceptfrom_with(fd, flags))?;
-    // First what may fail, as long as the connection still closes itself.
+    // The fallible steps come first, while the connection still closes itself.
     let peer = to_python(py, peer.as_ref())?;
     Ok((made.into_raw_fd(), peer))
 }

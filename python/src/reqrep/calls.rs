@@ -30,7 +30,7 @@ pub(super) const CLIENT: &str = "reqrep client";
 pub(super) const CALL: &str = "reqrep call";
 pub(super) const RECV: &str = "reqrep recv";
 
-/// How a client was set.
+/// The settings of a client.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     /// The `timeout` of each call that is given none.
@@ -358,7 +358,7 @@ impl Drop for Calls {
 /// A call that came to nothing.
 struct GivenUp {
     error: CallError,
-    /// How it had ended at the last moment, if it had.
+    /// Its end at the last moment, if it had ended.
     last: Answer<Option<Reply>>,
 }
 

@@ -183,7 +183,7 @@ impl Segment {
         AUDIT.make_by_name(py, self.get(py)?.audit().or_raise(py)?.by_name())
     }
 
-    /// Takes back what dead members held; returns how many had died. It happens by itself, where
+    /// Recovers the slots of dead members; returns their number. It happens by itself, where
     /// the client waits for it.
     fn recover(&self, py: Python<'_>) -> PyResult<usize> {
         self.get(py)?.recover().or_raise(py)
@@ -260,7 +260,7 @@ pub(super) fn reduce<T: PyTypeInfo, A>(object: &Bound<'_, T>, arguments: A) -> P
     Ok((REBUILD.get(py)?.clone().unbind(), (classes.0, classes.1, arguments), attributes))
 }
 
-/// A path as it is meant now, whatever folder the process goes to later.
+/// An absolute path, which stays right after a change of the working directory.
 pub(super) struct Absolute(PathBuf);
 
 impl FromPyObject<'_, '_> for Absolute {

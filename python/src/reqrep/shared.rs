@@ -129,7 +129,7 @@ impl<T: Clone + Send> Shared<T> {
         told.ok_or_else(|| closed(py, self.noun, op))
     }
 
-    /// Takes the end out for good. Calls under way go on with their own.
+    /// Takes the end out permanently. Running calls go on with their own.
     pub(super) fn close(&self) {
         let (end, bell, tasks) =
             self.state.with(|state| (state.end.take(), state.bell.take(), std::mem::take(&mut state.tasks)));

@@ -36,7 +36,7 @@ pub(super) trait Given: Into<PyClassInitializer<Self>> + PyClass<Frozen = True> 
 /// The option that limits a reply, and its value.
 pub(super) type Limit = (&'static str, usize);
 
-/// How a server was set.
+/// The settings of a server.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     /// The `timeout` of each call that is given none.

@@ -58,7 +58,7 @@ lib LibPipework
   fun segment_free = pwk_segment_free(segment : Segment)
 end
 
-# Makes a call again after a signal, and raises what it fails with. False once there is no more.
+# Repeats a call after a signal, and raises its failure. Returns false at the end.
 def done?(& : Pointer(LibPipework::Error) -> Int32) : Bool
   error = LibPipework::Error.new
   loop do
