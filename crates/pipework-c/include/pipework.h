@@ -329,9 +329,9 @@ typedef uint32_t pwk_fd_how;
 
 /* Calls of a segment that can be in progress at the same time. */
 #define PWK_DEFAULT_SLOTS 256
-/* Bytes of a slot for a request. A longer request goes in parts. */
+/* Bytes of a slot for a request. A longer request lies in a blob. */
 #define PWK_DEFAULT_REQUEST_BYTES 4096
-/* Bytes of a slot for a reply. A longer reply goes in parts. */
+/* Bytes of a slot for a reply. A longer reply lies in a blob. */
 #define PWK_DEFAULT_REPLY_BYTES 4096
 /* Clients and servers that can be attached to a segment at the same time. */
 #define PWK_DEFAULT_MEMBERS 256
@@ -339,7 +339,7 @@ typedef uint32_t pwk_fd_how;
 #define PWK_DEFAULT_MODE 0600
 /* Bytes of the longest message, request or reply: 256 MiB. */
 #define PWK_DEFAULT_MAX_MESSAGE 268435456
-/* For how long a client may keep a server waiting in the middle of a call that goes in parts. */
+/* For how long a client may take for a part that the reply comes after. */
 #define PWK_DEFAULT_PART_TIMEOUT_NS 10000000000
 /* For how long a wait spins before it parks. */
 #define PWK_DEFAULT_SPIN_NS 20000
@@ -1031,12 +1031,8 @@ pwk_status pwk_atomic_writer_set_capacity_or_max(pwk_atomic_writer *writer, size
  * answers each request that it has taken, also if `wanted` is false, with pwk_server_reply or
  * pwk_server_fail.
  *
- * Make slots as long as the usual request and reply: longer ones go in parts, for which the two
- * sides take turns. A server that has a part to give waits until the client takes it. A thread
- * that waits for one call takes the parts of the client's other calls as well, except streams, and
- * only now and then: one thread with several long calls in progress is quickest with
- * pwk_client_recv_any and slots that hold its requests, or with a thread for each call. A client
- * that takes no parts for part_timeout_ns loses the call, with PWK_FAILED.
+ * Make slots as long as the usual short request and reply. A longer message is copied into a file in
+ * memory, unseen, and its receiver copies it out of that.
  */
 
 /* -------------------------------------------------------------------------------------------------
@@ -1070,11 +1066,11 @@ typedef struct pwk_segment_options {
      */
     uint32_t queue;
     /*
-     * Bytes of the largest request of one part, or PWK_UNSET for PWK_DEFAULT_REQUEST_BYTES. A longer
-     * one goes in parts.
+     * Bytes of the largest request in a slot, or PWK_UNSET for PWK_DEFAULT_REQUEST_BYTES. A longer one
+     * lies in a blob, unseen.
      */
     uint32_t request_bytes;
-    /* Bytes of the largest reply of one part, or PWK_UNSET for PWK_DEFAULT_REPLY_BYTES. */
+    /* Bytes of the largest reply in a slot, or PWK_UNSET for PWK_DEFAULT_REPLY_BYTES. */
     uint32_t reply_bytes;
     /*
      * How many clients and servers can be attached at the same time: 1 to 65535, or PWK_UNSET for
@@ -1160,6 +1156,8 @@ typedef struct pwk_geometry {
     uint32_t reply_bytes;
     /* How many clients and servers can be attached at the same time. */
     uint32_t members;
+    /* How many blobs a message can carry. */
+    uint32_t blobs;
 } pwk_geometry;
 
 /*
@@ -1328,7 +1326,7 @@ typedef struct pwk_client_options {
     /* sizeof(pwk_client_options). */
     size_t size;
     /*
-     * Bytes of the longest message in parts that it sends or receives;
+     * Bytes of the longest message that it sends or receives;
      * PWK_DEFAULT_MAX_MESSAGE by default.
      */
     size_t max_message;
@@ -1336,8 +1334,8 @@ typedef struct pwk_client_options {
     uint32_t max_in_flight;
     /*
      * How many times another server may get a request after a server died with it: up to 3, and 0
-     * by default. For requests that may be carried out twice. A call of which a part was asked for
-     * or given fails with PWK_PEER_DIED all the same, since no copy of it is kept.
+     * by default. For requests that may be carried out twice. A stream of which a part was given
+     * fails with PWK_PEER_DIED all the same.
      */
     uint8_t redeliveries;
     /* A call fails with PWK_NO_SERVER where no server is attached, instead of waiting for one. */
@@ -1394,12 +1392,10 @@ pwk_status pwk_client_call_into(pwk_client *client, const void *data, size_t len
  * the segment has slots; a reply that was not received keeps its slot: see module reqrep in
  * pipework(3).
  *
- * Waits until a slot is free, or until the deadline; with a request that is longer than a slot,
- * until a server has taken all but the last part of it.
+ * Waits until a slot is free, or until the deadline.
  *
- * Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED: if a server dies or gives
- * up while it takes the parts, pwk_client_recv reports it. After any failure, no server has the
- * whole request, which can be sent again.
+ * Fails as pwk_client_call, but never with PWK_PEER_DIED or PWK_FAILED. After any failure, no server
+ * has the request, which can be sent again.
  */
 pwk_status pwk_client_send(pwk_client *client, const void *data, size_t len, pwk_deadline deadline,
                            uint64_t *ticket, pwk_error *error);
@@ -1412,8 +1408,7 @@ pwk_status pwk_client_send_message(pwk_client *client, const void *data, size_t 
 /*
  * Sends a request if a slot is free, else PWK_WOULD_BLOCK. It does not wait.
  *
- * Fails as pwk_client_send, but never with PWK_TIMED_OUT or PWK_INTERRUPTED; with PWK_TOO_LONG if
- * the request is longer than a slot.
+ * Fails as pwk_client_send, but never with PWK_TIMED_OUT or PWK_INTERRUPTED.
  */
 pwk_status pwk_client_try_send(pwk_client *client, const void *data, size_t len, uint64_t *ticket,
                                pwk_error *error);
@@ -1467,8 +1462,7 @@ pwk_status pwk_client_try_recv_message(pwk_client *client, uint64_t ticket, pwk_
  * the reply is.
  *
  * Fails as pwk_client_recv; with PWK_TOO_LONG, too, if the reply is longer than `space`: then the
- * call goes on, and pwk_client_reply_len says how much space it needs. A reply that comes in parts
- * is put together first, and is over then.
+ * call goes on, and pwk_client_reply_len says how much space it needs.
  */
 pwk_status pwk_client_recv_into(pwk_client *client, uint64_t ticket, pwk_deadline deadline,
                                 void *into, size_t space, size_t *len, uint32_t *flags,
@@ -1604,8 +1598,6 @@ typedef struct pwk_request {
     uint32_t flags;
     /* How many servers have died with this request. */
     uint16_t redeliveries;
-    /* The client has more parts of it, for pwk_server_next_part. Only after pwk_server_claim. */
-    bool has_more;
 } pwk_request;
 
 /* How a server answers. */
@@ -1613,12 +1605,12 @@ typedef struct pwk_server_options {
     /* sizeof(pwk_server_options). */
     size_t size;
     /*
-     * Bytes of the longest message in parts that it receives or answers with;
+     * Bytes of the longest message that it receives or answers with;
      * PWK_DEFAULT_MAX_MESSAGE by default.
      */
     size_t max_message;
     /*
-     * For how long a client may keep it waiting in the middle of a call that goes in parts;
+     * For how long a client may take for a part that the reply comes after;
      * PWK_DEFAULT_PART_TIMEOUT_NS by default.
      */
     uint64_t part_timeout_ns;
@@ -1667,33 +1659,16 @@ pwk_status pwk_server_drain(pwk_server *server, size_t max, pwk_buffer *data,
                             pwk_request *requests, size_t *count, pwk_error *error);
 
 /*
- * As pwk_server_recv, but of a request that is longer than a slot it takes the first part only:
- * `request` says whether it has more, for pwk_server_next_part.
- */
-pwk_status pwk_server_claim(pwk_server *server, pwk_deadline deadline, pwk_buffer *data,
-                            pwk_request *request, pwk_error *error);
-
-/*
- * Takes the next part of the request that `request` was filled in for, and fills it in again. Its
- * bytes replace what `data` holds.
- *
- * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: call again, for the same part. PWK_CLOSED if there
- * is no other part, or if the client has cancelled the call or has died. PWK_STALE as
- * pwk_server_reply.
- */
-pwk_status pwk_server_next_part(pwk_server *server, pwk_deadline deadline, pwk_buffer *data,
-                                pwk_request *request, pwk_error *error);
-
-/*
  * Answers a request. If its client has cancelled or forgotten the call, or has died, that is no
  * failure: pwk_server_reply_message says so in `wanted`.
  *
- * Does not wait for a reply that fits into a slot. A longer one goes in parts, each as soon as the
- * client has taken the one before, for which it has part_timeout_ns, whatever signals come.
+ * It waits only after pwk_server_part, until the client has taken that part, for which it has
+ * part_timeout_ns, whatever signals come.
  *
  * Fails with PWK_TOO_LONG if the reply is longer than max_message: then the request is still to be
  * answered. It is over after any other failure: PWK_STALE if the ticket is none that this server
- * has to answer; PWK_TIMED_OUT if the client has not taken a part in time; PWK_CORRUPT; PWK_OS.
+ * has to answer; PWK_TIMED_OUT if the client has not taken the part in time; PWK_CORRUPT;
+ * PWK_OS, with ENOSPC if no memory is left for a long reply.
  */
 pwk_status pwk_server_reply(pwk_server *server, uint64_t ticket, const void *data, size_t len,
                             pwk_error *error);
@@ -1708,9 +1683,8 @@ pwk_status pwk_server_reply_message(pwk_server *server, uint64_t ticket, const v
 /*
  * As pwk_server_reply_message, but waits for the client until the deadline.
  *
- * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing of it was given, and the request is still
- * to be answered. Of a reply that is longer than a slot, something may have been given; then the
- * request is over.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: it was not given, and the request is still to be
+ * answered. Otherwise as pwk_server_reply.
  */
 pwk_status pwk_server_reply_until(pwk_server *server, uint64_t ticket, const void *data,
                                   size_t len, uint32_t flags, pwk_deadline deadline, bool *wanted,
@@ -1720,14 +1694,14 @@ pwk_status pwk_server_reply_until(pwk_server *server, uint64_t ticket, const voi
  * Gives the client a part of the reply, which it gets as soon as it asks for it; then come other
  * parts, or pwk_server_reply. `wanted` is false if the call is not waited for any more: the client
  * has cancelled or forgotten it, or its death was noticed; pwk_server_fail ends the request then.
- * A client that does not ask for parts gets all of them as one reply.
+ * A client that does not ask for parts gets all of them as one reply: they are collected in this
+ * process until then.
  *
  * Waits until the client has taken the part before, or until the deadline.
  *
- * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: nothing of it was given, and it can be given
- * again. Of a part that is longer than a slot, something may have been given; then the request is
- * over. PWK_TOO_LONG if it is longer than max_message. PWK_INVALID if the request has more parts
- * itself: they come first. PWK_STALE, PWK_CORRUPT and PWK_OS as pwk_server_reply.
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: it was not given, and can be given again.
+ * PWK_TOO_LONG if it is longer than max_message, or what is collected would be. PWK_STALE,
+ * PWK_CORRUPT and PWK_OS as pwk_server_reply, but the request is not over.
  */
 pwk_status pwk_server_part(pwk_server *server, uint64_t ticket, const void *data, size_t len,
                            uint32_t flags, pwk_deadline deadline, bool *wanted, pwk_error *error);
@@ -1745,7 +1719,7 @@ pwk_status pwk_server_flush(pwk_server *server, uint64_t ticket, pwk_deadline de
 
 /*
  * Gives a request up: its call fails with PWK_FAILED, and its client gets the reason, bytes of
- * which as many arrive as a reply of one part has. There may be none. `wanted` says whether the
+ * which as many arrive as a reply in one slot has. There may be none. `wanted` says whether the
  * client still waited.
  *
  * Fails with PWK_STALE if the ticket is none that this server has to answer.
@@ -1775,8 +1749,8 @@ pwk_status pwk_server_redeliveries(pwk_server *server, uint64_t ticket, uint16_t
  * In a forked child, makes a request its own that the parent had taken when it forked: for servers
  * that fork for each request. The parent must not answer it any more, and gets PWK_STALE.
  *
- * Fails with PWK_STALE if the parent has answered it or has died, if something of it went in parts
- * already, or if the ticket is none that it had to answer. It also fails as pwk_server_new, since
+ * Fails with PWK_STALE if the parent has answered it or has died, if it has given a part of the
+ * reply, or if the ticket is none that it had to answer. It also fails as pwk_server_new, since
  * the child attaches.
  */
 pwk_status pwk_server_adopt(pwk_server *server, uint64_t ticket, pwk_error *error);
