@@ -57,3 +57,4 @@ def segment() -> Iterator[Segment]:
     yield segment
     segment.recover()
     until(lambda: all_free(segment))
+    segment.close()

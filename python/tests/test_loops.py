@@ -254,7 +254,7 @@ def test_every_awaitable_ends_at_its_timeout(run: Run) -> None:
         reader, writer = atomic.pair()
         out, into = pipe(10)
         writer.try_send(bytes(1_000_000))
-        client.send(b"")
+        stream = client.stream(b"")
         request = server.recv()
         request.send_part(b"")
         calls: dict[str, Callable[[float], Awaitable[object]]] = {
@@ -287,6 +287,8 @@ def test_every_awaitable_ends_at_its_timeout(run: Run) -> None:
             with pytest.raises(pipework.TimedOut):
                 await server.arecv(timeout=0.01)
             request.fail()
+            with pytest.raises(pipework.RemoteError):
+                list(stream)
 
     run(scenario)
 

@@ -87,8 +87,8 @@ def test_errors_name_other_arguments() -> None:
 
 
 def test_too_long_names_the_length_and_the_limit() -> None:
-    client = Client(Segment.anonymous(request_bytes=100))
-    with pytest.raises(pipework.TooLong, match="101 bytes, and the segment's request_bytes is 100"):
+    client = Client(Segment.anonymous(request_bytes=10), max_message=100)
+    with pytest.raises(pipework.TooLong, match="101 bytes, and the client's max_message is 100"):
         client.try_send(bytes(101))
     reader, writer = atomic.pair()
     writer.send(bytes(20))

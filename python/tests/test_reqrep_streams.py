@@ -138,8 +138,6 @@ def test_stream_ends_with_its_server_or_its_timeout(segment: Segment) -> None:
         with pytest.raises(TimeoutError):
             next(stream)
         assert list(stream) == []
-        with pytest.raises(TimeoutError):
-            client.stream(bytes(1000), timeout=0.05)
     client.close()
 
 
@@ -175,15 +173,14 @@ def test_signal_handler_may_fail_the_request_whose_part_waits(segment: Segment) 
     thread.join()
 
 
-def test_half_sent_part_fails_the_request(segment: Segment) -> None:
+def test_part_may_be_longer_than_a_slot(segment: Segment) -> None:
     client, server = ends(segment)
     stream = client.stream(b"x", timeout=SOON)
     request = server.recv()
-    with pytest.raises(TimeoutError):
-        request.send_part(bytes(1000), timeout=0.05)
-    assert not request.wanted
-    with pytest.raises(pipework.RemoteError):
-        list(stream)
+    assert request.send_part(bytes(1000), timeout=0)
+    assert next(stream) == bytes(1000)
+    assert request.reply(bytes(2000))
+    assert list(stream) == [bytes(2000)]
 
 
 def test_many_streams_leave_nothing() -> None:

@@ -280,7 +280,7 @@ const CLIENT_CALLS: [ClientCall; 22] = [
     }),
     ("reply_len", |caller| {
         let sent = caller.send();
-        assert!(caller.client.reply_len(sent.1) <= 32);
+        assert!(caller.client.reply_len(sent.1) <= 48);
         caller.settle(sent);
     }),
     ("send", |caller| {

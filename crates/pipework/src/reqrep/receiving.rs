@@ -193,7 +193,10 @@ impl Client {
             let has_come = matches!(now.state(), Some(State::Answered | State::Part));
             has_come && now.generation() == ticket.generation()
         });
-        if is_here { self.shared().payload_len(ticket.idx(), Direction::Reply) } else { 0 }
+        let len = if is_here { self.shared().payload_len(ticket.idx(), Direction::Reply) } else { 0 };
+        // One that is too long is not copied. No server of ours says any number.
+        let most = self.inner.max_message.max(self.shared().geometry().bytes(Direction::Reply));
+        if len > most { 0 } else { len }
     }
 
     /// Whether the caller has the ticket.

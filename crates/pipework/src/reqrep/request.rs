@@ -167,9 +167,19 @@ impl Request<'_> {
     /// Its length in bytes.
     pub fn size(&self) -> usize {
         match self.is_unread {
-            true => self.server.shared().payload_len(self.claimed.idx, Direction::Request),
+            // Another process may have changed what is there.
+            true => self.len_there().min(self.longest()),
             false => self.payload.len(),
         }
+    }
+
+    fn len_there(&self) -> usize {
+        self.server.shared().payload_len(self.claimed.idx, Direction::Request)
+    }
+
+    /// How long it may be.
+    fn longest(&self) -> usize {
+        self.server.max_message().max(self.server.shared().geometry().bytes(Direction::Request))
     }
 
     /// Copies its bytes out of the segment, or maps the blob in which a long request comes, and
@@ -254,6 +264,14 @@ impl Request<'_> {
         }
     }
 
+    /// As `receive`, and leaves its bytes in the segment.
+    pub(super) fn claim(&mut self) -> Result<bool> {
+        match self.len_there() > self.longest() {
+            true => self.refuse(Error::new(ErrorKind::TooLong, RECV)),
+            false => self.receive_blobs(),
+        }
+    }
+
     /// As `receive`, for the blobs that are attached to it.
     #[inline]
     pub(super) fn receive_blobs(&mut self) -> Result<bool> {
@@ -276,11 +294,9 @@ impl Request<'_> {
     /// segment is damaged: another client can cause any other one.
     #[cold]
     fn refuse(&mut self, error: Error) -> Result<bool> {
-        let shared = self.server.shared();
-        shared.check_whole(RECV)?;
-        let is_long = shared.payload_len(self.claimed.idx, Direction::Request) > self.server.max_message();
+        self.server.shared().check_whole(RECV)?;
         match error.kind() {
-            ErrorKind::TooLong if is_long => self.give_up(&Message::new(TOO_LONG)),
+            ErrorKind::TooLong if self.len_there() > self.longest() => self.give_up(&Message::new(TOO_LONG)),
             ErrorKind::TooLong => self.give_up(&Message::new(&error.to_string())),
             _ if is_out_of_resources(error) => return Err(error),
             _ => self.give_up(&Message::new("")),

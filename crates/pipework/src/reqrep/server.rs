@@ -254,7 +254,7 @@ impl Server {
         let deadline = LazyCell::new(|| deadline.into());
         for _ in 0..self.turns() {
             let mut request = self.request(self.find_until(&|| *deadline)?);
-            if request.receive_blobs()? {
+            if request.claim()? {
                 return Ok(request);
             }
         }
