@@ -154,7 +154,7 @@ impl Store {
     }
 
     #[cfg(all(test, not(loom)))]
-    pub(super) fn folder(&self) -> &Folder {
+    pub(crate) fn folder(&self) -> &Folder {
         &self.folder
     }
 

@@ -212,3 +212,127 @@ fn recover_frees_blobs_of_a_dead_process_in_slots_and_files() {
     }
     assert_eq!(server.recv(Deadline::after(Duration::ZERO)).unwrap_err().kind(), ErrorKind::TimedOut);
 }
+
+// ---------------------------------------------------------------- long payloads
+
+#[test]
+fn a_long_payload_is_copied_once_and_lent_to_its_receiver_until_that_drops_it() {
+    let place = Place::new();
+    let (near, far) = (place.open(), place.open());
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let bytes: Vec<u8> = (0..10_000u32).map(|number| number as u8).collect();
+    let ticket = client.try_send(Message::new(&bytes).flags(7)).unwrap().expect("a slot is free");
+    assert_eq!(place.files(1, [&near, &far]), 1, "the slot names it");
+    let request = server.try_recv().unwrap().expect("it was sent");
+    assert_eq!((&*request, request.flags(), request.blobs().len()), (&*bytes, 7, 0));
+    assert_eq!((far.blob_stats().held, far.blob_stats().copied), (10_000, 0));
+    assert_eq!(request.reply(&bytes[1..]), Ok(true));
+    let reply = client.recv(ticket, SOON).unwrap();
+    assert_eq!((&*reply, near.blob_stats().held), (&bytes[1..], 9_999));
+    assert_eq!(place.files(1, [&near, &far]), 1, "the reply is held, and the request is free");
+    drop(reply);
+    assert_eq!((place.files(0, [&near, &far]), near.blob_stats().held), (0, 0));
+    all_free(&near);
+}
+
+#[test]
+fn a_long_message_and_its_blobs_come_together() {
+    let place = Place::new();
+    let (near, far) = (place.open(), place.open());
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let blobs: Vec<_> = (0..MAX_BLOBS).map(|number| blob(&near, &[number as u8; 10])).collect();
+    let ticket = client.send(Message::new(&[1; 101]).attach(&blobs), SOON).unwrap();
+    let request = server.recv(SOON).unwrap();
+    assert_eq!((&*request, request.blobs().len()), (&[1; 101][..], MAX_BLOBS as usize));
+    assert!(request.blobs().iter().zip(0..).all(|(blob, number)| **blob == [number; 10]));
+    assert_eq!(request.reply(""), Ok(true));
+    drop(blobs);
+    client.recv(ticket, SOON).unwrap();
+    assert_eq!(place.files(0, [&near, &far]), 0);
+}
+
+#[test]
+fn a_channel_without_blobs_carries_long_payloads() {
+    let segment = Options::new().slots(1).request_bytes(0).reply_bytes(0).blobs(0).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.send(&[1; 100], SOON).unwrap();
+    let request = server.recv(SOON).unwrap();
+    assert_eq!(*request, [1; 100]);
+    assert_eq!(request.reply(&[2; 101]), Ok(true));
+    assert_eq!(client.recv(ticket, SOON).unwrap().into_vec(), [2; 101]);
+}
+
+#[test]
+fn a_long_request_goes_to_the_next_server_whole() {
+    let place = Place::new();
+    let (near, far) = (place.open(), place.open());
+    let client = near.client_with(&ClientOptions::new().redeliveries(2)).unwrap();
+    let server = far.server().unwrap();
+    let ticket = client.send(&[7; 5000], SOON).unwrap();
+    assert!(server.recv(SOON).unwrap().report_death());
+    assert!(server.recv(SOON).unwrap().give_back());
+    let request = server.recv(SOON).unwrap();
+    assert_eq!((&*request, request.redeliveries()), (&[7; 5000][..], 2));
+    assert_eq!(request.reply("done"), Ok(true));
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"done");
+    assert_eq!(place.files(0, [&near, &far]), 0);
+}
+
+#[test]
+fn a_part_that_is_longer_than_a_slot_is_one_part() {
+    let place = Place::new();
+    let (near, far) = (place.open(), place.open());
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let mut stream = client.stream("", SOON).unwrap();
+    let mut request = server.recv(SOON).unwrap();
+    for byte in 1..3 {
+        assert_eq!(request.part(&[byte; 5000], Deadline::now()), Ok(true));
+        assert_eq!(*stream.next_part(SOON).unwrap().unwrap(), [byte; 5000]);
+    }
+    assert_eq!(request.part(&[3; 5000], Deadline::now()), Ok(true));
+    drop(stream);
+    assert_eq!(request.reply(&[4; 5000]), Ok(false));
+    assert_eq!(place.files(0, [&near, &far]), 0);
+    all_free(&near);
+}
+
+#[test]
+fn a_long_payload_that_has_no_blob_is_not_sent_and_its_error_says_why() {
+    let place = Place::new();
+    let segment = place.open();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    // A file is where the folder of blobs is to be made.
+    let folder = segment.shared().blobs().folder().location().to_owned();
+    std::fs::write(&folder, "").unwrap();
+    let refused = client.try_send(&[1; 101]).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "reqrep blob for a long message: refused by the system: Not a directory (os error 20)"
+    );
+    all_free(&segment);
+    let ticket = client.try_send("short").unwrap().expect("a slot is free");
+    let mut request = server.recv(SOON).unwrap();
+    assert_eq!(request.try_reply(&[1; 101]).unwrap_err().errno(), Some(20));
+    assert_eq!(client.recv(ticket, SOON).unwrap_err().kind(), ErrorKind::Failed);
+    std::fs::remove_file(folder).unwrap();
+    all_free(&segment);
+}
+
+#[test]
+fn blob_limit_holds_for_long_payloads_on_both_sides() {
+    let segment = Options::new().slots(1).blob_limit(1000).request_bytes(100).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let refused = client.send(&[1; 1001], SOON).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooLong);
+    assert!(refused.to_string().contains("`blob_limit`"), "{refused}");
+    // What is held leaves no place for the request.
+    let ticket = client.send(&[1; 600], SOON).unwrap();
+    let held = blob(&segment, &[2; 600]);
+    let good = Deadline::after(Duration::from_millis(1));
+    assert_eq!(server.recv(good).unwrap_err().kind(), ErrorKind::TimedOut);
+    let failed = client.recv(ticket, SOON).unwrap_err();
+    assert!(failed.to_string().contains("`blob_limit`"), "{failed}");
+    drop(held);
+    client.send(&[1; 1000], SOON).unwrap();
+    assert_eq!(*server.recv(SOON).unwrap(), [1; 1000]);
+}
