@@ -24,10 +24,10 @@ class Options(TypedDict, total=False):
         Default 256.
     queue: Cells of the ring of waiting requests. More cells help if many calls are cancelled before
         a server takes them. Default twice the slots, which is enough and the minimum.
-    request_bytes: Bytes of a request that a slot holds, at most 2**30; a longer one goes in parts,
-        which is slower, and is not redelivered. Default 4096.
-    reply_bytes: Bytes of a reply that a slot holds, at most 2**30; a longer one goes in parts,
-        which is slower. Default 4096.
+    request_bytes: Bytes of a request that a slot holds, at most 2**30; a longer one lies in a
+        file in memory. Default 4096.
+    reply_bytes: Bytes of a reply that a slot holds, at most 2**30; a longer one lies in a file
+        in memory. Default 4096.
     members: Clients and servers that can be attached at the same time; 1 to 65535. Default 256.
     mode: Permissions of the file, for instance 0o660 to share it with a group, whose members are
         then trusted not to disturb. Default 0o600.

@@ -43,7 +43,7 @@ class Server(_core.Server):
     given a `timeout` of their own. Default None: for ever. Loops and handlers always wait for ever.
 
     `max_message`: bytes of the longest request and reply. `part_timeout`: seconds that a client may
-    keep this server waiting in the middle of a call that goes in parts; then the call fails.
+    take for a part that the reply comes after; then the call fails.
 
     `serve(handler)` answers each request with what a function makes of it, `aserve` with a
     coroutine, and `serve_batches` many at once.

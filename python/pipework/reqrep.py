@@ -31,7 +31,7 @@ or an error. A loop over a server fails the last request when it asks for the ne
 answered it; `request.detach()` hands one on to a thread or a task.
 
 Requests and replies may be of any size, up to `max_message` of the ends: those longer than a slot
-go in parts. A server can stream a reply, `request.send_part(data)`, to a client that takes it part
+lie in a file in memory, unseen. A server can stream a reply, `request.send_part(data)`, to a client that takes it part
 by part, `for part in client.stream(data)`.
 
 In asyncio, trio and anyio: `await client.acall(data)`, `async for request in server`. The other

@@ -478,10 +478,8 @@ impl Carried<'_> {
 
     async fn reply(&mut self, reply: Vec<u8>, flags: u32) -> Outcome {
         let Some(request) = self.request.take() else { return Outcome::Over("cancelled") };
-        // A reply that fits into a slot is given at once; a longer one goes at the caller's speed,
-        // which is expected to be a megabyte a second.
-        let limit = PART_TIMEOUT + Duration::from_micros(reply.len() as u64);
-        let replied = timeout(limit, request.reply_async(reqrep::Message::new(&reply).flags(flags))).await;
+        // After a part it waits until the caller has taken that.
+        let replied = timeout(PART_TIMEOUT, request.reply_async(reqrep::Message::new(&reply).flags(flags))).await;
         Outcome::Over(match replied {
             Ok(Ok(true)) => "answered",
             Ok(Ok(false)) => "cancelled",

@@ -136,8 +136,8 @@ processes call it at the same time, one of them does. Neither waits. The argumen
                     any other to the disk as well. Without one, the segment is for processes that
                     are forked, and for those that get its descriptor, memfd
     slots           calls in progress at a time, 1 to 2**20: 256
-    request_bytes   the longest request that a slot holds: 4096. `call` sends longer ones in parts
-    reply_bytes     the longest response that a slot holds: 4096. `part` sends longer ones
+    request_bytes   the longest request that a slot holds: 4096. a longer one lies in a file
+    reply_bytes     the longest response that a slot holds: 4096. likewise
     queue           places of the ring of waiting requests: twice the slots
     members         clients and servers that are attached at a time, 1 to 65535: 256
     mode            of the file: 0600

@@ -159,13 +159,6 @@ impl Caller {
 
     /// Leaves a job in the channel. From then on it is there whatever becomes of this process.
     fn queue(&self, client: &Client, job: &[u8], deadline: Deadline) -> Outcome {
-        let most = client.segment().geometry().request_bytes as usize;
-        if job.len() > most {
-            return Outcome::Refused(format!(
-                "a job must fit into a slot of the channel, which has {most} bytes: with more than one \
-                 part it could not come back; make the channel with `pipework serve --request-bytes`"
-            ));
-        }
         let sent = uninterrupted(|| client.send(Message::new(job).flags(channel::JOB), deadline));
         match sent.and_then(|ticket| client.forget(ticket)) {
             Ok(()) => Outcome::Queued,

@@ -87,8 +87,7 @@ too long (max N bytes)>.
 
 =head2 call($data [, $secs])
 
-As C<req_wait>, but dies with a L<Pipework::Error>. Its request may be of any length: one that is
-longer than the segment's requests goes in parts, and starts again from the first after a signal.
+As C<req_wait>, but dies with a L<Pipework::Error>. Its request may be of any length.
 
 =head2 send($data), send_notify($data)
 
