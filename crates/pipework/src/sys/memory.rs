@@ -146,7 +146,17 @@ pub(crate) fn create_in_memory(name: &CStr) -> Result<OwnedFd> {
 
 /// Gives an open file a name, which must not exist.
 pub(crate) fn link(fd: BorrowedFd<'_>, path: &Path) -> Result<()> {
-    sys!("link", rustix::fs::linkat(CWD, own_path(fd), CWD, path, AtFlags::SYMLINK_FOLLOW))
+    // Before Linux 6.10 the first way needs a capability, and fails with ENOENT without it. The second
+    // way leaves entries of /proc behind that delay the end of the process.
+    sys!(
+        "link",
+        match rustix::fs::linkat(fd, c"", CWD, path, AtFlags::EMPTY_PATH) {
+            Err(rustix::io::Errno::NOENT) => {
+                rustix::fs::linkat(CWD, own_path(fd), CWD, path, AtFlags::SYMLINK_FOLLOW)
+            }
+            linked => linked,
+        }
+    )
 }
 
 /// Gives the file at `old` the name `new`, which must not exist.
