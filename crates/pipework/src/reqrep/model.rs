@@ -236,7 +236,7 @@ fn full_ring_removes_only_entries_of_ended_calls() {
         let segment = ModelSegment::new(2);
         for _ in 0..2 {
             let (sent, _) = segment.send(0, 6, 0).expect("it is free");
-            segment.slot(0).cancel(sent.generation(), CLIENT).expect("no server has it");
+            segment.slot(0).cancel(sent.generation(), CLIENT, &none_leave).expect("no server has it");
         }
         let (one, other) = (Arc::clone(&segment), Arc::clone(&segment));
         let one = thread::spawn(move || one.send(0, 7, 0).expect("it is free").1);
@@ -261,7 +261,7 @@ fn full_ring_keeps_waiting_requests() {
         let segment = ModelSegment::new(2);
         segment.send(0, 7, 0).expect("it is free");
         let (sent, _) = segment.send(1, 6, 0).expect("it is free");
-        segment.slot(1).cancel(sent.generation(), CLIENT).expect("no server has it");
+        segment.slot(1).cancel(sent.generation(), CLIENT, &none_leave).expect("no server has it");
         let client = Arc::clone(&segment);
         let client = thread::spawn(move || client.send(1, 8, 0).expect("it is free").1);
         let taken = segment.take().map(|taken| (taken.idx, taken.request));
@@ -286,7 +286,7 @@ fn reply_to_a_cancelled_call_reaches_no_later_call() {
                 server.echo(&taken);
             }
         });
-        if segment.slot(0).cancel(sent.generation(), CLIENT).is_none() {
+        if segment.slot(0).cancel(sent.generation(), CLIENT, &none_leave).is_none() {
             assert_eq!(segment.look(0, sent.generation()), Some(7));
         }
         let second = segment.send(0, 8, 0);
@@ -328,7 +328,7 @@ fn call_is_cancelled_once_while_its_dead_server_is_recovered() {
             let segment = Arc::clone(&segment);
             thread::spawn(move || segment.recover(SERVER, || true))
         });
-        let left = segment.slot(0).cancel(sent.generation(), CLIENT).expect("there is no reply");
+        let left = segment.slot(0).cancel(sent.generation(), CLIENT, &none_leave).expect("there is no reply");
         [one, other].into_iter().for_each(|recoverer| recoverer.join().expect("it does not panic"));
         // A call that was dropped after both had looked is left to the next recovery.
         segment.recover(SERVER, || true);
