@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) max_message: Option<usize>,
 
-    /// How long a caller may take to take a part of a streamed reply
+    /// How long a caller may take for a part of a streamed reply
     #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds)]
     pub(crate) part_timeout: Duration,
 
