@@ -1,5 +1,5 @@
-//! Arbitrary bytes in the decoder, and through a real pipe in a whole reader. What must hold for
-//! every input is asserted beside the code: `pipework::fuzzing::reader`.
+//! Arbitrary bytes in the decoder, and through a real pipe in a whole reader. The properties of
+//! every input are asserted beside the code: `pipework::fuzzing::reader`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a segment, and written into one while it is in use. What must hold for every
-//! input is asserted beside the code: `pipework::fuzzing::segment`.
+//! Arbitrary bytes as a segment, and written into one while it is in use. The properties of every
+//! input are asserted beside the code: `pipework::fuzzing::segment`.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
-# What carries calls, messages and bytes in Perl, each as its manual shows it.
+# Peers that carry calls, messages and bytes in Perl, each used as its manual shows.
 #
 # perl perl.pl SHAPE ENGINE OPERATIONS BYTES. Prints one line of five numbers: operations, bytes that
 # came, seconds on the clock, CPU seconds of the other process and of this one. In `call`, `batch` and
 # `stream` the other one is forked; making and ending it is not counted. Where nothing is moved, an
-# operation counts as one byte. Who is not installed ends with "Can't locate".
+# operation counts as one byte. A missing peer ends with "Can't locate".
 use strict;
 use warnings;
 use Fcntl qw(O_CREAT O_RDWR SEEK_SET);

@@ -1,4 +1,4 @@
-# What carries messages and calls between processes of Python, each as its manual shows it.
+# Peers that carry messages and calls between processes of Python, each used as its manual shows.
 #
 # python python.py call|await|stream|execute|log ENGINE MESSAGES BYTES MANY. Prints one line of five
 # numbers: messages, bytes that came, seconds on the clock, CPU seconds of the senders and of the
@@ -7,7 +7,7 @@
 # and received by this one. A task is one of an executor with MANY processes, which returns its
 # argument. MANY forked processes hand log records to a handler, and all end up in one file: the
 # seconds are those until a process has got rid of its share. Making and
-# ending processes is not counted. Whoever is not installed ends with ModuleNotFoundError.
+# ending processes is not counted. A missing peer ends with ModuleNotFoundError.
 import asyncio
 import concurrent.futures
 import logging.handlers
@@ -231,7 +231,7 @@ def await_protocol(size):
     return prepare, serve
 
 
-# -------------------- streams: a function that sends, and an iterator of what came
+# -------------------- streams: a function that sends, and an iterator of the received items
 
 
 def stream_pipework(size, writers):
@@ -580,7 +580,7 @@ def cpu_of(pid):
 
 
 PATIENCE = 100
-"""Seconds after which whatever hangs is ended."""
+"""Seconds after which a hanging process is ended."""
 
 
 def main():

@@ -21,7 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::measure::{Case, Contender, Cost, Crew, Failure, Sample, alone};
 use crate::report::Target;
 
-/// Connections in one run of an accepting contender, whatever the backlog.
+/// Connections in one run of an accepting contender, for every backlog.
 const CONNECTIONS: usize = 4000;
 /// Sockets made, files opened, descriptors held in one run.
 const MADE: usize = 10_000;

@@ -1,4 +1,4 @@
-# Pipework::Atomic. The work is in src/atomic*.c, and what needs no C in lib/Pipework/Atomic.pm.
+# Pipework::Atomic. The work is in src/atomic*.c, and the parts without C in lib/Pipework/Atomic.pm.
 
 MODULE = Pipework    PACKAGE = Pipework::Atomic
 

@@ -44,7 +44,7 @@ class Model:
     def run(self, batch: list[str]) -> list[str]:
         """The language of each text. A batch costs little more than one text: that is why they are
         collected."""
-        time.sleep(0.002)  # what a call of an accelerator costs, however much it is given
+        time.sleep(0.002)  # the cost of a call of an accelerator, for any size of batch
         vectors = [self._vector(text) for text in batch]
         return [max(self._known, key=lambda name: self._likeness(vector, self._known[name])) for vector in vectors]
 
@@ -64,7 +64,7 @@ def serve_model(path: str, sizes: Any) -> None:
     model, server = Model(), Server(path)
     while True:
         batch = server.recv_many(32)
-        with contextlib.ExitStack() as open_ones:  # what is not answered in here fails at its caller
+        with contextlib.ExitStack() as open_ones:  # an unanswered request fails at its caller
             for request in batch:
                 open_ones.enter_context(request)
             answers = model.run([request.data.decode(errors="replace") for request in batch])

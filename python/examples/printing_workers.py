@@ -2,7 +2,7 @@
 
 Each worker is a child process whose stdout is one pipe that all of them share. They print as they
 like, a library and a shell that they call do so too, and nothing of it gets between the bytes of a
-result: what was printed comes out as lines, what was sent as messages, whole.
+result: printed text comes out as lines, sent results as whole messages.
 
     python printing_workers.py [WORKERS]
 """

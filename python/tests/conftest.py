@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--switch-interval",
         type=float,
         metavar="SECONDS",
-        help="let threads change places so often: 1e-6 finds what stands only because they seldom do",
+        help="seconds between switches of threads: 1e-6 finds code that relies on rare switches",
     )
 
 

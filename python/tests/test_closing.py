@@ -1,7 +1,7 @@
 """Handles that are closed in use: from another thread, twice, by a signal handler. No thread stops
-for good, and what is raised says that it is closed.
+permanently, and the exception says that the handle is closed.
 
-Each case is a program of its own, for what these tests are about stops a whole process, and the
+Each case is a program of its own, because the faults under test stop a whole process, and the
 test with it.
 """
 

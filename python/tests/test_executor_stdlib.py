@@ -1,5 +1,5 @@
-"""The standard library's own tests of executors, where the interpreter has them. What is not run
-stands in `SKIPPED`, each with its reason."""
+"""The standard library's own tests of executors, where the interpreter has them. `SKIPPED` lists the
+tests that are not run, each with its reason."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_signal_handler_that_raises_closes_no_descriptor(name: str, tmp_path: Pa
         "idle": idle,
         "file": fd.open(tmp_path / "file", os.O_RDWR | os.O_CREAT),
     }
-    fd.shutdown(far, 1)  # who receives finds the end, and does not wait
+    fd.shutdown(far, 1)  # a receiver finds the end, and does not wait
     before = {number: os.fstat(number).st_ino for number in numbers.values()}
     end = time.monotonic() + 0.15
     rang = 0

@@ -479,8 +479,8 @@ pub(crate) fn end_of(id: i32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(id, PidfdFlags::empty())?)
 }
 
-/// Writes what a descriptor takes at once, whatever its flags say. EOPNOTSUPP where the kernel
-/// cannot be asked per call.
+/// Writes as much as a descriptor takes without waiting, in spite of its flags. EOPNOTSUPP if the
+/// kernel cannot be asked per call.
 pub(crate) fn write_now(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     // Offset -1 is the descriptor's own position, the only one that a pipe has.
     let bytes = [io::IoSlice::new(bytes)];

@@ -13,7 +13,7 @@ alarm 120;
 
 my $class = 'Pipework::Atomic';
 
-# Prints as a process does whose stdout this is.
+# Prints as a process with this stdout does.
 sub print_to { my ($w, @text) = @_; syswrite($w->wh, join '', @text) }
 
 subtest 'the SYNOPSIS' => sub {

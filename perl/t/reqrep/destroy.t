@@ -84,7 +84,7 @@ for my $class (sort keys %make) {
     is((($srv->recv)[0]), 'y', 'and what was sent stays');
     is(attached($srv), 1, 'the client has left');
 }
-{   # A server that goes with what it has taken says so.
+{   # A server that is destroyed fails its requests.
     my $srv = Pipework::ReqRep->new(undef, 8, 4, 64);
     my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
     my $id  = $cli->send('x');

@@ -122,7 +122,8 @@ for my $kind ('', '::Int') {
     }
 }
 
-# A peer in another language may send any flags and bytes. What is flagged is valid.
+# A peer in another language may send any flags and bytes. A received string with the flag is valid
+# UTF-8.
 {
     my $srv = Pipework::ReqRep->new("$folder/flags", 8, 4, 64);
     my $cli = Pipework::ReqRep::Client->new("$folder/flags");

@@ -157,7 +157,7 @@ impl Caller {
         Ok(client.clone())
     }
 
-    /// Leaves a job in the channel. From then on it is there whatever becomes of this process.
+    /// Leaves a job in the channel. From then on it stays, even if this process dies.
     fn queue(&self, client: &Client, job: &[u8], deadline: Deadline) -> Outcome {
         let sent = uninterrupted(|| client.send(Message::new(job).flags(channel::JOB), deadline));
         match sent.and_then(|ticket| client.forget(ticket)) {

@@ -269,7 +269,7 @@ impl Job {
     /// Its exit status as a shell gives it; 0 while it has none.
     pub(super) fn status(&self) -> u8 {
         match &self.end {
-            // It took too long, whatever it says of it.
+            // It took too long, whatever its exit status.
             Some(_) if self.is_late => TIMEOUT,
             None => 0,
             // It is not to blame; nor is a shell that reports this of the command that it has run.

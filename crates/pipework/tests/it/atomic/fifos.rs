@@ -1,4 +1,4 @@
-//! FIFOs: which end waits for which, when a pipe ends, and what is refused.
+//! FIFOs: which end waits for which, when a pipe ends, and refusals.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

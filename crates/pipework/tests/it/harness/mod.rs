@@ -28,7 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a live process may wait for one that has died, or for a wake-up that was lost with one.
 pub(crate) const PROMPT: Duration = Duration::from_millis(250);
-/// What a busy machine may add to that.
+/// The delay that a busy machine may add.
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// A number that a test gets from its environment.
