@@ -4,20 +4,18 @@
 //! away. Everything else is copied first, as another thread could write to it meanwhile. What goes
 //! out into a caller's buffer is copied under the lock, after the wait; into new `bytes`, without
 //! it where that takes long.
-//!
-//! The protocol's functions belong to the stable ABI from Python 3.11 on; 3.10 has the same ones,
-//! with the same structure, and only does not promise them. They are declared here, since pyo3
-//! keeps to the promise.
 
 #![allow(unsafe_code)]
 
-use std::ffi::{c_char, c_int, c_void};
-use std::mem::MaybeUninit;
+use std::ffi::c_int;
 use std::ops::Deref;
 use std::ptr::null;
 
 use pyo3::exceptions::PyMemoryError;
-use pyo3::ffi::{Py_ssize_t, PyBytes_AsString, PyBytes_FromStringAndSize, PyObject};
+use pyo3::ffi::{
+    Py_buffer, Py_ssize_t, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyBytes_AsString,
+    PyBytes_FromStringAndSize, PyObject_GetBuffer,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -53,7 +51,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes<'a, 'py> {
         interpreter::park_at_the_end();
         match object.cast::<PyBytes>() {
             Ok(bytes) => Ok(Bytes::Lent(bytes)),
-            Err(_) => Ok(Bytes::Copied(Exported::of(&object, READ)?.into_copy(object.py()))),
+            Err(_) => Ok(Bytes::Copied(Exported::of(&object, PyBUF_SIMPLE)?.into_copy(object.py()))),
         }
     }
 }
@@ -101,7 +99,7 @@ impl<'py> FromPyObject<'_, 'py> for Space<'py> {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Space<'py>> {
         interpreter::park_at_the_end();
-        Ok(Space { exported: Exported::of(&object, WRITE)?, py: object.py() })
+        Ok(Space { exported: Exported::of(&object, PyBUF_WRITABLE)?, py: object.py() })
     }
 }
 
@@ -229,23 +227,16 @@ pub(crate) fn unless_small<T: Send>(py: Python<'_>, len: usize, work: impl FnOnc
     if len <= SMALL { work() } else { py.detach(work) }
 }
 
-const READ: c_int = 0;
-const WRITE: c_int = 1;
-
 /// A contiguous row of bytes that an object has exported.
-struct Exported(Box<Buffer>);
+struct Exported(Box<Py_buffer>);
 
 impl Exported {
     fn of(object: &Bound<'_, PyAny>, how: c_int) -> PyResult<Exported> {
-        let mut buffer = Box::new(MaybeUninit::<Buffer>::uninit());
+        let mut buffer = Box::new(Py_buffer::new());
         // SAFETY: the object is alive and the lock held; on success the function has filled the
         // structure in.
-        unsafe {
-            if PyObject_GetBuffer(object.as_ptr(), buffer.as_mut_ptr(), how) != 0 {
-                return Err(PyErr::fetch(object.py()));
-            }
-            Ok(Exported(buffer.assume_init()))
-        }
+        let got = unsafe { PyObject_GetBuffer(object.as_ptr(), &mut *buffer, how) };
+        if got == 0 { Ok(Exported(buffer)) } else { Err(PyErr::fetch(object.py())) }
     }
 
     fn len(&self) -> usize {
@@ -274,26 +265,4 @@ impl Exported {
         // and are left alone.
         unsafe { PyBuffer_Release(&mut *self.0) };
     }
-}
-
-/// `Py_buffer` of the C interface.
-#[repr(C)]
-struct Buffer {
-    buf: *mut c_void,
-    obj: *mut PyObject,
-    len: Py_ssize_t,
-    itemsize: Py_ssize_t,
-    readonly: c_int,
-    ndim: c_int,
-    format: *mut c_char,
-    shape: *mut Py_ssize_t,
-    strides: *mut Py_ssize_t,
-    suboffsets: *mut Py_ssize_t,
-    internal: *mut c_void,
-}
-
-// SAFETY: these are the functions of CPython's C interface, with its types.
-unsafe extern "C" {
-    fn PyObject_GetBuffer(object: *mut PyObject, view: *mut Buffer, flags: c_int) -> c_int;
-    fn PyBuffer_Release(view: *mut Buffer);
 }
