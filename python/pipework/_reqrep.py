@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
 
-from ._core import Segment
+from ._core import Blob, Segment
 from ._errors import Error
 from ._fields import described
 
@@ -29,6 +29,12 @@ class Options(TypedDict, total=False):
     reply_bytes: Bytes of a reply that a slot holds, at most 2**30; a longer one lies in a file
         in memory. Default 4096.
     members: Clients and servers that can be attached at the same time; 1 to 65535. Default 256.
+    blobs: Blobs that a message can carry, 0 to 8. Default 8.
+    blob_pool: Bytes of shared memory that this process keeps for its next blobs, and as much again
+        of what others have sent. A blob that is longer has its memory allocated each time. Default
+        64 MiB.
+    blob_limit: Bytes of all blobs that this process may hold at a time. Default no limit but that
+        of the file system.
     mode: Permissions of the file, for instance 0o660 to share it with a group, whose members are
         then trusted not to disturb. Default 0o600.
     max_bytes: Bytes of the largest segment to open, which caps all of its sizes. Default no cap.
@@ -45,6 +51,9 @@ class Options(TypedDict, total=False):
     request_bytes: int | None
     reply_bytes: int | None
     members: int | None
+    blobs: int | None
+    blob_pool: int | None
+    blob_limit: int | None
     mode: int
     max_bytes: int | None
     sparse: bool
@@ -55,26 +64,31 @@ class Options(TypedDict, total=False):
 @described(
     data="What the server answered.",
     flags="The 32 bits that it sent along.",
+    blobs="The blobs that it sent along.",
 )
 class Message(NamedTuple):
-    """A reply with its flags."""
+    """A reply with its flags and blobs."""
 
     data: bytes
     flags: int
+    blobs: tuple[Blob, ...] = ()
 
 
 class Outcome(Generic[T]):
     """How a call has ended, in the manner of `concurrent.futures.Future`."""
 
-    __slots__ = ("_error", "_reply", "flags")
+    __slots__ = ("_error", "_reply", "blobs", "flags")
 
     flags: int
     """The 32 bits that the server sent along; 0 without a reply."""
+    blobs: tuple[Blob, ...]
+    """The blobs that the server sent along; none without a reply."""
 
-    def __init__(self, reply: T | None, flags: int, error: Error | None) -> None:
+    def __init__(self, reply: T | None, flags: int, error: Error | None, blobs: tuple[Blob, ...]) -> None:
         self._reply = reply
         self._error = error
         self.flags = flags
+        self.blobs = blobs
 
     def result(self) -> T:
         """The reply; raises the error of the call if it has none."""
@@ -134,6 +148,17 @@ class Stats(NamedTuple):
 
 
 @described(
+    held="Bytes of the blobs that this process holds now, drafts included.",
+    copied="How many blobs it has received as copies, because another user may change their memory.",
+)
+class BlobStats(NamedTuple):
+    """What this process has of a segment's blobs."""
+
+    held: int
+    copied: int
+
+
+@described(
     number="Its number, counted from 1.",
     role="What it does.",
     pid="Its process, as numbered in its own pid namespace. For people.",
@@ -187,9 +212,8 @@ def rebuild(base: Any, made: type[T], arguments: tuple[Segment, dict[str, Any]])
     return end
 
 
-def reduce_segment(path: Path | None, fd: int, any_owner: bool, spin: float | None) -> tuple[Any, ...]:
-    """How pickle brings a segment to another process."""
-    options = Options(any_owner=any_owner, spin=spin)
+def reduce_segment(path: Path | None, fd: int, options: Options) -> tuple[Any, ...]:
+    """How pickle brings a segment to another process: with the options that are for a process."""
     if path is not None:
         return _reopen, (path, options)
     # As multiprocessing does it with sockets: the child inherits a copy, or asks this process for

@@ -37,17 +37,24 @@ by part, `for part in client.stream(data)`.
 In asyncio, trio and anyio: `await client.acall(data)`, `async for request in server`. The other
 side need not know of it.
 
+A `Blob` is shared memory that is filled once and read in place by every process that holds it, such
+as an image or an array: `segment.blob_from(array)` makes one, `blobs=[blob]` sends it with any
+message, and it costs what a short message costs, whatever its size.
+
 Flags are 32 bits beside a payload, both ways. They are the programs' own: nothing here reads them.
 """
 
 from __future__ import annotations
 
-from ._core import Client, Request, Segment, Stream
-from ._reqrep import Audit, Geometry, Member, Message, Options, Outcome, Stats, Ticket
+from ._core import Blob, BlobMut, Client, Request, Segment, Stream
+from ._reqrep import Audit, BlobStats, Geometry, Member, Message, Options, Outcome, Stats, Ticket
 from ._serving import Server
 
 __all__ = [
     "Audit",
+    "Blob",
+    "BlobMut",
+    "BlobStats",
     "Client",
     "Geometry",
     "Member",

@@ -4,6 +4,8 @@
 //! away. Everything else is copied first, as another thread could write to it meanwhile. What goes
 //! out into a caller's buffer is copied under the lock, after the wait; into new `bytes`, without
 //! it where that takes long.
+//!
+//! A blob is lent to Python as a buffer, by [`export`].
 
 #![allow(unsafe_code)]
 
@@ -13,8 +15,8 @@ use std::ptr::null;
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi::{
-    Py_buffer, Py_ssize_t, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyBytes_AsString,
-    PyBytes_FromStringAndSize, PyObject_GetBuffer,
+    Py_buffer, Py_ssize_t, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyBytes_AsString, PyBytes_FromStringAndSize, PyObject_GetBuffer,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -52,6 +54,52 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Bytes<'a, 'py> {
         match object.cast::<PyBytes>() {
             Ok(bytes) => Ok(Bytes::Lent(bytes)),
             Err(_) => Ok(Bytes::Copied(Exported::of(&object, PyBUF_SIMPLE)?.into_copy(object.py()))),
+        }
+    }
+}
+
+/// Any bytes-like object that is copied once, to where it is to lie.
+pub(crate) enum Source<'a, 'py> {
+    Bytes(Borrowed<'a, 'py, PyBytes>),
+    Exported(Exported, Python<'py>),
+}
+
+impl Source<'_, '_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Source::Bytes(bytes) => bytes.as_bytes().len(),
+            Source::Exported(exported, _) => exported.len(),
+        }
+    }
+
+    /// `to` has that length.
+    pub(crate) fn copy_to(&self, py: Python<'_>, to: &mut [u8]) {
+        match self {
+            Source::Bytes(bytes) => {
+                let bytes = bytes.as_bytes();
+                unless_small(py, bytes.len(), || to.copy_from_slice(bytes));
+            }
+            Source::Exported(exported, _) => exported.copy_to(py, to),
+        }
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Source<'a, 'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Source<'a, 'py>> {
+        interpreter::park_at_the_end();
+        match object.cast::<PyBytes>() {
+            Ok(bytes) => Ok(Source::Bytes(bytes)),
+            Err(_) => Ok(Source::Exported(Exported::of(&object, PyBUF_SIMPLE)?, object.py())),
+        }
+    }
+}
+
+impl Drop for Source<'_, '_> {
+    fn drop(&mut self) {
+        if let Source::Exported(exported, py) = self {
+            exported.release(*py);
         }
     }
 }
@@ -227,8 +275,57 @@ pub(crate) fn unless_small<T: Send>(py: Python<'_>, len: usize, work: impl FnOnc
     if len <= SMALL { work() } else { py.detach(work) }
 }
 
+/// The memory of an object that Python's code reads, or writes to, in place.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    start: *const u8,
+    len: usize,
+    is_writable: bool,
+}
+
+// SAFETY: it is an address and a length; `export` says who may use them.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(crate) fn to_read(bytes: &[u8]) -> Memory {
+        Memory { start: bytes.as_ptr(), len: bytes.len(), is_writable: false }
+    }
+
+    pub(crate) fn to_write(bytes: &mut [u8]) -> Memory {
+        Memory { start: bytes.as_mut_ptr(), len: bytes.len(), is_writable: true }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Fills in `view`: a buffer of `owner`, whose memory this is. For the `__getbuffer__` of its class.
+///
+/// # Safety
+///
+/// `view` is the one that `__getbuffer__` got, with no object in it. Until `owner` is dropped and this
+/// buffer was released, the memory is there; no Rust code refers to it if Python may write to it, and
+/// no code writes to it if Python may not.
+pub(crate) unsafe fn export(
+    owner: &Bound<'_, PyAny>,
+    memory: Memory,
+    view: *mut Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    let Memory { start, len, is_writable } = memory;
+    let (start, len) = (start.cast_mut().cast(), Py_ssize_t::try_from(len)?);
+    // SAFETY: the caller vouches for `view`, into which the function puts `owner` with a reference of
+    // its own; if it fails, it sets an exception.
+    let filled =
+        unsafe { PyBuffer_FillInfo(view, owner.as_ptr(), start, len, c_int::from(!is_writable), flags) };
+    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}
+
 /// A contiguous row of bytes that an object has exported.
-struct Exported(Box<Py_buffer>);
+pub(crate) struct Exported(Box<Py_buffer>);
 
 impl Exported {
     fn of(object: &Bound<'_, PyAny>, how: c_int) -> PyResult<Exported> {
@@ -241,6 +338,17 @@ impl Exported {
 
     fn len(&self) -> usize {
         usize::try_from(self.0.len).unwrap_or(0)
+    }
+
+    /// Copies the bytes to `to`, which has the same length.
+    fn copy_to(&self, _py: Python<'_>, to: &mut [u8]) {
+        assert_eq!(to.len(), self.len());
+        if to.is_empty() {
+            return;
+        }
+        // SAFETY: the buffer has that many bytes, the lock is held, so no Python code changes them
+        // now, and they are not those of `to`, which no other code has.
+        unsafe { self.0.buf.cast::<u8>().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 
     /// A copy of the bytes; the buffer is given back.

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import ctypes
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 
+import pytest
 from pipework import atomic
 
 SOON = 20.0
@@ -77,6 +80,35 @@ def in_child(work: Callable[[], None]) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     raise AssertionError("the child did not end")
+
+
+def on_small_tmpfs(folder: Path, options: str, work: Callable[[Path], None]) -> None:
+    """As `in_child`, with a tmpfs that only the child sees. Skips the test if this process may not mount
+    one; PIPEWORK_MUST_MOUNT=1 makes that a failure."""
+    place, refused = folder / "tmpfs", folder / "refused"
+    place.mkdir()
+
+    def mount_and_work() -> None:
+        if _mounted(place, options):
+            work(place)
+        else:
+            refused.touch()
+
+    in_child(mount_and_work)
+    if refused.exists():
+        assert os.environ.get("PIPEWORK_MUST_MOUNT", "0") == "0", "this process may not mount a tmpfs"
+        pytest.skip("this process may not mount a tmpfs")
+
+
+def _mounted(place: Path, options: str) -> bool:
+    new_mounts, new_users, recursive_private = 0x20000, 0x10000000, 0x4000 | 0x40000
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(new_mounts) and libc.unshare(new_users | new_mounts):
+        return False
+    if libc.mount(b"none", b"/", None, ctypes.c_ulong(recursive_private), None):
+        return False
+    done: int = libc.mount(b"tmpfs", bytes(place), b"tmpfs", ctypes.c_ulong(0), options.encode())
+    return done == 0
 
 
 def until_used(reader: atomic.Reader) -> None:

@@ -29,6 +29,7 @@ from support import SOON, in_child
 SEGMENT = Segment.anonymous()
 HANDLES: dict[str, Callable[[], Any]] = {
     "Segment": lambda: Segment.anonymous(slots=2),
+    "BlobMut": lambda: SEGMENT.blob(8),
     "Client": lambda: Client(SEGMENT),
     "Server": lambda: Server(SEGMENT),
     "Stream": lambda: Client(SEGMENT).stream(b""),

@@ -26,7 +26,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_has_a_test() -> None:
-    tried = ["batching_web", "fastapi_model", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
+    tried = ["batching_web", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
 
@@ -66,6 +66,14 @@ def test_streaming_web() -> None:
     assert late < 2000, out
     # Browsers that leave ask for 100,000 words each.
     assert made - read < 1000, "the model works although no caller waits"
+
+
+def test_image_steps() -> None:
+    out = run("image_steps.py")
+    pids = re.fullmatch(
+        r"invert: 8294400 bytes, by process (\d+)\nflip: 8294400 bytes, by process (\d+)\nkilled on the way: 1\n", out
+    )
+    assert pids is not None, out
 
 
 def test_fastapi_model() -> None:

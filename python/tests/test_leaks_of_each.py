@@ -84,7 +84,22 @@ def a_segment_and_its_ends() -> None:
         server.recv()
 
 
-HANDLES = [pipe_ends, pipe_ends_that_fail, atomic_ends, torn_messages, a_segment_and_its_ends, a_stream_of_a_function]
+def a_segment_and_its_blobs() -> None:
+    with Segment.anonymous(slots=2, members=4, blob_pool=8192) as segment, segment.blob(5000) as unused:
+        memoryview(unused)[:3000] = DATA
+        blobs = [segment.blob_from(DATA) for _ in range(4)]
+        assert memoryview(blobs[3]) == DATA
+
+
+HANDLES = [
+    pipe_ends,
+    pipe_ends_that_fail,
+    atomic_ends,
+    torn_messages,
+    a_segment_and_its_ends,
+    a_segment_and_its_blobs,
+    a_stream_of_a_function,
+]
 
 
 @pytest.mark.parametrize("operation", HANDLES)

@@ -3,11 +3,12 @@
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 
-use pipework::reqrep::{CallError, Client, ClientOptions, Message, Reply, Ticket};
+use pipework::reqrep::{Blob, CallError, Client, ClientOptions, Message, Reply, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::blobs::Attached;
 use super::segment::Segment;
 use super::shared::{Shared, closed};
 use crate::buffer::{SMALL, Space, bytes, filled, unless_small};
@@ -16,11 +17,11 @@ use crate::handle::warn_unclosed;
 use crate::task::Task;
 use crate::wait::{CallTimeout, PAST, Seconds, wait};
 
-/// Bytes and flags.
-pub(super) type Request<'a> = (&'a [u8], u32);
+/// Bytes, flags and blobs.
+pub(super) type Request<'a> = (&'a [u8], u32, &'a Attached);
 
-pub(super) fn message((data, flags): Request<'_>) -> Message<'_> {
-    Message::new(data).flags(flags)
+pub(super) fn message<'a>((data, flags, blobs): Request<'a>) -> Message<'a> {
+    Message::new(data).flags(flags).attach(&blobs.0)
 }
 
 /// Makes Python's result of a reply, or of a part of one.
@@ -400,7 +401,7 @@ pub(super) fn received<T, E: Raise>(
 pub(super) enum Received {
     /// As the core gives it.
     Reply(Reply),
-    /// Copied straight into the object that Python gets, with its flags.
+    /// Copied straight into the object that Python gets, with its flags. It came without blobs.
     Bytes(Py<PyBytes>, u32),
 }
 
@@ -416,6 +417,13 @@ impl Received {
         match self {
             Received::Reply(reply) => reply.flags(),
             Received::Bytes(_, flags) => *flags,
+        }
+    }
+
+    pub(super) fn blobs(&self) -> &[Blob] {
+        match self {
+            Received::Reply(reply) => reply.blobs(),
+            Received::Bytes(..) => &[],
         }
     }
 }

@@ -6,6 +6,7 @@ use pipework::reqrep::{self, Reply, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+use super::blobs::{self, Attached};
 use super::calls::{CALL, Calls, Give, RECV, Received, Settings, Terms, message};
 use super::segment::{MODULE, Place, Reduced, Segment, reduce};
 use super::streams::{Completed, Stream};
@@ -96,42 +97,52 @@ impl Client {
     }
 
     /// Sends a request, waits for its reply and returns the bytes of the reply. `timeout` covers both.
-    /// `flags` are 32 bits that travel with the request.
+    /// `flags` are 32 bits that travel with the request, `blobs` is a list of the `Blob` objects that
+    /// it carries.
     ///
     /// Raises `TimedOut`, which cancels the call, as an exception of a signal handler does; a server
     /// may have begun with it. `PeerDied` within 250 ms if the server has died; `RemoteError` with
     /// the server's reason if the server failed the request; `TooLong` if the request or the reply
     /// is longer than `max_message`; `NoServer` with `needs_server`.
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
     fn call(
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Py<PyBytes>> {
-        self.0.call(py, (&data, flags.0), self.0.timeout(timeout))?.into_bytes(py)
+        self.0.call(py, (&data, flags.0, &blobs), self.0.timeout(timeout))?.into_bytes(py)
     }
 
-    /// As `call`; returns a `Message`: the reply with its flags.
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
+    /// As `call`; returns a `Message`: the reply with its flags and blobs.
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
     fn call_message(
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Py<PyAny>> {
-        as_message(py, self.0.call(py, (&data, flags.0), self.0.timeout(timeout))?)
+        as_message(py, self.0.call(py, (&data, flags.0, &blobs), self.0.timeout(timeout))?)
     }
 
     /// Sends a request and returns the ticket for its reply. Waits for a free slot. As many calls may
     /// be in progress as the segment has slots.
     ///
     /// Raises `TimedOut`, `TooLong` and `NoServer`: then no server has the request.
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
-    fn send(&self, py: Python<'_>, data: Bytes<'_, '_>, timeout: CallTimeout, flags: Flags) -> PyResult<u64> {
-        self.0.send(py, (&data, flags.0), self.0.until(timeout))
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
+    fn send(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        timeout: CallTimeout,
+        flags: Flags,
+        blobs: Attached,
+    ) -> PyResult<u64> {
+        self.0.send(py, (&data, flags.0, &blobs), self.0.until(timeout))
     }
 
     /// Sends several requests and wakes servers once for all of them. Returns their tickets in the
@@ -150,15 +161,22 @@ impl Client {
         let requests = interpreter::collect(requests)?;
         let requests =
             requests.iter().map(|data| data.extract()).collect::<PyResult<Vec<Bytes<'_, '_>>>>()?;
-        let requests: Vec<(&[u8], u32)> = requests.iter().map(|data| (&**data, 0)).collect();
+        let none = Attached::default();
+        let requests: Vec<_> = requests.iter().map(|data| (&**data, 0, &none)).collect();
         self.0.send_many(py, &requests, deadline)
     }
 
     /// Sends a request and returns its ticket; None if no slot is free. Never waits. Raises `NoServer`
     /// and `TooLong` as `send`.
-    #[pyo3(signature = (data, *, flags=Flags(0)), text_signature = "($self, data, *, flags=0)")]
-    fn try_send(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<Option<u64>> {
-        self.0.try_send(py, (&data, flags.0))
+    #[pyo3(signature = (data, *, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, flags=0, blobs=())")]
+    fn try_send(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        flags: Flags,
+        blobs: Attached,
+    ) -> PyResult<Option<u64>> {
+        self.0.try_send(py, (&data, flags.0, &blobs))
     }
 
     /// Waits for the reply of a call and returns its bytes.
@@ -170,7 +188,7 @@ impl Client {
         self.0.recv(py, ticket, self.0.timeout(timeout))?.into_bytes(py)
     }
 
-    /// As `recv`; returns a `Message`: the reply with its flags.
+    /// As `recv`; returns a `Message`: the reply with its flags and blobs.
     #[pyo3(signature = (ticket, *, timeout=CallTimeout::Unset))]
     fn recv_message(&self, py: Python<'_>, ticket: u64, timeout: CallTimeout) -> PyResult<Py<PyAny>> {
         as_message(py, self.0.recv(py, ticket, self.0.timeout(timeout))?)
@@ -181,7 +199,7 @@ impl Client {
         self.0.try_recv(py, ticket)?.map(|reply| reply.into_bytes(py)).transpose()
     }
 
-    /// As `try_recv`; returns a `Message`: the reply with its flags.
+    /// As `try_recv`; returns a `Message`: the reply with its flags and blobs.
     fn try_recv_message(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyAny>>> {
         self.0.try_recv(py, ticket)?.map(|reply| as_message(py, reply)).transpose()
     }
@@ -208,59 +226,64 @@ impl Client {
     /// >>> list(Client(segment).stream(b"count", timeout=5.0))
     /// [b'one', b'two', b'three']
     /// >>> thread.join()
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
     fn stream(
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Stream> {
-        self.0.stream(py, (&data, flags.0), self.0.timeout(timeout), reply_bytes)
+        self.0.stream(py, (&data, flags.0, &blobs), self.0.timeout(timeout), reply_bytes)
     }
 
-    /// As `stream`; gives each part as a `Message`, with the flags that the server sent along.
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
+    /// As `stream`; gives each part as a `Message`, with the flags and blobs that the server sent along.
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
     fn stream_messages(
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Stream> {
-        self.0.stream(py, (&data, flags.0), self.0.timeout(timeout), with_flags)
+        self.0.stream(py, (&data, flags.0, &blobs), self.0.timeout(timeout), with_flags)
     }
 
     /// As `stream`, in asyncio or trio: `async for part in client.astream(data)`. The request is
     /// sent with the first step. Cancelling the task, or leaving the loop, cancels the call.
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
     fn astream<'py>(
         &self,
         py: Python<'py>,
         data: Bytes<'_, '_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.0.stream_in_tasks(py, data.hold(), flags.0, self.0.timeout(timeout), reply_bytes)
+        self.0.stream_in_tasks(py, (data.hold(), flags.0, blobs), self.0.timeout(timeout), reply_bytes)
     }
 
     /// As `stream_messages`, in asyncio or trio.
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
     fn astream_messages<'py>(
         &self,
         py: Python<'py>,
         data: Bytes<'_, '_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.0.stream_in_tasks(py, data.hold(), flags.0, self.0.timeout(timeout), with_flags)
+        self.0.stream_in_tasks(py, (data.hold(), flags.0, blobs), self.0.timeout(timeout), with_flags)
     }
 
     /// As `call`, but copies the reply from the segment to the beginning of `buffer` and returns its
-    /// length. A reply longer than the buffer raises `TooLong`, and the call is over.
+    /// length. A reply longer than the buffer raises `TooLong`, and the call is over. Blobs of the
+    /// reply are dropped.
     #[pyo3(
-        signature = (data, buffer, *, timeout=CallTimeout::Unset, flags=Flags(0)),
-        text_signature = "($self, data, buffer, *, timeout=..., flags=0)"
+        signature = (data, buffer, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()),
+        text_signature = "($self, data, buffer, *, timeout=..., flags=0, blobs=())"
     )]
     fn call_into(
         &self,
@@ -269,8 +292,9 @@ impl Client {
         mut buffer: Space<'_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<usize> {
-        self.0.call_into(py, (&data, flags.0), &mut buffer, self.0.until(timeout))
+        self.0.call_into(py, (&data, flags.0, &blobs), &mut buffer, self.0.until(timeout))
     }
 
     /// As `recv`, but copies the reply from the segment to the beginning of `buffer` and returns its
@@ -287,27 +311,29 @@ impl Client {
     }
 
     /// As `call`, in asyncio, on any event loop, or in trio. Cancelling the task cancels the call.
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
     fn acall<'py>(
         &self,
         py: Python<'py>,
         data: Bytes<'_, '_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, data.hold(), flags.0, self.0.timeout(timeout), reply_bytes)
+        self.start_call(py, (data.hold(), flags.0, blobs), self.0.timeout(timeout), reply_bytes)
     }
 
     /// As `call_message`, in asyncio or trio.
-    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0)), text_signature = "($self, data, *, timeout=..., flags=0)")]
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
     fn acall_message<'py>(
         &self,
         py: Python<'py>,
         data: Bytes<'_, '_>,
         timeout: CallTimeout,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, data.hold(), flags.0, self.0.timeout(timeout), with_flags)
+        self.start_call(py, (data.hold(), flags.0, blobs), self.0.timeout(timeout), with_flags)
     }
 
     /// As `recv`, in asyncio or trio. The ticket stays valid if the task is cancelled.
@@ -451,8 +477,7 @@ impl Client {
     fn start_call<'py>(
         &self,
         py: Python<'py>,
-        data: Held,
-        flags: u32,
+        (data, flags, blobs): (Held, u32, Attached),
         timeout: Option<Seconds>,
         give: Give,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -460,7 +485,7 @@ impl Client {
         let ticket = Arc::new(OnceLock::new());
         let told = Arc::clone(&ticket);
         let call = move |client: reqrep::Client| async move {
-            client.call_async_with(message((&data, flags)), &told).await
+            client.call_async_with(message((&data, flags, &blobs)), &told).await
         };
         self.0.start(py, len, ticket, call, give, (CALL, timeout))
     }
@@ -483,12 +508,12 @@ fn reply_bytes(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
 }
 
 fn with_flags(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
-    MESSAGE.make(py, (bytes(py, [reply])?, reply.flags()))
+    MESSAGE.make(py, (bytes(py, [reply])?, reply.flags(), blobs::received(py, reply.blobs())?))
 }
 
 fn as_message(py: Python<'_>, reply: Received) -> PyResult<Py<PyAny>> {
-    let flags = reply.flags();
-    MESSAGE.make(py, (reply.into_bytes(py)?, flags))
+    let (flags, blobs) = (reply.flags(), blobs::received(py, reply.blobs())?);
+    MESSAGE.make(py, (reply.into_bytes(py)?, flags, blobs))
 }
 
 static MESSAGE: Import = Import::new(MODULE, "Message");

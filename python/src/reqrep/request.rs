@@ -12,6 +12,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PyString, PyTuple, PyType};
 
+use super::blobs::{self, Attached};
 use super::calls::message;
 use super::open::{Lent, Open, lent};
 use super::taking::{Given, Limit};
@@ -35,6 +36,7 @@ pub(crate) struct Request {
     /// Of one that was claimed, once it was read.
     read: Locked<Option<Arc<Py<PyBytes>>>>,
     flags: AtomicU32,
+    blobs: Py<PyTuple>,
     redeliveries: u8,
     ticket: Ticket,
     limit: Limit,
@@ -84,6 +86,13 @@ impl Request {
         self.flags.load(Ordering::Relaxed)
     }
 
+    /// The blobs that the client sent along: a tuple of `Blob`. They are held as long as this object
+    /// is, also when it is answered.
+    #[getter]
+    fn blobs(&self, py: Python<'_>) -> Py<PyTuple> {
+        self.blobs.clone_ref(py)
+    }
+
     /// Copies the bytes of the request, those of a claimed one from the segment, to the beginning of
     /// `buffer`. Returns how many. Raises `TooLong` if they do not fit.
     fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>) -> PyResult<usize> {
@@ -109,17 +118,18 @@ impl Request {
     }
 
     /// Answers the request. Returns False if the client has cancelled or forgotten the call, or has
-    /// died. `flags` are 32 bits that travel with the reply.
+    /// died. `flags` are 32 bits that travel with the reply, `blobs` is a list of the `Blob` objects
+    /// that it carries.
     ///
     /// After a part, this waits until the client has taken that. Raises `TooLong` if the reply is longer
     /// than the server's `max_message`, and `TimedOut` if the client does not take the part within the
     /// server's `part_timeout`; the request then fails at its client, as it does when a signal handler raises.
     /// `Invalid` if the request was answered before; `Stale` in a child that was forked after the
     /// request was taken.
-    #[pyo3(signature = (data, *, flags=Flags(0)), text_signature = "($self, data, *, flags=0)")]
-    fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags) -> PyResult<bool> {
+    #[pyo3(signature = (data, *, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, flags=0, blobs=())")]
+    fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags, blobs: Attached) -> PyResult<bool> {
         let (mut request, data): (_, &[u8]) = (self.open.take(py)?, &data);
-        let reply = message((data, flags.0));
+        let reply = message((data, flags.0, &blobs));
         let at_once = unless_small(py, data.len(), || request.reply_at_once(&reply)).transpose();
         let answered = match at_once {
             Some(answered) => answered,
@@ -132,16 +142,17 @@ impl Request {
     /// As `reply`, in asyncio or trio: other tasks run while the client takes the part before. `timeout`
     /// replaces the server's `part_timeout`. If it passes, or the task is
     /// cancelled, the request fails.
-    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
+    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=None, flags=0, blobs=())")]
     fn areply<'py>(
         slf: &Bound<'py, Request>,
         data: Bytes<'_, '_>,
         timeout: Option<Seconds>,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, request, data) = (slf.py(), slf.get().open.take(slf.py())?, data.hold());
         let (len, this) = (data.len(), slf.clone().unbind());
-        let reply = async move { request.reply_async(message((&data, flags.0))).await };
+        let reply = async move { request.reply_async(message((&data, flags.0, &blobs))).await };
         Task::new(move || len, reply, move |py, answered| truth(py, this.get().sent(py, len, answered)?))
             .start(py, "reqrep reply", timeout)
     }
@@ -153,15 +164,16 @@ impl Request {
     ///
     /// Waits until the client has taken the part before. Raises `TimedOut`: nothing was sent. `TooLong`
     /// as `reply`. `Invalid` if the request was answered before.
-    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
+    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=None, flags=0, blobs=())")]
     fn send_part(
         &self,
         py: Python<'_>,
         data: Bytes<'_, '_>,
         timeout: Option<Timeout>,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<bool> {
-        let (deadline, part) = (until(timeout), message((&data, flags.0)));
+        let (deadline, part) = (until(timeout), message((&data, flags.0, &blobs)));
         let mut request = self.open.borrow(py)?;
         let at_once = unless_small(py, data.len(), || request.part(part, PAST));
         drop(request);
@@ -184,17 +196,18 @@ impl Request {
     }
 
     /// As `send_part`, in asyncio or trio. If the task is cancelled, the part was not sent.
-    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0)), text_signature = "($self, data, *, timeout=None, flags=0)")]
+    #[pyo3(signature = (data, *, timeout=None, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=None, flags=0, blobs=())")]
     fn asend_part<'py>(
         slf: &Bound<'py, Request>,
         data: Bytes<'_, '_>,
         timeout: Option<Seconds>,
         flags: Flags,
+        blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (py, mut request, data) = (slf.py(), slf.get().open.borrow(slf.py())?, data.hold());
         let (len, this, open) = (data.len(), slf.clone().unbind(), Arc::clone(&slf.get().open));
         let give = async move {
-            let mut part = pin!(request.part_async(message((&data, flags.0))));
+            let mut part = pin!(request.part_async(message((&data, flags.0, &blobs))));
             poll_fn(|cx| match part.as_mut().poll(cx) {
                 // Ended by another task or thread, it is put back, and fails.
                 Poll::Pending if open.is_ended(cx.waker()) => Poll::Ready(None),
@@ -282,16 +295,22 @@ impl Request {
         sent.map_err(|error| Oversize { error: error.into(), len, option, most }).or_raise(py)
     }
 
-    fn new(request: reqrep::Request<'static>, data: Option<Py<PyBytes>>, limit: Limit) -> Request {
-        Request {
+    fn new(
+        py: Python<'_>,
+        request: reqrep::Request<'static>,
+        data: Option<Py<PyBytes>>,
+        limit: Limit,
+    ) -> PyResult<Request> {
+        Ok(Request {
             data,
             read: Locked::new(None),
             flags: request.flags().into(),
+            blobs: blobs::received(py, request.blobs())?.unbind(),
             redeliveries: request.redeliveries(),
             ticket: request.ticket(),
             limit,
             open: Arc::new(Open::new(request)),
-        }
+        })
     }
 }
 
@@ -328,19 +347,18 @@ impl Given for Request {
     fn of(py: Python<'_>, mut request: reqrep::Request<'static>, limit: Limit) -> PyResult<Request> {
         if !request.is_read() {
             let data = read(py, &mut request)?;
-            return Ok(Request::new(request, Some(data), limit));
+            return Request::new(py, request, Some(data), limit);
         }
         let data = bytes(py, [&request])?;
         if request.len() >= LARGE {
             // Python has its copy.
             request.drop_payload();
         }
-        Ok(Request::new(request, Some(data), limit))
+        Request::new(py, request, Some(data), limit)
     }
 
     fn claimed(py: Python<'_>, request: reqrep::Request<'static>, limit: Limit) -> PyResult<Request> {
-        let _ = py;
-        Ok(Request::new(request, None, limit))
+        Request::new(py, request, None, limit)
     }
 
     fn lend(&self) -> Weak<dyn Lent> {

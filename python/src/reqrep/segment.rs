@@ -4,13 +4,17 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf, absolute};
 use std::time::{Duration, UNIX_EPOCH};
 
-use pipework::reqrep::{self, Geometry, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role};
+use pipework::reqrep::{
+    self, Geometry, MAX_BLOBS, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS, Options, Role,
+};
 use pipework::{Deadline, ErrorKind, fd};
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
+use super::blobs::{Blob, BlobMut};
+use crate::buffer::Source;
 use crate::error::{Advised, OrRaise, Raise, at, invalid, of_kind};
 use crate::fd::take_over;
 use crate::handle::{drop_detached, drop_slowly};
@@ -25,8 +29,9 @@ pub(super) const MODULE: &str = "pipework._reqrep";
 /// The options as `inspect.signature` shows them.
 macro_rules! options_text {
     () => {
-        "slots=None, queue=None, request_bytes=None, reply_bytes=None, members=None, mode=384, \
-         max_bytes=None, sparse=False, any_owner=False, spin=2e-05"
+        "slots=None, queue=None, request_bytes=None, reply_bytes=None, members=None, blobs=None, \
+         blob_pool=None, blob_limit=None, mode=384, max_bytes=None, sparse=False, \
+         any_owner=False, spin=2e-05"
     };
 }
 pub(super) use options_text;
@@ -53,8 +58,8 @@ pub(crate) struct Segment {
     segment: Locked<Option<reqrep::Segment>>,
     geometry: Geometry,
     path: Option<PathBuf>,
-    any_owner: bool,
-    spin: Option<f64>,
+    /// Those of the keyword arguments that are for this process, and go along to another one.
+    own: Py<PyDict>,
 }
 
 #[pymethods]
@@ -66,7 +71,7 @@ impl Segment {
         path: Absolute,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Segment> {
-        Settings::of(options)?.make_at(py, &path.0, |options| options.open_or_create(&path.0))
+        Settings::of(py, options)?.make_at(py, &path.0, |options| options.open_or_create(&path.0))
     }
 
     #[doc = concat!("create(path, *, ", options_text!(), ")\n--\n")]
@@ -77,7 +82,7 @@ impl Segment {
     #[staticmethod]
     #[pyo3(signature = (path, **options), text_signature = None)]
     fn create(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        Settings::of(options)?.make_at(py, &path.0, |options| options.create(&path.0))
+        Settings::of(py, options)?.make_at(py, &path.0, |options| options.create(&path.0))
     }
 
     #[doc = concat!("open(path, *, ", options_text!(), ")\n--\n")]
@@ -91,7 +96,7 @@ impl Segment {
     #[staticmethod]
     #[pyo3(signature = (path, **options), text_signature = None)]
     fn open(py: Python<'_>, path: Absolute, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        Settings::of(options)?.make_at(py, &path.0, |options| options.open(&path.0))
+        Settings::of(py, options)?.make_at(py, &path.0, |options| options.open(&path.0))
     }
 
     #[doc = concat!("anonymous(*, ", options_text!(), ")\n--\n")]
@@ -100,7 +105,7 @@ impl Segment {
     #[staticmethod]
     #[pyo3(signature = (**options), text_signature = None)]
     fn anonymous(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        Settings::of(options)?.make(py, |options| options.anonymous())
+        Settings::of(py, options)?.make(py, |options| options.anonymous())
     }
 
     #[doc = concat!("memfd(name, *, ", options_text!(), ")\n--\n")]
@@ -109,7 +114,7 @@ impl Segment {
     #[staticmethod]
     #[pyo3(signature = (name, **options), text_signature = None)]
     fn memfd(py: Python<'_>, name: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        Settings::of(options)?.make(py, |options| options.memfd(name))
+        Settings::of(py, options)?.make(py, |options| options.memfd(name))
     }
 
     #[doc = concat!("from_fd(fd, *, ", options_text!(), ")\n--\n")]
@@ -118,10 +123,10 @@ impl Segment {
     #[staticmethod]
     #[pyo3(signature = (fd, **options), text_signature = None)]
     fn from_fd(py: Python<'_>, fd: i32, options: Option<&Bound<'_, PyDict>>) -> PyResult<Segment> {
-        let settings = Settings::of(options)?;
+        let settings = Settings::of(py, options)?;
         let segment =
             take_over(py, fd, |fd| settings.options.dup_fd(fd).map(drop), |fd| settings.options.from_fd(fd))?;
-        Ok(Segment::new(segment, settings.any_owner, settings.spin))
+        Ok(Segment::new(segment, settings.own))
     }
 
     /// The path at which it was made or opened; None for one without a name.
@@ -143,6 +148,48 @@ impl Segment {
         fields.set_item("members", members)?;
         fields.set_item("blobs", blobs)?;
         GEOMETRY.make_by_name(py, fields)
+    }
+
+    /// Memory for a blob of `nbytes` bytes, as a `BlobMut`: to be filled, frozen, and attached to
+    /// messages of this segment.
+    ///
+    /// Raises `OSError` with ENOSPC if there is no memory for it, and with EMFILE if no descriptor is
+    /// left; `TooLong` if this process would hold more than `blob_limit`.
+    ///
+    /// >>> from pipework.reqrep import Client, Segment, Server
+    /// >>> segment = Segment.anonymous()
+    /// >>> with segment.blob(8 << 20) as draft:
+    /// ...     memoryview(draft)[:5] = b"image"
+    /// ...     blob = draft.freeze()
+    /// >>> server, client = Server(segment), Client(segment)
+    /// >>> ticket = client.send(b"cut", blobs=[blob])
+    /// >>> with server.recv() as request:
+    /// ...     bytes(memoryview(request.blobs[0])[:5]), request.reply(b"", blobs=request.blobs)
+    /// (b'image', True)
+    /// >>> client.recv_message(ticket).blobs
+    /// (<Blob of 8388608 bytes>,)
+    fn blob(&self, py: Python<'_>, nbytes: usize) -> PyResult<BlobMut> {
+        BlobMut::new(py, &self.get(py)?, nbytes)
+    }
+
+    /// A blob with a copy of the bytes of `buffer`: of `bytes`, an array, or any other contiguous
+    /// buffer. Raises as `blob`.
+    ///
+    /// >>> from pipework.reqrep import Segment
+    /// >>> Segment.anonymous().blob_from(b"image").tobytes()
+    /// b'image'
+    fn blob_from(&self, py: Python<'_>, buffer: Source<'_, '_>) -> PyResult<Blob> {
+        Blob::copy_of(py, &self.get(py)?, &buffer)
+    }
+
+    /// The blobs of this segment that this process has, as `BlobStats`.
+    fn blob_stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        static BLOB_STATS: Import = Import::new(MODULE, "BlobStats");
+        let stats = self.get(py)?.blob_stats();
+        let fields = PyDict::new(py);
+        fields.set_item("held", stats.held)?;
+        fields.set_item("copied", stats.copied)?;
+        BLOB_STATS.make_by_name(py, fields)
     }
 
     /// Requests that wait for a server. Calls that were cancelled there count until a server comes
@@ -237,7 +284,7 @@ impl Segment {
     fn __reduce__(slf: &Bound<'_, Segment>) -> PyResult<Py<PyAny>> {
         static REDUCE: Import = Import::new(MODULE, "reduce_segment");
         let (py, this) = (slf.py(), slf.get());
-        REDUCE.make(py, (this.path(), this.fileno(py)?, this.any_owner, this.spin))
+        REDUCE.make(py, (this.path(), this.fileno(py)?, &this.own))
     }
 
     fn __repr__(&self) -> String {
@@ -310,7 +357,7 @@ impl Place<'_, '_> {
             let found = match &self {
                 Place::Segment(segment) => Some((**segment).clone().unbind()),
                 Place::Path(path) => {
-                    match Settings::of(None)?.make_at(py, &path.0, |now| now.open(&path.0)) {
+                    match Settings::of(py, None)?.make_at(py, &path.0, |now| now.open(&path.0)) {
                         Err(error) if error.is_instance_of::<PyFileNotFoundError>(py) => None,
                         opened => Some(Py::new(py, opened?)?),
                     }
@@ -342,7 +389,7 @@ impl Place<'_, '_> {
             }
             Place::Segment(segment) => Ok(segment.to_owned().unbind()),
             Place::Path(path) => {
-                let settings = Settings::of(options)?;
+                let settings = Settings::of(py, options)?;
                 let made = settings.make_at(py, &path.0, |options| options.open_or_create(&path.0));
                 Py::new(py, made?)
             }
@@ -375,9 +422,9 @@ impl Segment {
         })
     }
 
-    fn new(segment: reqrep::Segment, any_owner: bool, spin: Option<f64>) -> Segment {
+    fn new(segment: reqrep::Segment, own: Py<PyDict>) -> Segment {
         let (geometry, path) = (*segment.geometry(), segment.path().map(PathBuf::from));
-        Segment { segment: Locked::new(Some(segment)), geometry, path, any_owner, spin }
+        Segment { segment: Locked::new(Some(segment)), geometry, path, own }
     }
 
     pub(super) fn get(&self, py: Python<'_>) -> PyResult<reqrep::Segment> {
@@ -411,26 +458,43 @@ impl Segment {
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Options that may be None: then the existing segment's value counts, or else the core's default.
-const UNSET: [&str; 6] = ["slots", "queue", "request_bytes", "reply_bytes", "members", "max_bytes"];
+const UNSET: [&str; 10] = [
+    "slots",
+    "queue",
+    "request_bytes",
+    "reply_bytes",
+    "members",
+    "blobs",
+    "blob_pool",
+    "blob_limit",
+    "max_bytes",
+    "spin",
+];
+
+/// Options that are for the process that opens the segment.
+const OWN: [&str; 4] = ["blob_pool", "blob_limit", "any_owner", "spin"];
 
 /// The keyword arguments.
 struct Settings {
     options: Options,
     /// The part of them that matters for opening a segment of any sizes.
     plain: Options,
-    any_owner: bool,
-    spin: Option<f64>,
+    /// Those of the options that are for this process.
+    own: Py<PyDict>,
     /// The sizes that were asked for.
     sizes: Vec<(&'static str, u32)>,
 }
 
 impl Settings {
-    fn of(named: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
+    fn of(py: Python<'_>, named: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
         let (mut options, mut plain, mut sizes) = (Options::new(), Options::new(), Vec::new());
-        let (mut any_owner, mut spin) = (false, None);
+        let own = PyDict::new(py);
         keywords::each("reqrep", named, |name, value| {
             if UNSET.contains(&name) && value.is_none() {
                 return Ok(true);
+            }
+            if OWN.contains(&name) {
+                own.set_item(name, value.extract::<Bound<'_, PyAny>>()?)?;
             }
             let mut size = |name, range| -> PyResult<u32> {
                 let size = value.number(range)?;
@@ -444,6 +508,9 @@ impl Settings {
                 "request_bytes" => now.request_bytes(size("request_bytes", 0..=MAX_PAYLOAD.into())?),
                 "reply_bytes" => now.reply_bytes(size("reply_bytes", 0..=MAX_PAYLOAD.into())?),
                 "members" => now.members(size("members", 1..=MAX_MEMBERS.into())?),
+                "blobs" => now.blobs(size("blobs", 0..=MAX_BLOBS.into())?),
+                "blob_pool" => now.blob_pool(value.number(0..=i64::MAX)?),
+                "blob_limit" => now.blob_limit(value.number(0..=i64::MAX)?),
                 "max_bytes" => {
                     let max_bytes = value.number(0..=i64::MAX)?;
                     plain = plain.clone().max_bytes(max_bytes);
@@ -452,23 +519,16 @@ impl Settings {
                 "mode" => now.mode(value.number(0..=0o777)?),
                 "sparse" => now.sparse(value.yes_or_no()?),
                 "any_owner" => {
-                    any_owner = value.yes_or_no()?;
+                    let any_owner = value.yes_or_no()?;
                     plain = plain.clone().any_owner(any_owner);
                     now.any_owner(any_owner)
                 }
-                "spin" => match value.unless_none() {
-                    Some(value) => {
-                        let time = value.seconds(0.001)?;
-                        spin = Some(time.as_secs_f64());
-                        now.spin(time)
-                    }
-                    None => now,
-                },
+                "spin" => now.spin(value.seconds(0.001)?),
                 _ => return Ok(false),
             };
             Ok(true)
         })?;
-        Ok(Settings { options, plain, any_owner, spin, sizes })
+        Ok(Settings { options, plain, own: own.unbind(), sizes })
     }
 
     /// Opens or makes the segment at `path`, with the sizes that were asked for.
@@ -492,7 +552,7 @@ impl Settings {
             return Err(at(py, of_kind(py, ErrorKind::Incompatible, "reqrep open", &text), path));
         }
         let segment = made.or_raise_at(py, path)?;
-        Ok(Segment::new(segment, self.any_owner, self.spin))
+        Ok(Segment::new(segment, self.own))
     }
 
     fn make(
@@ -502,7 +562,7 @@ impl Settings {
     ) -> PyResult<Segment> {
         // Memory that is reserved may take a while.
         let segment = py.detach(|| make(&self.options)).or_raise(py)?;
-        Ok(Segment::new(segment, self.any_owner, self.spin))
+        Ok(Segment::new(segment, self.own))
     }
 }
 
@@ -512,6 +572,7 @@ fn differ(sizes: &Geometry, (name, asked): (&str, u32)) -> Option<String> {
         "slots" => sizes.slots,
         "request_bytes" => sizes.request_bytes,
         "reply_bytes" => sizes.reply_bytes,
+        "blobs" => sizes.blobs,
         _ => sizes.members,
     };
     (is != asked).then(|| format!("{name} is {is} in the segment that is there, and {asked} was asked for"))

@@ -11,6 +11,7 @@ use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::blobs::{self, Attached};
 use super::calls::{CLIENT, Calls, Give, RECV, Request, message, received};
 use super::segment::MODULE;
 use super::shared::{Shared, closed};
@@ -81,13 +82,12 @@ impl Calls {
     pub(super) fn stream_in_tasks<'py>(
         &self,
         py: Python<'py>,
-        data: Held,
-        flags: u32,
+        (data, flags, blobs): (Held, u32, Attached),
         each: Option<Seconds>,
         give: Give,
     ) -> PyResult<Bound<'py, PyAny>> {
         static PARTS: Import = Import::new(TASKS, "Parts");
-        let state = Arc::new(Locked::new(State::Begins(data, flags)));
+        let state = Arc::new(Locked::new(State::Begins(data, flags, blobs)));
         PARTS.call(py, (Parts { state, client: self.shared().clone(), each, give },))
     }
 
@@ -151,7 +151,7 @@ pub(crate) struct Parts {
 
 enum State {
     /// Nothing was sent.
-    Begins(Held, u32),
+    Begins(Held, u32, Attached),
     GoesOn(Box<reqrep::Stream>),
     /// A task waits for the next part.
     UnderWay,
@@ -175,7 +175,7 @@ impl Parts {
         }
         let (turn, ticket) = (Turn { state: Arc::clone(&self.state) }, Arc::new(OnceLock::new()));
         let (len, known) = match &before {
-            State::Begins(data, _) => (data.len(), None),
+            State::Begins(data, ..) => (data.len(), None),
             State::GoesOn(stream) => (0, stream.ticket()),
             State::UnderWay | State::Over => (0, None),
         };
@@ -211,8 +211,8 @@ async fn next(
 ) -> std::result::Result<Option<Reply>, Ended> {
     let mut stream = match before {
         State::GoesOn(stream) => stream,
-        State::Begins(data, flags) => {
-            let stream = client.stream_async(message((&data, flags))).await;
+        State::Begins(data, flags, blobs) => {
+            let stream = client.stream_async(message((&data, flags, &blobs))).await;
             let stream = stream.map_err(|error| Ended::Error(error.into()))?;
             stream.ticket().inspect(|sent| _ = ticket.set(*sent));
             Box::new(stream)
@@ -311,8 +311,11 @@ impl Completed {
 fn pair(py: Python<'_>, ended: Completion, give: Give) -> PyResult<(u64, Py<PyAny>)> {
     static OUTCOME: Import = Import::new(MODULE, "Outcome");
     let outcome = match received(py, RECV, ended.result) {
-        Ok(reply) => OUTCOME.make(py, (give(py, &reply)?, reply.flags(), None::<PyErr>)),
-        Err(error) => OUTCOME.make(py, (None::<u8>, 0, error)),
+        Ok(reply) => {
+            let blobs = blobs::received(py, reply.blobs())?;
+            OUTCOME.make(py, (give(py, &reply)?, reply.flags(), None::<PyErr>, blobs))
+        }
+        Err(error) => OUTCOME.make(py, (None::<u8>, 0, error, PyTuple::empty(py))),
     };
     Ok((ended.ticket.to_bits(), outcome?))
 }

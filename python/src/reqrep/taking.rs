@@ -86,11 +86,11 @@ impl Taking {
 
     pub(super) fn recv<G: Given>(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<G> {
         // As `Calls::call_at_once`: a request that is there, or comes at once, costs no turn of
-        // the interpreter lock. An error comes again.
+        // the interpreter lock.
         let server = self.get(py)?;
         if server.spin_for_any()
             && waiting_bytes(&server, 1) <= SMALL
-            && let Ok(Some(taken)) = server.try_recv()
+            && let Some(taken) = server.try_recv().or_raise(py)?
         {
             return G::of(py, taken.into_owned(), self.limit());
         }
