@@ -19,16 +19,12 @@ import concurrent.futures
 import contextlib
 import itertools
 import logging
-import mmap
 import multiprocessing
 import multiprocessing.connection
-import multiprocessing.reduction
 import os
 import pickle
 import queue
 import select
-import struct
-import tempfile
 import threading
 import time
 import traceback
@@ -38,6 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
 from ._errors import Error, PeerDied
+from ._objects import LONG, Pickled, attach, dump, load
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -49,7 +46,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SLOT = 1 << 16
 _QUICK = 0.001
 """Seconds from one result to the next, of tasks that soon begin when they were handed out."""
 _ANY = 1 << 62
@@ -57,8 +53,6 @@ _ANY = 1 << 62
 _STARTS = 5
 """For each process: if this many are killed in a row before one is ready, the executor is
 broken."""
-_IN_FILE = 1 << 31
-"""A flag of a request: the task is in the file, and the request says where."""
 
 
 class Executor(concurrent.futures.Executor):
@@ -79,8 +73,9 @@ class Executor(concurrent.futures.Executor):
         None, which is never.
 
     Functions, arguments and results travel as pickles: functions must belong to modules, lambdas do
-    not work, and both sides trust each other. Objects that support it, for instance numpy's arrays,
-    have their buffers not copied into the pickle.
+    not work, and both sides trust each other. Buffers of more than 64 KiB, for
+    instance of numpy's arrays, are copied once, into shared memory, and read there: such an array
+    arrives read-only.
 
     >>> from pipework import Executor
     >>> with Executor(2) as executor:
@@ -124,7 +119,7 @@ class Executor(concurrent.futures.Executor):
         manager = self._running()
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         try:
-            task = _Task(future, *_dump((fn, args, kwargs)))
+            task = _Task(future, dump((fn, args, kwargs)))
         except Exception as error:
             future.set_running_or_notify_cancel()
             future.set_exception(error)
@@ -195,15 +190,13 @@ class Executor(concurrent.futures.Executor):
 
 
 class _Task:
-    __slots__ = ("begin", "buffers", "data", "future", "ticket")
+    __slots__ = ("future", "pickled", "ticket")
 
-    def __init__(self, future: concurrent.futures.Future[Any], data: bytes, buffers: int) -> None:
+    def __init__(self, future: concurrent.futures.Future[Any], pickled: Pickled) -> None:
         self.future = future
-        self.data = data
-        self.buffers = buffers
+        self.pickled: Pickled | None = pickled
+        """None once it is sent."""
         self.ticket: int | None = None
-        self.begin: int | None = None
-        """Its position in the file, if it is longer than a slot."""
 
 
 class _Process:
@@ -282,7 +275,7 @@ class _Manager:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._pace = 1.0
         self._last = time.monotonic()
-        # Held by the two threads while they use `_sent` and the file.
+        # Held by the two threads while they use `_sent`.
         self._lock = threading.Lock()
         self._collector = threading.Thread(target=self._collect, name="pipework.Executor", daemon=True)
 
@@ -329,6 +322,8 @@ class _Manager:
     def add(self, task: _Task) -> None:
         self.refuse_if_over()
         if self._waiting or len(self._sent) >= self._window() or not self._send_at_once(task):
+            assert task.pickled is not None, "it was not sent"
+            task.pickled = task.pickled.copied()
             self._waiting.append(task)
         if self._has_space() or len(self._sent) + len(self._waiting) > self._wanted < self._most:
             self._rouse()
@@ -337,12 +332,13 @@ class _Manager:
 
     def _send_at_once(self, task: _Task) -> bool:
         ticket = None
-        if self._client and len(task.data) <= _SLOT:
-            with contextlib.suppress(Error):  # it is closed
-                ticket = self._client.try_send(task.data, flags=task.buffers)
+        if self._client:
+            with contextlib.suppress(Error):  # it is closed, or there is no memory
+                data, blobs = self._message(task)
+                ticket = self._client.try_send(data, blobs=blobs)
         if ticket is None:
             return False
-        task.ticket = ticket
+        task.ticket, task.pickled = ticket, None
         task.future.set_running_or_notify_cancel()
         self._sent[ticket] = task
         # The collector looks into `_sent` once more after it has put something there.
@@ -352,6 +348,10 @@ class _Manager:
         if self._is_idle:
             self._bell.put(None)
         return True
+
+    def _message(self, task: _Task) -> tuple[bytes, list[_core.Blob]]:
+        assert task.pickled is not None, "it was not sent"
+        return attach(task.pickled, self._segment)
 
     def _drop(self, task: _Task) -> bool:
         """Takes a task back that came too late; False if it has not."""
@@ -425,9 +425,8 @@ class _Manager:
         self._poll.register(self._wake, select.POLLIN)
         slots, members = 2 * self._most + 8, 4 * self._most + 8
         self._segment = stack.enter_context(
-            _core.Segment.anonymous(slots=slots, members=members, request_bytes=_SLOT, reply_bytes=_SLOT, sparse=True)
+            _core.Segment.anonymous(slots=slots, members=members, request_bytes=LONG, reply_bytes=LONG, sparse=True)
         )
-        self._file = stack.enter_context(contextlib.closing(_File()))
         self._client = stack.enter_context(
             _core.Client(self._segment, redeliveries=self._redeliveries, max_message=_ANY)
         )
@@ -512,7 +511,6 @@ class _Manager:
                     if task is None:
                         return
                     self._early.pop(ticket, None)
-                self._take_back(task)
                 # Seconds from one result to the next, as it was lately.
                 now = time.monotonic()
                 self._pace += (min(now - self._last, 1.0) - self._pace) / 8
@@ -537,7 +535,6 @@ class _Manager:
                 try:
                     self._send(task)
                 except BaseException as error:
-                    self._take_back(task)
                     _give(task.future, error=error)
                     if not isinstance(error, Exception):
                         raise
@@ -549,21 +546,15 @@ class _Manager:
             return None
 
     def _send(self, task: _Task) -> None:
-        data, flags = task.data, task.buffers
-        if len(data) > _SLOT:
-            task.begin = self._file.put(data)
-            data, flags = struct.pack("2Q", task.begin, len(data)), flags | _IN_FILE
+        data, blobs = self._message(task)
         assert self._client is not None, "it was opened before"
-        ticket = self._client.try_send(data, flags=flags)
+        ticket = self._client.try_send(data, blobs=blobs)
         if ticket is None:  # the slot of a process that was killed is not free yet
-            ticket = self._client.send(data, flags=flags)
+            ticket = self._client.send(data, blobs=blobs)
+        task.pickled = None
         self._sent[ticket] = task
         if self._is_idle:
             self._bell.put(None)
-
-    def _take_back(self, task: _Task) -> None:
-        if task.begin is not None:
-            self._file.free(task.begin)
 
     # Processes, which only the manager touches.
 
@@ -572,7 +563,7 @@ class _Manager:
         self._lines.add(here)
         try:
             with there:
-                args = (self._segment, self._file, there, *self._terms)
+                args = (self._segment, there, *self._terms)
                 process = self._context.Process(target=_work, args=args)
                 process.start()
         except BaseException:
@@ -697,8 +688,7 @@ def _settle(future: concurrent.futures.Future[Any], outcome: Any) -> None:
     value: Any = None
     error: BaseException | None = None
     try:
-        reply = outcome.result()
-        value, error, text = _load(reply, outcome.flags)
+        value, error, text = load(outcome.result(), outcome.blobs)
         if text:
             with contextlib.suppress(Exception):  # a class of exceptions may refuse it
                 error.__cause__ = _RemoteTraceback(text)
@@ -746,7 +736,6 @@ def _call_each(fn: Callable[..., T], calls: list[tuple[Any, ...]]) -> list[T]:
 
 def _work(
     segment: _core.Segment,
-    file: _File,
     line: Connection,
     initializer: Callable[..., object] | None,
     initargs: tuple[Any, ...],
@@ -763,7 +752,8 @@ def _work(
         threading.Thread(target=_stop_when_told, args=(line, server), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C in a terminal is for all of them
             for request in itertools.islice(server, max_tasks):
-                _do(request, file)
+                _do(request, segment)
+                del request  # it has blobs
 
 
 def _stop_when_told(line: Connection, server: _core.Server) -> None:
@@ -773,99 +763,23 @@ def _stop_when_told(line: Connection, server: _core.Server) -> None:
         server.stop()
 
 
-def _do(request: _core.Request, file: _File) -> None:
+def _do(request: _core.Request, segment: _core.Segment) -> None:
     try:
-        data, flags = request.data, request.flags
-        if flags & _IN_FILE:
-            data, flags = file.get(*struct.unpack("2Q", data)), flags ^ _IN_FILE
-        fn, args, kwargs = _load(data, flags)
-        reply = _dump((fn(*args, **kwargs), None, None))
+        fn, args, kwargs = load(request.data, request.blobs)
+        reply = _message((fn(*args, **kwargs), None, None), segment)
     except BaseException as error:
         text = traceback.format_exc()
         try:
-            reply = _dump((None, error, text))
+            reply = _message((None, error, text), segment)
         except BaseException:  # it cannot be pickled
             request.fail(text)
             return
-    data, flags = reply
-    request.reply(data, flags=flags)
+    data, blobs = reply
+    request.reply(data, blobs=blobs)
 
 
-# ---------------------------------------------------------------- tasks and results on the wire
-
-
-class _File:
-    """A file in memory, without a name, which all processes of an executor have. Tasks that are
-    longer than a slot lie in it until their results have come."""
-
-    def __init__(self, fd: int | None = None) -> None:
-        self._ends: dict[int, int] = {}
-        if fd is None:
-            try:
-                fd = os.memfd_create("pipework.Executor")
-            except (AttributeError, OSError):  # Python or the kernel has none
-                with tempfile.TemporaryFile() as file:
-                    fd = os.dup(file.fileno())
-        self._fd = fd
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # As sockets go to a process that is being started.
-        return _inherited, (multiprocessing.reduction.DupFd(self._fd),)
-
-    def put(self, data: bytes) -> int:
-        """Writes it, and returns where it begins."""
-        begin = 0
-        for other in sorted(self._ends):
-            if other - begin >= len(data):
-                break
-            begin = self._ends[other]
-        page = mmap.ALLOCATIONGRANULARITY
-        self._ends[begin] = begin + (len(data) + page - 1) // page * page
-        try:
-            rest, at = memoryview(data), begin
-            while rest:
-                written = os.pwrite(self._fd, rest, at)
-                rest, at = rest[written:], at + written
-        except BaseException:
-            self.free(begin)
-            raise
-        return begin
-
-    def free(self, begin: int) -> None:
-        del self._ends[begin]
-        if not self._ends:
-            os.ftruncate(self._fd, 0)
-
-    def get(self, begin: int, size: int) -> bytes:
-        pieces = []
-        while size:
-            pieces.append(os.pread(self._fd, size, begin))
-            begin, size = begin + len(pieces[-1]), size - len(pieces[-1])
-        return b"".join(pieces)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
-def _inherited(fd: Any) -> _File:
-    return _File(fd.detach())
-
-
-def _dump(what: object) -> tuple[bytes, int]:
-    """A pickle, and the number of buffers that lie beside it."""
-    buffers: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(what, 5, buffer_callback=buffers.append)
-    if not buffers:
-        return data, 0
-    pieces: list[bytes | memoryview] = [data, *(buffer.raw() for buffer in buffers)]
-    return b"".join([struct.pack(f"{len(pieces)}Q", *map(len, pieces)), *pieces]), len(buffers)
-
-
-def _load(data: bytes, buffers: int) -> Any:
-    if not buffers:
-        return pickle.loads(data)
-    lengths = struct.unpack_from(f"{buffers + 1}Q", data)
-    ends = list(itertools.accumulate(lengths, initial=8 * len(lengths)))
-    pieces = [memoryview(data)[begin:end] for begin, end in zip(ends, ends[1:])]
-    # Copied once more, so that the objects made of them are writable.
-    return pickle.loads(pieces[0], buffers=map(bytearray, pieces[1:]))
+def _message(outcome: object, segment: _core.Segment) -> tuple[bytes, list[_core.Blob]]:
+    try:
+        return attach(dump(outcome), segment)
+    except OSError:  # there is no memory for blobs: it goes in parts
+        return pickle.dumps(outcome, 5), []

@@ -82,15 +82,15 @@ def in_child(work: Callable[[], None]) -> None:
     raise AssertionError("the child did not end")
 
 
-def on_small_tmpfs(folder: Path, options: str, work: Callable[[Path], None]) -> None:
-    """As `in_child`, with a tmpfs that only the child sees. Skips the test if this process may not mount
+def on_small_tmpfs(folder: Path, options: str, work: Callable[[Path], None], place: Path | None = None) -> None:
+    """As `in_child`, with a tmpfs at `place`, or in `folder`, that only the child sees. Skips the test if this process may not mount
     one; PIPEWORK_MUST_MOUNT=1 makes that a failure."""
-    place, refused = folder / "tmpfs", folder / "refused"
-    place.mkdir()
+    there, refused = place or folder / "tmpfs", folder / "refused"
+    there.mkdir(exist_ok=True)
 
     def mount_and_work() -> None:
-        if _mounted(place, options):
-            work(place)
+        if _mounted(there, options):
+            work(there)
         else:
             refused.touch()
 

@@ -84,8 +84,7 @@ def buffer(size: int) -> pickle.PickleBuffer:
 
 
 def is_writable(data: Any) -> bool:
-    data[0] = 1
-    return type(data) is bytearray
+    return not memoryview(data).readonly
 
 
 class Stubborn(Exception):

@@ -21,11 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 import tasks
 from pipework import Executor, PeerDied, RemoteError
+from pipework._objects import LONG
+from pipework.reqrep import Blob
 from processes import stop_helpers, until
-from support import SOON, in_child
+from support import SOON, in_child, on_small_tmpfs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -106,14 +109,48 @@ def test_long_tasks_and_results_arrive(each_way: Executor) -> None:
         each_way.submit(tasks.die_of, bytes(1_000_000)).result(SOON)
 
 
-def test_buffers_travel_beside_the_pickle_and_are_writable() -> None:
+def test_long_buffers_arrive_read_only_and_short_ones_writable() -> None:
     with Executor(1) as executor:
-        for size in (1, 1000, 1_000_000):
+        for size in (1, 1000, LONG, LONG + 1, 1_000_000):
             sent = pickle.PickleBuffer(bytearray(size))
-            assert executor.submit(tasks.is_writable, sent).result(SOON)
+            assert executor.submit(tasks.is_writable, sent).result(SOON) is (size <= LONG)
             came: Any = executor.submit(tasks.buffer, size).result(SOON)
-            assert came == bytes(size)
-            came[0] = 1
+            assert came == bytes(size) and tasks.is_writable(came) is (size <= LONG)
+
+
+def test_arrays_come_without_a_copy() -> None:
+    array: Any = np.arange(100_000, dtype=np.float64)
+    with Executor(1) as executor:
+        came: Any = executor.submit(tasks.same, array).result(SOON)
+        assert (came == array).all() and not came.flags.writeable
+        memory = came
+        while isinstance(memory, np.ndarray):
+            memory = memory.base
+        assert isinstance(memory.obj, Blob)
+        assert (executor.submit(tasks.same, came).result(SOON) == array).all()
+    assert (came == array).all(), "also when the executor has gone"
+
+
+def test_many_arrays_in_one_task_and_many_that_are_kept() -> None:
+    arrays: Any = [np.full(10_000, number, np.float64) for number in range(20)]
+    with Executor(2) as executor:
+        came: Any = executor.submit(tasks.same, arrays).result(SOON)
+        assert all((one == other).all() for one, other in zip(came, arrays))
+        before = len(os.listdir("/proc/self/fd"))
+        kept = list(executor.map(tasks.same, arrays * 10, timeout=3 * SOON))
+        assert all((one == other).all() for one, other in zip(kept, arrays * 10))
+        assert len(os.listdir("/proc/self/fd")) < before + 150, "each blob has one open"
+
+
+def test_without_memory_for_blobs_a_task_fails_and_a_result_goes_in_parts(tmp_path: Path) -> None:
+    def work(_: Path) -> None:
+        with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+            assert executor.submit(bytes, 5_000_000).result(SOON) == bytes(5_000_000)
+            with pytest.raises(OSError, match="No space left"):
+                executor.submit(len, bytes(5_000_000)).result(SOON)
+            assert executor.submit(len, bytes(5)).result(SOON) == 5
+
+    on_small_tmpfs(tmp_path, "size=1m", work, place=Path("/dev/shm"))
 
 
 def test_initializer_runs_in_each_process_and_each_replacement() -> None:
