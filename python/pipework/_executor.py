@@ -22,7 +22,6 @@ import logging
 import multiprocessing
 import multiprocessing.connection
 import os
-import pickle
 import queue
 import select
 import threading
@@ -766,20 +765,13 @@ def _stop_when_told(line: Connection, server: _core.Server) -> None:
 def _do(request: _core.Request, segment: _core.Segment) -> None:
     try:
         fn, args, kwargs = load(request.data, request.blobs)
-        reply = _message((fn(*args, **kwargs), None, None), segment)
+        reply = attach(dump((fn(*args, **kwargs), None, None)), segment)
     except BaseException as error:
         text = traceback.format_exc()
         try:
-            reply = _message((None, error, text), segment)
+            reply = attach(dump((None, error, text)), segment)
         except BaseException:  # it cannot be pickled
             request.fail(text)
             return
     data, blobs = reply
     request.reply(data, blobs=blobs)
-
-
-def _message(outcome: object, segment: _core.Segment) -> tuple[bytes, list[_core.Blob]]:
-    try:
-        return attach(dump(outcome), segment)
-    except OSError:  # there is no memory for blobs: it goes in parts
-        return pickle.dumps(outcome, 5), []
