@@ -64,7 +64,8 @@
  * 1. Names. A function on a handle is pwk_TYPE_VERB, and so is one that makes it. `_pair` makes
  *    both ends of a pipe. A `try_` function never waits, and returns PWK_WOULD_BLOCK where there
  *    is nothing now. A `_message` function is the full form of the one without: it has the 32 bits
- *    of flags that go with a request or a reply, and results that few programs ask for.
+ *    of flags that go with a request or a reply, and results that few programs ask for. A `_blobs`
+ *    function takes and gives blobs as well.
  * 2. Results. A pwk_status is PWK_OK, which is 0, or says why the call failed. A program that
  *    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but
  *    not by the PWK_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where
@@ -74,8 +75,8 @@
  * 3. Deadlines are absolute times: see pwk_deadline.
  * 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
  *    with free(). Data in a pwk_buffer is the program's; a pwk_bytes, a pwk_space or the data of
- *    a pwk_item is lent until the next call on the same handle. Arguments are copied, strings
- *    too.
+ *    a pwk_item is lent until the next call on the same handle; the bytes of a blob until its handle
+ *    is freed. Arguments are copied, strings too.
  * 5. Options are structs with `size` first, which `_options_init` fills in with the defaults;
  *    NULL means the defaults. Later versions add fields at the end. A program that was compiled
  *    for a later version gets PWK_INVALID if it sets a field that this one does not know.
@@ -337,6 +338,8 @@ typedef uint32_t pwk_fd_how;
 #define PWK_DEFAULT_MEMBERS 256
 /* Permissions of the file of a segment. */
 #define PWK_DEFAULT_MODE 0600
+/* Bytes of shared memory that a process keeps for its next blobs in a segment: 64 MiB. */
+#define PWK_DEFAULT_BLOB_POOL 67108864
 /* Bytes of the longest message, request or reply: 256 MiB. */
 #define PWK_DEFAULT_MAX_MESSAGE 268435456
 /* For how long a client may take for a part that the reply comes after. */
@@ -1090,6 +1093,17 @@ typedef struct pwk_segment_options {
     bool sparse;
     /* A segment that belongs to another user may be opened. */
     bool any_owner;
+    /* How many blobs a message can carry: 0 to PWK_MAX_BLOBS, or PWK_UNSET for PWK_MAX_BLOBS. */
+    uint32_t blobs;
+    /*
+     * Bytes of shared memory that this process keeps for its next blobs after earlier ones were freed,
+     * and as much again of files from other processes; PWK_DEFAULT_BLOB_POOL by default.
+     */
+    uint64_t blob_pool;
+    /*
+     * Bytes of all blobs that this process may hold at a time; UINT64_MAX, the default, is no limit.
+     */
+    uint64_t blob_limit;
 } pwk_segment_options;
 
 /* Fills in the defaults. `size` is sizeof(pwk_segment_options). */
@@ -1245,6 +1259,21 @@ typedef struct pwk_stats {
 
 /* Fills in the counts so far. `size` is sizeof(pwk_stats). */
 pwk_status pwk_segment_stats(pwk_segment *segment, pwk_stats *stats, size_t size, pwk_error *error);
+
+/* A process's share of the blobs of a segment. */
+typedef struct pwk_blob_stats {
+    /* Bytes of the blobs that it holds now, drafts included. */
+    uint64_t held;
+    /*
+     * How many blobs it has received as copies, as pwk_blob_is_copied says, since it opened the
+     * segment.
+     */
+    uint64_t copied;
+} pwk_blob_stats;
+
+/* Fills in this process's share of the blobs of a segment. `size` is sizeof(pwk_blob_stats). */
+pwk_status pwk_segment_blob_stats(pwk_segment *segment, pwk_blob_stats *stats, size_t size,
+                                  pwk_error *error);
 
 /* A client, in pwk_member.role. */
 #define PWK_CLIENT 1
@@ -1785,6 +1814,209 @@ pwk_segment *pwk_server_segment(pwk_server *server);
 
 /* Leaves the segment. Requests that it has taken and not answered fail at their clients. */
 void pwk_server_free(pwk_server *server);
+
+/* -------------------------------------------------------------------------------------------------
+ * Blobs: memory that is filled once, frozen, and read in place by every process that holds it.
+ *
+ * A program makes a draft in a segment, fills it, freezes it to a blob, and attaches the blob to
+ * messages of that segment. A message names its blobs and copies none of their bytes. A blob is freed
+ * when its last holder has dropped it or died, and no message on its way names it. A process that
+ * dies, at any instruction, takes nothing away from the others.
+ *
+ * Every function here that gives out a blob gives out a new handle, which the program frees with
+ * pwk_blob_free or pwk_blobs_free. A handle that is attached to a message stays the program's, and may
+ * be freed as soon as the function returns.
+ */
+
+/*
+ * Bytes in shared memory that do not change as long as any process holds them. Any threads may use
+ * one at the same time. A child that was forked may read those that it inherits; it frees its own
+ * handles, and the memory stays until both processes have. It is freed with pwk_blob_free.
+ */
+typedef struct pwk_blob pwk_blob;
+
+/*
+ * Memory for a blob that only this process can access until it is frozen. Any threads may write to
+ * its memory; one thread at a time may call functions on it. A child that was forked cannot use it, and
+ * may free it. It is freed with pwk_blob_draft_free, also after it was frozen.
+ */
+typedef struct pwk_blob_draft pwk_blob_draft;
+
+/*
+ * Makes a draft of `len` bytes, for messages of this segment. Its memory may hold bytes of an earlier
+ * blob of this process, so fill all of it.
+ *
+ * It does not wait for other processes. The first blob of a size has its memory allocated here;
+ * later ones use it again.
+ *
+ * Fails with PWK_OS: with ENOSPC if there is no memory for it, with EMFILE if no descriptor is left,
+ * or with the kernel's number for the folder beside the segment. PWK_TOO_LONG if this process would
+ * hold more than blob_limit.
+ */
+pwk_status pwk_blob_draft_new(pwk_segment *segment, size_t len, pwk_blob_draft **draft,
+                              pwk_error *error);
+
+/*
+ * The memory of a draft, lent until it is frozen or freed. It begins at a page. NULL and 0 after
+ * pwk_blob_draft_freeze, in a forked child, and for NULL.
+ */
+pwk_space pwk_blob_draft_space(pwk_blob_draft *draft);
+
+/*
+ * Makes a blob of a draft: from now on no process changes its bytes. The program must not write to
+ * the memory that pwk_blob_draft_space returned, nor read from it. The draft is of no more use, and is
+ * still to be freed.
+ *
+ * Fails with PWK_STALE if it was frozen before, or belongs to the parent of this process;
+ * PWK_CORRUPT if its file was cut short, so that bytes are lost: then its memory is given back.
+ */
+pwk_status pwk_blob_draft_freeze(pwk_blob_draft *draft, pwk_blob **blob, pwk_error *error);
+
+/* Frees a draft. If it was not frozen, its memory is used for a later blob. */
+void pwk_blob_draft_free(pwk_blob_draft *draft);
+
+/*
+ * The bytes of a blob, lent until its handle is freed. NULL and 0 for NULL. Writing to them ends the
+ * program with SIGSEGV, or changes a copy.
+ */
+pwk_bytes pwk_blob_bytes(pwk_blob *blob);
+
+/*
+ * Whether this process got its own copy of a blob, because another user owns its file or may change
+ * it; false for NULL. pwk_blob_stats.copied counts them.
+ */
+bool pwk_blob_is_copied(pwk_blob *blob);
+
+/*
+ * Fails with PWK_CORRUPT if bytes of a blob are lost, because a process has cut its file short: the
+ * missing bytes read as zero.
+ */
+pwk_status pwk_blob_check(pwk_blob *blob, pwk_error *error);
+
+/* Makes another handle of the same blob. The bytes are not copied. */
+pwk_status pwk_blob_clone(pwk_blob *blob, pwk_blob **clone, pwk_error *error);
+
+/*
+ * Frees a handle of a blob. The memory is freed with the last handle of the last process, when no
+ * message on its way names it.
+ */
+void pwk_blob_free(pwk_blob *blob);
+
+/* How many blobs a message can carry at most. pwk_geometry.blobs says how many in one segment. */
+#define PWK_MAX_BLOBS 8
+
+/*
+ * The blobs that came with a message. A program sets it to PWK_BLOBS before the first use, uses it
+ * again and again, and gives it to pwk_blobs_free in the end. It may take a handle out, and sets its
+ * place to NULL then. One thread at a time.
+ */
+typedef struct pwk_blobs {
+    /* The first `count` of them; the others are NULL. */
+    pwk_blob *blobs[8];
+    /* How many came. */
+    size_t count;
+} pwk_blobs;
+
+/* No blobs, to initialise one with. */
+#define PWK_BLOBS {{NULL}, 0}
+
+/* Frees the blobs. `blobs` is empty then, and may be used again. NULL is allowed. */
+void pwk_blobs_free(pwk_blobs *blobs);
+
+/* A request, a reply or a part of a reply, with blobs. Everything in it is lent for the call. */
+typedef struct pwk_message {
+    /* The bytes; may be NULL if `len` is 0. */
+    const void *data;
+    /* How many. */
+    size_t len;
+    /*
+     * An array of the blobs; may be NULL if `blob_count` is 0. A blob of another segment, and one that
+     * was copied, is copied into a new blob of this segment.
+     */
+    pwk_blob *const *blobs;
+    /* How many: up to pwk_geometry.blobs, which is at most PWK_MAX_BLOBS. */
+    size_t blob_count;
+    /* The 32 bits that go with it. */
+    uint32_t flags;
+} pwk_message;
+
+/*
+ * As pwk_client_call_message, with blobs both ways. The blobs of the reply replace the content of
+ * `blobs`, which is freed. After any failure, `blobs` is empty. If it is NULL, the blobs are dropped.
+ *
+ * Fails as pwk_client_call; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a
+ * message, or if this process would hold more than blob_limit; with PWK_CORRUPT and PWK_OS, too, if a
+ * blob of the reply cannot be opened.
+ */
+pwk_status pwk_client_call_blobs(pwk_client *client, const pwk_message *request,
+                                 pwk_deadline deadline, pwk_buffer *reply, uint32_t *flags,
+                                 pwk_blobs *blobs, pwk_error *error);
+
+/*
+ * As pwk_client_send_message, with blobs.
+ *
+ * Fails as pwk_client_send; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a message.
+ */
+pwk_status pwk_client_send_blobs(pwk_client *client, const pwk_message *request,
+                                 pwk_deadline deadline, uint64_t *ticket, pwk_error *error);
+
+/* As pwk_client_try_send_message, with blobs. Fails as pwk_client_send_blobs. */
+pwk_status pwk_client_try_send_blobs(pwk_client *client, const pwk_message *request,
+                                     uint64_t *ticket, pwk_error *error);
+
+/*
+ * As pwk_client_recv_message, with the blobs of the reply, as pwk_client_call_blobs.
+ *
+ * Fails as pwk_client_recv. If a blob cannot be opened, the call is over, with PWK_TOO_LONG,
+ * PWK_CORRUPT or PWK_OS.
+ */
+pwk_status pwk_client_recv_blobs(pwk_client *client, uint64_t ticket, pwk_deadline deadline,
+                                 pwk_buffer *reply, uint32_t *flags, pwk_blobs *blobs,
+                                 pwk_error *error);
+
+/* As pwk_client_try_recv_message, with the blobs of the reply. Fails as pwk_client_recv_blobs. */
+pwk_status pwk_client_try_recv_blobs(pwk_client *client, uint64_t ticket, pwk_buffer *reply,
+                                     uint32_t *flags, pwk_blobs *blobs, pwk_error *error);
+
+/* As pwk_client_recv_any_message, with the blobs of the reply. */
+pwk_status pwk_client_recv_any_blobs(pwk_client *client, pwk_deadline deadline, uint64_t *ticket,
+                                     pwk_buffer *reply, uint32_t *flags, pwk_blobs *blobs,
+                                     pwk_error *error);
+
+/* As pwk_client_stream, with blobs. Fails as pwk_client_send_blobs. */
+pwk_status pwk_client_stream_blobs(pwk_client *client, const pwk_message *request,
+                                   pwk_deadline deadline, pwk_stream **stream, pwk_error *error);
+
+/* As pwk_stream_next_part, with the blobs of the part, as pwk_client_call_blobs. */
+pwk_status pwk_stream_next_part_blobs(pwk_stream *stream, pwk_deadline deadline, pwk_buffer *part,
+                                      uint32_t *flags, pwk_blobs *blobs, pwk_error *error);
+
+/*
+ * The blobs of a request that a server has taken, which replace the content of `blobs`. They can be
+ * asked for until the request is answered, and are the program's after that, too.
+ *
+ * Fails with PWK_STALE if the ticket is none that this server has to answer. If a blob cannot be
+ * opened: PWK_TOO_LONG, PWK_CORRUPT or PWK_OS.
+ */
+pwk_status pwk_server_blobs(pwk_server *server, uint64_t ticket, pwk_blobs *blobs,
+                            pwk_error *error);
+
+/*
+ * As pwk_server_reply_until, with blobs.
+ *
+ * Fails as pwk_server_reply_until; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a
+ * message: then the request is still to be answered.
+ */
+pwk_status pwk_server_reply_blobs(pwk_server *server, uint64_t ticket, const pwk_message *reply,
+                                  pwk_deadline deadline, bool *wanted, pwk_error *error);
+
+/*
+ * As pwk_server_part, with blobs.
+ *
+ * Fails as pwk_server_part; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a message.
+ */
+pwk_status pwk_server_part_blobs(pwk_server *server, uint64_t ticket, const pwk_message *part,
+                                 pwk_deadline deadline, bool *wanted, pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Module pipe: a byte pipe inside one process, without descriptors, and without system calls while

@@ -93,6 +93,8 @@ impl pwk_bytes {
 }
 
 impl pwk_space {
+    pub(crate) const NONE: pwk_space = pwk_space { data: ptr::null_mut(), len: 0 };
+
     /// Memory of the library's, for C to write.
     pub(crate) fn lend(space: &mut [u8]) -> pwk_space {
         pwk_space { data: space.as_mut_ptr().cast(), len: space.len() }

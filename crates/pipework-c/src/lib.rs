@@ -63,7 +63,8 @@
 //! 1. Names. A function on a handle is pwk_TYPE_VERB, and so is one that makes it. `_pair` makes
 //!    both ends of a pipe. A `try_` function never waits, and returns PWK_WOULD_BLOCK where there
 //!    is nothing now. A `_message` function is the full form of the one without: it has the 32 bits
-//!    of flags that go with a request or a reply, and results that few programs ask for.
+//!    of flags that go with a request or a reply, and results that few programs ask for. A `_blobs`
+//!    function takes and gives blobs as well.
 //! 2. Results. A pwk_status is PWK_OK, which is 0, or says why the call failed. A program that
 //!    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but
 //!    not by the PWK_WOULD_BLOCK of a `try_` function) and untouched otherwise. Results go where
@@ -73,8 +74,8 @@
 //! 3. Deadlines are absolute times: see pwk_deadline.
 //! 4. Ownership. A handle is given back to its `_free`, which takes NULL, too. Nothing is freed
 //!    with free(). Data in a pwk_buffer is the program's; a pwk_bytes, a pwk_space or the data of
-//!    a pwk_item is lent until the next call on the same handle. Arguments are copied, strings
-//!    too.
+//!    a pwk_item is lent until the next call on the same handle; the bytes of a blob until its handle
+//!    is freed. Arguments are copied, strings too.
 //! 5. Options are structs with `size` first, which `_options_init` fills in with the defaults;
 //!    NULL means the defaults. Later versions add fields at the end. A program that was compiled
 //!    for a later version gets PWK_INVALID if it sets a field that this one does not know.
@@ -100,8 +101,8 @@
 // - `text.rs`, `version.rs`, `deadline.rs`, `interrupt.rs`, `bytes.rs`, `descriptor.rs`,
 //   `defaults.rs`: shared by all modules.
 // - A module is a folder, with a file for each type of handle: `atomic/` has `options.rs`,
-//   `item.rs`, `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`
-//   and `server.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
+//   `item.rs`, `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`,
+//   `server.rs` and `blob.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
 //
 // `bindings.rs` is for bindings of other languages.
 //

@@ -24,3 +24,4 @@ pub mod segment;
 pub mod client;
 pub mod stream;
 pub mod server;
+pub mod blob;

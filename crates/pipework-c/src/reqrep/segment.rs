@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use pipework::reqrep::{self, Audit, Geometry, Member, Role, Segment, Stats};
 
-use crate::defaults::{PWK_DEFAULT_MODE, PWK_DEFAULT_SPIN_NS};
+use crate::defaults::{PWK_DEFAULT_BLOB_POOL, PWK_DEFAULT_MODE, PWK_DEFAULT_SPIN_NS};
 use crate::descriptor::{Passed, pwk_fd_how};
 use crate::edge::{
     Growing, Handle, In, Lent, Name, Number, Options, Out, Space, Truth, done, free, get, hand_out, put, run,
@@ -57,6 +57,13 @@ pub struct pwk_segment_options {
     pub sparse: Truth,
     /// A segment that belongs to another user may be opened.
     pub any_owner: Truth,
+    /// How many blobs a message can carry: 0 to PWK_MAX_BLOBS, or PWK_UNSET for PWK_MAX_BLOBS.
+    pub blobs: u32,
+    /// Bytes of shared memory that this process keeps for its next blobs after earlier ones were freed,
+    /// and as much again of files from other processes; PWK_DEFAULT_BLOB_POOL by default.
+    pub blob_pool: u64,
+    /// Bytes of all blobs that this process may hold at a time; UINT64_MAX, the default, is no limit.
+    pub blob_limit: u64,
 }
 
 /// Fills in the defaults. `size` is sizeof(pwk_segment_options).
@@ -298,6 +305,31 @@ pub extern "C" fn pwk_segment_stats(
     })
 }
 
+/// A process's share of the blobs of a segment.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct pwk_blob_stats {
+    /// Bytes of the blobs that it holds now, drafts included.
+    pub held: u64,
+    /// How many blobs it has received as copies, as pwk_blob_is_copied says, since it opened the
+    /// segment.
+    pub copied: u64,
+}
+
+/// Fills in this process's share of the blobs of a segment. `size` is sizeof(pwk_blob_stats).
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_segment_blob_stats(
+    segment: In<'_, pwk_segment>,
+    stats: Space<'_, pwk_blob_stats>,
+    size: usize,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_segment_blob_stats", error, |name| {
+        let found = name.given(segment)?.segment.blob_stats();
+        stats.fill(&pwk_blob_stats { held: found.held, copied: found.copied }, size, name)
+    })
+}
+
 /// A client, in pwk_member.role.
 pub const PWK_CLIENT: u32 = 1;
 /// A server, in pwk_member.role.
@@ -393,6 +425,8 @@ unsafe impl Growing for pwk_geometry {}
 unsafe impl Growing for pwk_stats {}
 // SAFETY: numbers.
 unsafe impl Growing for pwk_audit {}
+// SAFETY: numbers.
+unsafe impl Growing for pwk_blob_stats {}
 
 // SAFETY: its first field is its size.
 unsafe impl Options for pwk_segment_options {
@@ -408,6 +442,9 @@ unsafe impl Options for pwk_segment_options {
         spin_ns: PWK_DEFAULT_SPIN_NS,
         sparse: Truth::of(false),
         any_owner: Truth::of(false),
+        blobs: PWK_UNSET,
+        blob_pool: PWK_DEFAULT_BLOB_POOL,
+        blob_limit: u64::MAX,
     };
 }
 
@@ -418,14 +455,17 @@ impl pwk_segment_options {
             .max_bytes(self.max_bytes)
             .spin(Duration::from_nanos(self.spin_ns))
             .sparse(self.sparse.is_set())
-            .any_owner(self.any_owner.is_set());
+            .any_owner(self.any_owner.is_set())
+            .blob_pool(self.blob_pool)
+            .blob_limit(self.blob_limit);
         type Set = fn(reqrep::Options, u32) -> reqrep::Options;
-        let sizes: [(u32, Set); 5] = [
+        let sizes: [(u32, Set); 6] = [
             (self.slots, reqrep::Options::slots),
             (self.queue, reqrep::Options::queue),
             (self.request_bytes, reqrep::Options::request_bytes),
             (self.reply_bytes, reqrep::Options::reply_bytes),
             (self.members, reqrep::Options::members),
+            (self.blobs, reqrep::Options::blobs),
         ];
         let set = sizes.into_iter().filter(|(size, _)| *size != PWK_UNSET);
         set.fold(options, |options, (size, set)| set(options, size))

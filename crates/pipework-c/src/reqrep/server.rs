@@ -24,7 +24,7 @@ use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 /// them. A child that was forked may use it, as a member of its own; requests taken before stay the
 /// parent's. It is freed with pwk_server_free.
 pub struct pwk_server {
-    server: Server,
+    pub(super) server: Server,
     segment: pwk_segment,
 }
 
@@ -466,7 +466,7 @@ fn kept<'a>(server: &'a Server, ticket: u64, name: Name) -> Result<Request<'a>> 
 
 /// Does something with a request that was left with its server, and leaves it there again unless it
 /// is over.
-fn with<T>(
+pub(super) fn with<T>(
     server: &Server,
     ticket: u64,
     name: Name,

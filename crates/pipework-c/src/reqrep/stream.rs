@@ -13,7 +13,7 @@ use crate::error::{pwk_error, pwk_status};
 
 /// The parts of a reply. One thread at a time. Freeing it, with pwk_stream_free, before its end
 /// cancels the call, and the server learns this with its next part.
-pub struct pwk_stream(Stream);
+pub struct pwk_stream(pub(super) Stream);
 
 /// Sends a request whose reply is received part by part. A server that answers at once gives one
 /// part. An empty last reply only ends the stream.

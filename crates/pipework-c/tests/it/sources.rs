@@ -196,14 +196,25 @@ impl Words {
     }
 
     fn point(&self, to: &Type, inner: &str, is_const: bool) -> String {
-        let declared = self.declare(to, &format!("*{inner}"));
-        if is_const { format!("const {declared}") } else { declared }
+        match (is_const, self.is_pointer(to)) {
+            (true, true) => self.declare(to, &format!("const *{inner}")),
+            (true, false) => format!("const {}", self.declare(to, &format!("*{inner}"))),
+            (false, _) => self.declare(to, &format!("*{inner}")),
+        }
     }
 
     fn is_handle(&self, of: &Type) -> bool {
-        let Type::Path(path) = of else { return false };
-        path.path.segments.last().is_some_and(|last| self.handles.contains(&last.ident.to_string()))
+        last_name(of).is_some_and(|name| self.handles.contains(&name))
     }
+
+    fn is_pointer(&self, of: &Type) -> bool {
+        last_name(of).is_some_and(|name| ["In", "Handle"].contains(&name.as_str()))
+    }
+}
+
+fn last_name(of: &Type) -> Option<String> {
+    let Type::Path(path) = of else { return None };
+    path.path.segments.last().map(|last| last.ident.to_string())
 }
 
 /// Arguments of a function in parentheses.
@@ -257,6 +268,7 @@ fn value(expression: &Expr) -> String {
             let values: Vec<String> = literal.fields.iter().map(|field| value(&field.expr)).collect();
             format!("{{{}}}", values.join(", "))
         }
+        Expr::Repeat(_) => "{NULL}".into(),
         _ => panic!("a value that means nothing to C"),
     }
 }
@@ -269,6 +281,7 @@ fn default(name: &str) -> String {
         "REPLY_BYTES" => defaults::REPLY_BYTES.to_string(),
         "MEMBERS" => defaults::MEMBERS.to_string(),
         "MODE" => format!("0{:o}", defaults::MODE),
+        "BLOB_POOL" => defaults::BLOB_POOL.to_string(),
         "MAX_MESSAGE" => defaults::MAX_MESSAGE.to_string(),
         "PART_TIMEOUT" => defaults::PART_TIMEOUT.as_nanos().to_string(),
         "SPIN" => defaults::SPIN.as_nanos().to_string(),

@@ -46,8 +46,14 @@ impl BlobMut {
         Ok(Blob(Bytes::Lent(self.0.share())))
     }
 
+    /// Whether it can be used: false in a forked child.
+    #[doc(hidden)]
+    pub fn is_here(&self) -> bool {
+        self.0.is_here()
+    }
+
     fn check_process(&self) {
-        assert!(self.0.is_here(), "a draft of a blob belongs to the process that made it");
+        assert!(self.is_here(), "a draft of a blob belongs to the process that made it");
     }
 }
 

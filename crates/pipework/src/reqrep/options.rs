@@ -39,7 +39,7 @@ impl Default for Options {
             reply_bytes: None,
             members: None,
             blobs: None,
-            blob_limits: Limits { pool: 64 << 20, held: u64::MAX },
+            blob_limits: Limits { pool: defaults::BLOB_POOL, held: u64::MAX },
             max_bytes: u64::MAX,
             mode: defaults::MODE,
             sparse: false,

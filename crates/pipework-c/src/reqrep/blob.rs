@@ -1,0 +1,454 @@
+//! Blobs: memory that is filled once, frozen, and read in place by every process that holds it.
+//!
+//! A program makes a draft in a segment, fills it, freezes it to a blob, and attaches the blob to
+//! messages of that segment. A message names its blobs and copies none of their bytes. A blob is freed
+//! when its last holder has dropped it or died, and no message on its way names it. A process that
+//! dies, at any instruction, takes nothing away from the others.
+//!
+//! Every function here that gives out a blob gives out a new handle, which the program frees with
+//! pwk_blob_free or pwk_blobs_free. A handle that is attached to a message stays the program's, and may
+//! be freed as soon as the function returns.
+
+use std::ffi::c_void;
+
+use pipework::ErrorKind;
+use pipework::reqrep::{Blob, BlobMut, CallError, Message, Reply, Request, Ticket};
+
+use super::client::{failed, fill, pwk_client};
+use super::segment::pwk_segment;
+use super::server::{pwk_server, with};
+use super::stream::pwk_stream;
+use crate::bytes::{Lending, pwk_buffer, pwk_bytes, pwk_space};
+use crate::deadline::{at, pwk_deadline};
+use crate::edge::{Handle, In, InOut, Lent, Name, Out, done, free, get, hand_out, or_would_block, put, run};
+use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
+
+/// Bytes in shared memory that do not change as long as any process holds them. Any threads may use
+/// one at the same time. A child that was forked may read those that it inherits; it frees its own
+/// handles, and the memory stays until both processes have. It is freed with pwk_blob_free.
+pub struct pwk_blob(Blob);
+
+/// Memory for a blob that only this process can access until it is frozen. Any threads may write to
+/// its memory; one thread at a time may call functions on it. A child that was forked cannot use it, and
+/// may free it. It is freed with pwk_blob_draft_free, also after it was frozen.
+pub struct pwk_blob_draft(Option<BlobMut>);
+
+/// Makes a draft of `len` bytes, for messages of this segment. Its memory may hold bytes of an earlier
+/// blob of this process, so fill all of it.
+///
+/// It does not wait for other processes. The first blob of a size has its memory allocated here;
+/// later ones use it again.
+///
+/// Fails with PWK_OS: with ENOSPC if there is no memory for it, with EMFILE if no descriptor is left,
+/// or with the kernel's number for the folder beside the segment. PWK_TOO_LONG if this process would
+/// hold more than blob_limit.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_draft_new(
+    segment: In<'_, pwk_segment>,
+    len: usize,
+    draft: Out<'_, Handle<pwk_blob_draft>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_blob_draft_new", error, |name| {
+        let (segment, draft) = (&name.given(segment)?.segment, name.given(draft)?);
+        hand_out(draft, pwk_blob_draft(Some(segment.blob(len)?)))
+    })
+}
+
+/// The memory of a draft, lent until it is frozen or freed. It begins at a page. NULL and 0 after
+/// pwk_blob_draft_freeze, in a forked child, and for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_draft_space(draft: InOut<'_, pwk_blob_draft>) -> pwk_space {
+    get(pwk_space::NONE, || {
+        let draft = draft.and_then(|draft| draft.0.as_mut()).filter(|draft| draft.is_here());
+        draft.map_or(pwk_space::NONE, |draft| pwk_space::lend(draft))
+    })
+}
+
+/// Makes a blob of a draft: from now on no process changes its bytes. The program must not write to
+/// the memory that pwk_blob_draft_space returned, nor read from it. The draft is of no more use, and is
+/// still to be freed.
+///
+/// Fails with PWK_STALE if it was frozen before, or belongs to the parent of this process;
+/// PWK_CORRUPT if its file was cut short, so that bytes are lost: then its memory is given back.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_draft_freeze(
+    draft: InOut<'_, pwk_blob_draft>,
+    blob: Out<'_, Handle<pwk_blob>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_blob_draft_freeze", error, |name| {
+        let (draft, blob) = (name.given(draft)?, name.given(blob)?);
+        let whole = draft.0.take_if(|draft| draft.is_here());
+        hand_out(blob, pwk_blob(whole.ok_or_else(|| name.failure(ErrorKind::Stale))?.freeze()?))
+    })
+}
+
+/// Frees a draft. If it was not frozen, its memory is used for a later blob.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_draft_free(draft: Handle<pwk_blob_draft>) {
+    free(draft);
+}
+
+/// The bytes of a blob, lent until its handle is freed. NULL and 0 for NULL. Writing to them ends the
+/// program with SIGSEGV, or changes a copy.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_bytes(blob: In<'_, pwk_blob>) -> pwk_bytes {
+    get(pwk_bytes::NONE, || blob.map_or(pwk_bytes::NONE, |blob| pwk_bytes::lend(&blob.0)))
+}
+
+/// Whether this process got its own copy of a blob, because another user owns its file or may change
+/// it; false for NULL. pwk_blob_stats.copied counts them.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_is_copied(blob: In<'_, pwk_blob>) -> bool {
+    get(false, || blob.is_some_and(|blob| blob.0.is_copied()))
+}
+
+/// Fails with PWK_CORRUPT if bytes of a blob are lost, because a process has cut its file short: the
+/// missing bytes read as zero.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_check(blob: In<'_, pwk_blob>, error: Out<'_, pwk_error>) -> pwk_status {
+    run("pwk_blob_check", error, |name| done(name.given(blob)?.0.check()))
+}
+
+/// Makes another handle of the same blob. The bytes are not copied.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_clone(
+    blob: In<'_, pwk_blob>,
+    clone: Out<'_, Handle<pwk_blob>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_blob_clone", error, |name| {
+        let (blob, clone) = (name.given(blob)?, name.given(clone)?);
+        hand_out(clone, pwk_blob(blob.0.clone()))
+    })
+}
+
+/// Frees a handle of a blob. The memory is freed with the last handle of the last process, when no
+/// message on its way names it.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blob_free(blob: Handle<pwk_blob>) {
+    free(blob);
+}
+
+/// How many blobs a message can carry at most. pwk_geometry.blobs says how many in one segment.
+pub const PWK_MAX_BLOBS: u32 = 8;
+
+/// The blobs that came with a message. A program sets it to PWK_BLOBS before the first use, uses it
+/// again and again, and gives it to pwk_blobs_free in the end. It may take a handle out, and sets its
+/// place to NULL then. One thread at a time.
+#[repr(C)]
+pub struct pwk_blobs {
+    /// The first `count` of them; the others are NULL.
+    pub blobs: [Handle<pwk_blob>; 8],
+    /// How many came.
+    pub count: usize,
+}
+
+/// No blobs, to initialise one with.
+pub const PWK_BLOBS: pwk_blobs = pwk_blobs { blobs: [const { None }; 8], count: 0 };
+
+/// Frees the blobs. `blobs` is empty then, and may be used again. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_blobs_free(blobs: InOut<'_, pwk_blobs>) {
+    get((), || blobs.into_iter().for_each(|blobs| *blobs = PWK_BLOBS));
+}
+
+/// A request, a reply or a part of a reply, with blobs. Everything in it is lent for the call.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct pwk_message {
+    /// The bytes; may be NULL if `len` is 0.
+    pub data: Lent<'static, c_void>,
+    /// How many.
+    pub len: usize,
+    /// An array of the blobs; may be NULL if `blob_count` is 0. A blob of another segment, and one that
+    /// was copied, is copied into a new blob of this segment.
+    pub blobs: Lent<'static, In<'static, pwk_blob>>,
+    /// How many: up to pwk_geometry.blobs, which is at most PWK_MAX_BLOBS.
+    pub blob_count: usize,
+    /// The 32 bits that go with it.
+    pub flags: u32,
+}
+
+/// As pwk_client_call_message, with blobs both ways. The blobs of the reply replace the content of
+/// `blobs`, which is freed. After any failure, `blobs` is empty. If it is NULL, the blobs are dropped.
+///
+/// Fails as pwk_client_call; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a
+/// message, or if this process would hold more than blob_limit; with PWK_CORRUPT and PWK_OS, too, if a
+/// blob of the reply cannot be opened.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_call_blobs(
+    client: In<'_, pwk_client>,
+    request: In<'_, pwk_message>,
+    deadline: pwk_deadline,
+    reply: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    blobs: InOut<'_, pwk_blobs>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_call_blobs", error, |name| {
+        let (client, request) = (&name.given(client)?.client, Attached::of(request, name)?);
+        let mut received =
+            Received { into: name.given(reply)?.lend_beside(request.bytes, name)?, flags, blobs };
+        received.clear();
+        received.take(client.call(request.message(), at(deadline)))
+    })
+}
+
+/// As pwk_client_send_message, with blobs.
+///
+/// Fails as pwk_client_send; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a message.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_send_blobs(
+    client: In<'_, pwk_client>,
+    request: In<'_, pwk_message>,
+    deadline: pwk_deadline,
+    ticket: Out<'_, u64>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_send_blobs", error, |name| {
+        let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
+        let request = Attached::of(request, name)?;
+        put(Some(ticket), client.send(request.message(), at(deadline))?.to_bits())
+    })
+}
+
+/// As pwk_client_try_send_message, with blobs. Fails as pwk_client_send_blobs.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_try_send_blobs(
+    client: In<'_, pwk_client>,
+    request: In<'_, pwk_message>,
+    ticket: Out<'_, u64>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_try_send_blobs", error, |name| {
+        let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
+        let request = Attached::of(request, name)?;
+        or_would_block(client.try_send(request.message())?, |sent| put(Some(ticket), sent.to_bits()))
+    })
+}
+
+/// As pwk_client_recv_message, with the blobs of the reply, as pwk_client_call_blobs.
+///
+/// Fails as pwk_client_recv. If a blob cannot be opened, the call is over, with PWK_TOO_LONG,
+/// PWK_CORRUPT or PWK_OS.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_recv_blobs(
+    client: In<'_, pwk_client>,
+    ticket: u64,
+    deadline: pwk_deadline,
+    reply: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    blobs: InOut<'_, pwk_blobs>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv_blobs", error, |name| {
+        let client = &name.given(client)?.client;
+        let received = Received::of(reply, flags, blobs, name)?;
+        received.take(client.recv(Ticket::from_bits(ticket), at(deadline)))
+    })
+}
+
+/// As pwk_client_try_recv_message, with the blobs of the reply. Fails as pwk_client_recv_blobs.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_try_recv_blobs(
+    client: In<'_, pwk_client>,
+    ticket: u64,
+    reply: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    blobs: InOut<'_, pwk_blobs>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_try_recv_blobs", error, |name| {
+        let client = &name.given(client)?.client;
+        let received = Received::of(reply, flags, blobs, name)?;
+        or_would_block(client.try_recv(Ticket::from_bits(ticket)).transpose(), |ended| received.take(ended))
+    })
+}
+
+/// As pwk_client_recv_any_message, with the blobs of the reply.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_recv_any_blobs(
+    client: In<'_, pwk_client>,
+    deadline: pwk_deadline,
+    ticket: Out<'_, u64>,
+    reply: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    blobs: InOut<'_, pwk_blobs>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_recv_any_blobs", error, |name| {
+        let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
+        let received = Received::of(reply, flags, blobs, name)?;
+        ticket.write(0);
+        let Some(done) = client.recv_any(at(deadline))? else { return Ok(PWK_OK) };
+        ticket.write(done.ticket.to_bits());
+        received.take(done.result)
+    })
+}
+
+/// As pwk_client_stream, with blobs. Fails as pwk_client_send_blobs.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_stream_blobs(
+    client: In<'_, pwk_client>,
+    request: In<'_, pwk_message>,
+    deadline: pwk_deadline,
+    stream: Out<'_, Handle<pwk_stream>>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_stream_blobs", error, |name| {
+        let (client, stream) = (&name.given(client)?.client, name.given(stream)?);
+        let request = Attached::of(request, name)?;
+        hand_out(stream, pwk_stream(client.stream_by(request.message(), at(deadline))?))
+    })
+}
+
+/// As pwk_stream_next_part, with the blobs of the part, as pwk_client_call_blobs.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_stream_next_part_blobs(
+    stream: InOut<'_, pwk_stream>,
+    deadline: pwk_deadline,
+    part: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    blobs: InOut<'_, pwk_blobs>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_stream_next_part_blobs", error, |name| {
+        let stream = &mut name.given(stream)?.0;
+        let received = Received::of(part, flags, blobs, name)?;
+        let part = stream.next_part(at(deadline)).transpose();
+        received.take(part.ok_or_else(|| name.failure(ErrorKind::Closed))?)
+    })
+}
+
+/// The blobs of a request that a server has taken, which replace the content of `blobs`. They can be
+/// asked for until the request is answered, and are the program's after that, too.
+///
+/// Fails with PWK_STALE if the ticket is none that this server has to answer. If a blob cannot be
+/// opened: PWK_TOO_LONG, PWK_CORRUPT or PWK_OS.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_server_blobs(
+    server: In<'_, pwk_server>,
+    ticket: u64,
+    blobs: InOut<'_, pwk_blobs>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_blobs", error, |name| {
+        let (server, blobs) = (&name.given(server)?.server, name.given(blobs)?);
+        *blobs = PWK_BLOBS;
+        *blobs = with(server, ticket, name, |request| Ok(pwk_blobs::of(request.blobs())))?;
+        Ok(PWK_OK)
+    })
+}
+
+/// As pwk_server_reply_until, with blobs.
+///
+/// Fails as pwk_server_reply_until; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a
+/// message: then the request is still to be answered.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_server_reply_blobs(
+    server: In<'_, pwk_server>,
+    ticket: u64,
+    reply: In<'_, pwk_message>,
+    deadline: pwk_deadline,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_reply_blobs", error, |name| {
+        let (server, reply) = (&name.given(server)?.server, Attached::of(reply, name)?);
+        let answered = server.reply_until(Ticket::from_bits(ticket), &reply.message(), at(deadline))?;
+        put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
+    })
+}
+
+/// As pwk_server_part, with blobs.
+///
+/// Fails as pwk_server_part; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a message.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_server_part_blobs(
+    server: In<'_, pwk_server>,
+    ticket: u64,
+    part: In<'_, pwk_message>,
+    deadline: pwk_deadline,
+    wanted: Out<'_, bool>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_server_part_blobs", error, |name| {
+        let (server, part) = (&name.given(server)?.server, Attached::of(part, name)?);
+        let give = |request: &mut Request<'_>| Ok(request.part(part.message(), at(deadline))?);
+        put(wanted, with(server, ticket, name, give)?)
+    })
+}
+
+// ---------------------------------------------------------------- on this side
+
+impl pwk_blobs {
+    fn of(found: &[Blob]) -> pwk_blobs {
+        let mut blobs = PWK_BLOBS;
+        for (place, blob) in blobs.blobs.iter_mut().zip(found) {
+            *place = Some(Box::new(pwk_blob(blob.clone())));
+            blobs.count += 1;
+        }
+        blobs
+    }
+}
+
+/// A message from C, with handles of its blobs.
+struct Attached<'a> {
+    bytes: &'a [u8],
+    blobs: Vec<Blob>,
+    flags: u32,
+}
+
+impl Attached<'_> {
+    fn of<'a>(message: In<'a, pwk_message>, name: Name) -> Result<Attached<'a>> {
+        let &pwk_message { data, len, blobs, blob_count, flags } = name.given(message)?;
+        let blobs = blobs.array(blob_count, name)?.iter().map(|blob| Ok(name.given(*blob)?.0.clone()));
+        Ok(Attached { bytes: data.bytes(len, name)?, blobs: blobs.collect::<Result<_>>()?, flags })
+    }
+
+    fn message(&self) -> Message<'_> {
+        Message::new(self.bytes).flags(self.flags).attach(&self.blobs)
+    }
+}
+
+/// Where C wants a reply.
+struct Received<'a> {
+    into: Lending<'a>,
+    flags: Out<'a, u32>,
+    blobs: InOut<'a, pwk_blobs>,
+}
+
+impl<'a> Received<'a> {
+    fn of(
+        into: InOut<'a, pwk_buffer>,
+        flags: Out<'a, u32>,
+        blobs: InOut<'a, pwk_blobs>,
+        name: Name,
+    ) -> Result<Received<'a>> {
+        let mut received = Received { into: name.given(into)?.lend(name)?, flags, blobs };
+        received.clear();
+        Ok(received)
+    }
+
+    fn clear(&mut self) {
+        self.into.clear();
+        self.put_blobs(&[]);
+    }
+
+    /// Puts a reply there, or the reason why the call has none.
+    fn take(mut self, ended: std::result::Result<Reply, CallError>) -> Result<pwk_status> {
+        let reply = ended.map_err(|error| failed(error, &mut self.into))?;
+        self.put_blobs(reply.blobs());
+        let flags = reply.flags();
+        fill(&mut self.into, reply);
+        put(self.flags, flags)
+    }
+
+    fn put_blobs(&mut self, found: &[Blob]) {
+        if let Some(blobs) = &mut self.blobs {
+            **blobs = pwk_blobs::of(found);
+        }
+    }
+}
