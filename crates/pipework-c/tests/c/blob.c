@@ -276,13 +276,14 @@ static void limits_are_errors_that_leave_everything_as_it_was(void) {
     tear_down();
 }
 
-/* Cuts the files of all blobs of a segment short, as another program might. */
+/* Cuts the bytes off the files of all blobs of a segment, as another program might. Nothing here reads
+ * the bytes after that: valgrind cannot go on behind a SIGBUS. */
 static void cut_short(const char *path) {
     char pattern[80];
     glob_t found;
     snprintf(pattern, sizeof pattern, "%s.*.blobs/*", path);
     CHECK(glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc == 2);
-    for (size_t i = 0; i < found.gl_pathc; i++) CHECK(truncate(found.gl_pathv[i], 0) == 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) CHECK(truncate(found.gl_pathv[i], 4096) == 0);
     globfree(&found);
 }
 
@@ -299,7 +300,6 @@ static void a_file_that_was_cut_short_is_an_error(void) {
     OK(pwk_client_send_blobs(client, &ask, SOON, &ticket, &error));
     cut_short(path);
     GIVES(PWK_CORRUPT, pwk_blob_check(blob, &error));
-    CHECK(is_filled(blob, LONG, 0));
     GIVES(PWK_CORRUPT, pwk_blob_draft_freeze(draft, &none, &error));
     GIVES(PWK_STALE, pwk_blob_draft_freeze(draft, &none, &error));
     pwk_blob_draft_free(draft);
