@@ -154,7 +154,7 @@ fn all_points() -> bool {
 }
 
 fn patience() -> Duration {
-    Duration::from_secs(60 * if all_points() { 120 } else { 8 })
+    Duration::from_secs(60 * if all_points() { 120 } else { 20 })
 }
 
 fn play_scenes(scenes: &[(&'static str, Scene)]) {

@@ -40,7 +40,7 @@ const MEMBERS: u32 = 4 * PARTIES as u32;
 #[test]
 fn storm_of_kills_and_stops_breaks_no_promise() {
     let kills = setting("PIPEWORK_KILLS").unwrap_or(10_000) as usize;
-    alone_for(PATIENCE * 3 + Duration::from_millis(20) * kills as u32, || {
+    alone_for(PATIENCE * 3 + Duration::from_millis(60) * kills as u32, || {
         let (seed, counts) = (seed(), Board::counts());
         say(&format!("reqrep storm: PIPEWORK_SEED={seed} PIPEWORK_KILLS={kills}"));
         let rounds = kills.div_ceil(KILLS_A_RUN);
