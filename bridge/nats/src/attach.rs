@@ -479,7 +479,8 @@ impl Carried<'_> {
     async fn reply(&mut self, reply: Vec<u8>, flags: u32) -> Outcome {
         let Some(request) = self.request.take() else { return Outcome::Over("cancelled") };
         // After a part it waits until the caller has taken that.
-        let replied = timeout(PART_TIMEOUT, request.reply_async(reqrep::Message::new(&reply).flags(flags))).await;
+        let replied =
+            timeout(PART_TIMEOUT, request.reply_async(reqrep::Message::new(&reply).flags(flags))).await;
         Outcome::Over(match replied {
             Ok(Ok(true)) => "answered",
             Ok(Ok(false)) => "cancelled",
