@@ -307,7 +307,7 @@ fn a_long_payload_that_has_no_blob_is_not_sent_and_its_error_says_why() {
     let refused = client.try_send(&[1; 101]).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "reqrep blob for a long message: refused by the system: Not a directory (os error 20)"
+        "reqrep blob for a long message: the system call failed: Not a directory (os error 20)"
     );
     all_free(&segment);
     let ticket = client.try_send("short").unwrap().expect("a slot is free");

@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use super::layout::{Direction, SMALL};
 use super::mapping::Shared;
-use super::naming::{Blobs, Naming};
+use super::naming::{Blobs, NamedBlobs, Naming};
 use crate::blob::Blob;
 use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
@@ -106,8 +106,7 @@ impl Shared {
     ) -> Result<Option<u32>> {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (len, flags) = slot.described(direction);
-        let named = slot.named(direction);
-        if named.count > 0 {
+        if slot.named(direction) != NamedBlobs::default() {
             return self.read_named(idx, direction, (payload, blobs), max, op);
         }
         let copied = payload.fill(&area, len as usize);
