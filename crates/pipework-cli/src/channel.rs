@@ -115,12 +115,22 @@ pub(crate) fn remove_unused(path: &Path, id: FileId, may_lose: usize) -> io::Res
         Ok(()) => {
             let segment = Options::new().any_owner(true).dup_fd(&file);
             // A channel that cannot be opened has nothing that could be taken out.
-            let waiting = segment.and_then(|segment| Ok(waiting(&segment, &segment.members()?))).unwrap_or(0);
-            Ok(match waiting > may_lose {
-                true => Removal::Waiting(waiting),
-                false if sys::unlink_file(path, id)? => Removal::Done,
-                false => Removal::Changed,
-            })
+            let look = |segment: &Segment| Ok::<_, pipework::Error>(waiting(segment, &segment.members()?));
+            let waiting = segment.as_ref().map_or(Ok(0), look).unwrap_or(0);
+            if waiting > may_lose {
+                return Ok(Removal::Waiting(waiting));
+            }
+            if !sys::unlink_file(path, id)? {
+                return Ok(Removal::Changed);
+            }
+            if let Ok(segment) = segment {
+                let folder = segment.blob_folder().to_owned();
+                // Without the segment, which would look for its blobs when it is dropped. The channel is
+                // removed, whatever comes of this.
+                drop(segment);
+                let _ = Segment::remove_blob_folder(folder);
+            }
+            Ok(Removal::Done)
         }
         Err(error) if sys::is_temporary(&error) => Ok(Removal::InUse),
         Err(error) => Ok(Removal::Unknown(error)),

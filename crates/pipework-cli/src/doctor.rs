@@ -4,6 +4,7 @@
 //! file is removed, the kernel has proved after the answer that it is unused.
 
 mod args;
+mod blobs;
 mod removal;
 mod system;
 
@@ -11,11 +12,12 @@ use crate::failure::{DAMAGE, Failure, during};
 use crate::look::{self, Find, State, What};
 use crate::progress::size;
 use crate::table::{self, count};
-use crate::{channel, ls, streams, sys};
+use crate::{channel, form, ls, streams, sys};
 use pipework::ErrorKind;
 use pipework::reqrep::Role;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
+use std::path::Path;
 use system::{Check, Level};
 
 pub(crate) use args::{DoctorArgs, HELP};
@@ -26,11 +28,15 @@ pub(crate) fn doctor(args: &DoctorArgs, quiet: bool) -> Result<u8, Failure> {
     if !args.system {
         let paths = if args.paths.is_empty() { look::usual_places() } else { args.paths.clone() };
         let finds = look::at_all(&paths, sys::user()).map_err(look::failure)?;
-        if finds.is_empty() && !quiet && !args.json {
+        let folders = blobs::at_all(&paths, sys::user());
+        if finds.is_empty() && folders.is_empty() && !quiet && !args.json {
             look::say_nothing_found(&paths);
         }
         for find in finds {
             report.examine(&find, args.fifos)?;
+        }
+        for folder in folders {
+            report.examine_blobs(&folder)?;
         }
     }
     if args.paths.is_empty() {
@@ -117,6 +123,33 @@ impl Report {
             streams::print(format!("{object}\n").as_bytes())?;
         }
         Ok(())
+    }
+
+    /// A folder of blobs whose channel is gone.
+    fn examine_blobs(&mut self, folder: &Path) -> Result<(), Failure> {
+        const TEXT: &str = "the channel of these blobs is gone";
+        if !self.json {
+            print(&format!("{}: left, blobs\n  {TEXT}", table::path(folder)))?;
+        }
+        let is_wanted = match self.answer {
+            Answer::Yes => true,
+            Answer::Ask => asked("remove it?")?,
+            Answer::No => false,
+        };
+        let outcome = is_wanted.then(|| blobs::remove(folder));
+        let is_fixed = matches!(outcome, Some(Ok(_)));
+        let words = outcome.map(|outcome| match outcome {
+            Ok(found) => format!("removed {} in {}", size(found.bytes), count(found.files, "file")),
+            Err(why) => format!("not removed: {why}"),
+        });
+        self.is_sick |= !is_fixed;
+        if self.json {
+            let (key, path) = form::path(folder);
+            let findings = [json!({ "text": TEXT, "fixed": is_fixed, "outcome": words })];
+            let object = json!({ key: path, "kind": "blobs", "state": "left", "findings": findings });
+            return streams::print(format!("{object}\n").as_bytes());
+        }
+        words.map_or(Ok(()), |words| print(&format!("    {words}")))
     }
 
     /// Reports a finding, and fixes it if that is wanted. The report says what it did, or why it
@@ -217,13 +250,13 @@ fn inside(find: &Find) -> Vec<Finding> {
     let audited = channel::open(&find.path, true).and_then(|segment| {
         let audit = segment.audit().map_err(during(find.path.display()))?;
         let dead = segment.members().map_err(during(find.path.display()))?;
-        Ok((audit, dead.iter().filter(|member| !member.is_alive).count()))
+        Ok((audit, dead.iter().filter(|member| !member.is_alive).count(), segment.blob_audit()))
     });
     let mut findings = vec![];
     match audited {
         // It has changed since it was found.
         Err(failure) => findings.push(Finding { text: failure.to_string(), remedy: None }),
-        Ok((audit, dead)) => {
+        Ok((audit, dead, blobs)) => {
             if audit.damaged > 0 {
                 let slots = count(audit.damaged, "slot");
                 let text = format!(
@@ -238,6 +271,11 @@ fn inside(find: &Find) -> Vec<Finding> {
             }
             let taken =
                 audit.filling + audit.waiting + audit.taken + audit.dropped + audit.in_parts + audit.done;
+            if blobs.left > 0 {
+                let (files, bytes) = (count(blobs.left, "file"), size(blobs.left_bytes));
+                let text = format!("dead processes left blobs: {files}, {bytes}");
+                findings.push(Finding { text, remedy: Some(Remedy::Recover) });
+            }
             if audit.free == 0 && taken > 0 {
                 let text = "every slot is taken: callers wait, or make it with more slots".into();
                 findings.push(Finding { text, remedy: None });
@@ -249,9 +287,15 @@ fn inside(find: &Find) -> Vec<Finding> {
 
 fn recover(find: &Find) -> Result<String, Failure> {
     let segment = channel::open(&find.path, true)?;
+    let before = segment.blob_audit();
     let dead = segment.recover().map_err(during(find.path.display()))?;
+    let freed = before.bytes.saturating_sub(segment.blob_audit().bytes);
     // Members of the same moment may have been quicker.
-    Ok(format!("taken back from {}", count(dead, "dead member")))
+    let from = count(dead, "dead member");
+    Ok(match freed {
+        0 => format!("taken back from {from}"),
+        _ => format!("taken back from {from}, and {} of blobs", size(freed)),
+    })
 }
 
 /// Asks the person at the terminal. Anything but a yes is a no.

@@ -8,9 +8,11 @@
 use crate::channel;
 use crate::pipes::{self, Fill};
 use crate::processes::{FileId, Use, Uses};
+use crate::progress::size;
 use crate::sys::is_shortage;
 use crate::table::{count, path};
-use pipework::reqrep::{Geometry, Member, Options, Role};
+use pipework::reqrep::{BlobAudit, Geometry, Member, Options, Role};
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::io;
@@ -43,6 +45,7 @@ pub(crate) struct Attached {
     /// Requests that wait for a server; without those of dead clients, whose replies no one waits
     /// for.
     pub(crate) waiting: usize,
+    pub(crate) blobs: BlobAudit,
 }
 
 impl Attached {
@@ -127,10 +130,31 @@ impl Find {
                 if found.dead() > 0 {
                     text.push_str(&format!(", {} dead", found.dead()));
                 }
+                if found.blobs.files > 0 {
+                    text.push_str(&format!(", {}", blobs(&found.blobs)));
+                }
                 text
             }
         }
     }
+}
+
+/// The files of a channel's blobs, in words.
+pub(crate) fn blobs(audit: &BlobAudit) -> String {
+    let left = if audit.left > 0 { format!(", {} left behind", audit.left) } else { String::new() };
+    format!("{} in {}{left}", size(audit.bytes), count(audit.files, "blob file"))
+}
+
+/// The same for programs.
+pub(crate) fn blobs_object(audit: &BlobAudit) -> Value {
+    json!({
+        "files": audit.files,
+        "bytes": audit.bytes,
+        "held": audit.held,
+        "named": audit.named,
+        "left": audit.left,
+        "left_bytes": audit.left_bytes,
+    })
 }
 
 /// The default places of this user's segments and FIFOs: folders in memory, and
@@ -223,7 +247,7 @@ fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
         let segment = Options::new().any_owner(true).open(path)?;
         let members = segment.members()?;
         let waiting = channel::waiting(&segment, &members);
-        Ok(Attached { geometry: *segment.geometry(), members, waiting })
+        Ok(Attached { geometry: *segment.geometry(), members, waiting, blobs: segment.blob_audit() })
     };
     Some(attached()).filter(|attached| attached.as_ref().err().is_none_or(|error| !is_something_else(error)))
 }

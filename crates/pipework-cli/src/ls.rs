@@ -98,6 +98,7 @@ pub(crate) fn object(find: &Find) -> Value {
             put("slots", sizes.slots.into());
             put("request_bytes", sizes.request_bytes.into());
             put("reply_bytes", sizes.reply_bytes.into());
+            put("blobs", look::blobs_object(&found.blobs));
             put("members", found.members.iter().map(member).collect());
         }
     }

@@ -184,6 +184,42 @@ pub(crate) fn has_open(id: i32, file: FileId) -> Option<bool> {
     uses.add(id, &files, &inodes).ok().map(|()| !uses.at(file).is_empty())
 }
 
+/// A process, but for this one, that has a file open which has no name, and for which `is_it` holds at
+/// its path in /proc; and how many processes do not show all their files.
+pub(crate) fn with_unnamed_file(
+    is_it: impl Fn(&Path) -> io::Result<bool>,
+) -> io::Result<(Option<i32>, usize)> {
+    let mut hidden = usize::from(hides_processes());
+    let own = std::process::id() as i32;
+    for id in all()?.filter(|id| *id != own) {
+        let numbers = match descriptors(id) {
+            Ok(numbers) => numbers,
+            Err(error) if is_shortage(&error) => return Err(error),
+            Err(error) => {
+                hidden += usize::from(error.kind() != io::ErrorKind::NotFound);
+                continue;
+            }
+        };
+        for number in numbers {
+            let path = PathBuf::from(format!("/proc/{id}/fd/{number}"));
+            let has_no_name = fs::read_link(&path).is_ok_and(|target| {
+                let target = target.as_os_str().as_bytes();
+                target.starts_with(b"/memfd:") || target.ends_with(b" (deleted)")
+            });
+            if !has_no_name || !fs::metadata(&path).is_ok_and(|facts| facts.is_file()) {
+                continue;
+            }
+            match is_it(&path) {
+                Ok(true) => return Ok((Some(id), hidden)),
+                Ok(false) => {}
+                Err(error) if is_shortage(&error) => return Err(error),
+                Err(error) => hidden += usize::from(error.kind() != io::ErrorKind::NotFound),
+            }
+        }
+    }
+    Ok((None, hidden))
+}
+
 /// Whether /proc leaves out processes of other users, as with its mount option hidepid.
 fn hides_processes() -> bool {
     let is_root = crate::sys::user() == 0;

@@ -31,8 +31,8 @@ pub(crate) struct DoctorArgs {
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Reports in words the faults of channels and of the system, and fixes those that
-it can: it takes back slots of dead members, and removes channels that no
-process has open. On a terminal it asks before each; elsewhere, and without
+it can: it takes back slots and blobs of dead members, and removes channels
+that no process has open. On a terminal it asks before each; elsewhere, and without
 --yes, it only reports.
 
 Examples:
@@ -56,6 +56,10 @@ Removal:
   open, in a container or not (it then grants a lease of the file). If
   the file system cannot say so, nothing is removed. A channel with requests
   that wait for a server, and a copy of a channel, are not removed by --yes.
+
+  The folder of a channel's blobs, with the channel; and one whose channel is
+  gone, when no process that /proc shows has that channel open, and no process
+  at all holds a blob in it.
 
   A FIFO, with --fifos, when no process that /proc shows has it open or waits
   for its other end, and no process at all reads from it. A FIFO that other

@@ -47,6 +47,12 @@ fn channels(page: &mut Page, found: &[Figures]) {
     gauge(page, "slots", "Calls that the channel can hold.", slots);
     let stages = known.iter().flat_map(|figures| stages(figures));
     gauge(page, "calls", "Calls in progress, by how far they are.", stages);
+    let bytes = known.iter().map(|figures| (channel(figures), figures.blobs.bytes));
+    gauge(page, "blob_bytes", "Bytes of the files of blobs.", bytes);
+    let files = known.iter().map(|figures| (channel(figures), figures.blobs.files as u64));
+    gauge(page, "blob_files", "Files of blobs.", files);
+    let left = known.iter().map(|figures| (channel(figures), figures.blobs.left as u64));
+    gauge(page, "blob_files_left", "Files of blobs that dead processes left.", left);
     let members = known.iter().flat_map(|figures| members(figures));
     gauge(page, "members", "Clients and servers that are attached.", members);
 }

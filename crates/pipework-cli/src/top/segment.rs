@@ -6,7 +6,7 @@
 
 use crate::processes::{self, FileId};
 use crate::{channel, sys};
-use pipework::reqrep::{Member, Role, Segment, Stage, Stats};
+use pipework::reqrep::{BlobAudit, Member, Role, Segment, Stage, Stats};
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,8 @@ pub(super) struct Figures {
     pub(super) mean: Option<Duration>,
     pub(super) ages: Option<Ages>,
     pub(super) members: Vec<Attached>,
+    /// The files of its blobs.
+    pub(super) blobs: BlobAudit,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +157,7 @@ impl Channel {
             path: self.path.clone(),
             slots: segment.geometry().slots as usize,
             stats: segment.stats(),
+            blobs: segment.blob_audit(),
             ..Figures::default()
         };
         let (mut ages, mut of_members) = (vec![], HashMap::new());

@@ -4,6 +4,7 @@ use super::pipe::Pipe;
 use super::segment::{Ages, Attached, Figures};
 use super::watch::Found;
 use crate::form;
+use crate::look;
 use crate::progress::size;
 use crate::table::{self, Align};
 use clap::ValueEnum;
@@ -141,7 +142,7 @@ pub(super) fn member(attached: &Attached) -> [String; 6] {
     ]
 }
 
-/// All counters in one line.
+/// All counters in one line, and the blobs if there are any.
 pub(super) fn counters(figures: &Figures) -> String {
     let stats = &figures.stats;
     let counters = [
@@ -152,8 +153,11 @@ pub(super) fn counters(figures: &Figures) -> String {
         ("taken back", stats.recovered),
         ("sent again", stats.redelivered),
     ];
-    let words: Vec<_> =
+    let mut words: Vec<_> =
         counters.iter().map(|(name, count)| format!("{name} {}", few(*count as f64))).collect();
+    if figures.blobs.files > 0 {
+        words.push(look::blobs(&figures.blobs));
+    }
     words.join("   ")
 }
 
@@ -201,6 +205,7 @@ fn of_channel(figures: &Figures, resolution: Duration) -> Value {
         "taken": figures.taken,
         "done": figures.done,
         "damaged": figures.damaged,
+        "blobs": look::blobs_object(&figures.blobs),
         "counters": figures.stats.by_name().collect::<std::collections::BTreeMap<_, _>>(),
         "per_second": figures.rates.map(|rates| json!({
             "requests": rates.requests,

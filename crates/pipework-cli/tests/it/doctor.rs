@@ -4,8 +4,8 @@ use crate::ls::{left, segment, wait_until, worker};
 use crate::terminal::Terminal;
 use crate::{Folder, Outcome, PIPEWORK, clean, fails, sh, shell};
 use pipework::atomic::create_fifo;
-use pipework::reqrep::Segment;
-use serde_json::Value;
+use pipework::reqrep::{Blob, Options, Segment};
+use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -42,7 +42,7 @@ fn doctor_changes_nothing_if_nothing_is_wrong() {
 fn doctor_takes_back_the_slots_of_dead_members() {
     let folder = Folder::new();
     left(folder.join("work"));
-    let segment = pipework::reqrep::Options::new().open(folder.join("work")).unwrap();
+    let segment = Options::new().open(folder.join("work")).unwrap();
     let client = segment.client().unwrap();
     let dead = || segment.members().unwrap().iter().filter(|member| !member.is_alive).count();
     // The client took the dead server's number, and recovered it.
@@ -96,6 +96,68 @@ fn doctor_never_removes_an_open_file() {
     holds.wait().unwrap();
     assert!(folder.join("cut").exists());
     says(&folder, 0, &["removed"], "pipework doctor --yes .");
+}
+
+/// A blob that this process holds, and a file beside it as a process leaves it that dies.
+fn held_and_left(segment: &Segment) -> Blob {
+    let blob = segment.blob(5000).unwrap().freeze().unwrap();
+    let held = fs::read_dir(segment.blob_folder()).unwrap().next().unwrap().unwrap().path();
+    fs::copy(&held, held.with_file_name("0".repeat(32))).unwrap();
+    blob
+}
+
+#[test]
+fn views_show_blobs_and_doctor_frees_those_that_a_death_left() {
+    let folder = Folder::new();
+    let segment = segment(folder.join("work"));
+    let client = segment.client().unwrap();
+    let blob = held_and_left(&segment);
+    let counts = json!({
+        "files": 2, "bytes": 24576, "held": 1, "named": 0, "left": 1, "left_bytes": 12288,
+    });
+    for view in ["ls --json work", "top --once --json work", "doctor --json work"] {
+        let done = sh(&folder, &format!("pipework {view}"));
+        let object: Value = serde_json::from_str(done.out.lines().next().unwrap()).unwrap();
+        assert_eq!(object["blobs"], counts, "{view}: {}", done.out);
+    }
+    for view in ["ls work", "top --once work"] {
+        says(&folder, 0, &["in 2 blob files, 1 left behind"], &format!("pipework {view}"));
+    }
+    says(&folder, 3, &["dead processes left blobs: 1 file"], "pipework doctor work");
+    says(&folder, 0, &["taken back from 0 dead members, and"], "pipework doctor --yes work");
+    assert_eq!((segment.blob_audit().files, segment.blob_audit().held, blob.len()), (1, 1, 5000));
+    says(&folder, 0, &["nothing is wrong"], "pipework doctor work");
+    drop(client);
+}
+
+#[test]
+fn doctor_removes_blobs_of_a_gone_channel_unless_a_process_has_it_open() {
+    let folder = Folder::new();
+    let segment = segment(folder.join("work"));
+    let blob = held_and_left(&segment);
+    says(&folder, 3, &["work: open"], "pipework doctor .");
+    segment.unlink().unwrap();
+    let open = format!("not removed: process {} has the channel open", std::process::id());
+    says(&folder, 3, &["the channel of these blobs is gone", &open], "pipework doctor --yes .");
+    drop((blob, segment));
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 1);
+    says(&folder, 3, &["the channel of these blobs is gone"], "pipework doctor .");
+    let done = says(&folder, 0, &["in 1 file"], "pipework doctor --yes --json .");
+    let object: Value = serde_json::from_str(done.out.trim()).unwrap();
+    assert_eq!((&object["kind"], &object["findings"][0]["fixed"]), (&json!("blobs"), &json!(true)));
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 0);
+}
+
+#[test]
+fn doctor_removes_the_blobs_with_their_channel() {
+    let folder = Folder::new();
+    left(folder.join("left"));
+    let segment = Options::new().open(folder.join("left")).unwrap();
+    drop(held_and_left(&segment));
+    drop(segment);
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 2);
+    says(&folder, 0, &["removed"], "pipework doctor --yes .");
+    assert_eq!(fs::read_dir(&*folder).unwrap().count(), 0);
 }
 
 /// A message of the command begins with the same eight bytes as a channel.

@@ -374,6 +374,23 @@ impl BlobFile {
         is_garbage
     }
 
+    /// Bytes that it takes.
+    pub(super) fn size(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// Whether a process has a lock of it, through another open file than this.
+    pub(super) fn is_held(&self) -> bool {
+        memory::is_any_locked(self.fd.as_fd(), HOLDERS..MAKER + 1) != Ok(false)
+    }
+
+    /// Whether a slot names it. Looks only at the count if `is_held`, which a death may have left too
+    /// high.
+    pub(super) fn is_named(&self, is_held: bool, slots: Option<&dyn Slots>) -> bool {
+        let names = self.named().count() > 0;
+        names && (is_held || slots.is_none_or(|slots| slots.naming(self.name) > 0))
+    }
+
     /// Whether at some moment no other process had one of these locks and no slot named the file.
     fn observe(&self, locks: std::ops::Range<u64>, slots: Option<&dyn Slots>) -> bool {
         let is_free = || {

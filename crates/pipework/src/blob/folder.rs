@@ -54,6 +54,11 @@ impl Folder {
         make_folder(&self.path, self.mode | searchable(self.mode)).map(drop)
     }
 
+    /// The folder at this path, of a channel that is gone.
+    pub(super) fn left(path: &Path) -> Folder {
+        Folder { path: path.to_owned(), mode: 0, owner: memory::user(), is_nested: false }
+    }
+
     /// Removes the folder if it exists and is empty.
     pub(crate) fn remove(&self) {
         // The next sweep finds files that are left.

@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::iter;
 use std::mem;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::file::{BlobFile, Handle, Name, Slots};
+use super::BlobAudit;
+use super::file::{BlobFile, Handle, Name, Slots, path_of};
 use super::folder::Folder;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::sync::{self, Hint};
-use crate::sys::Errno;
+use crate::sys::{Errno, memory};
 
 /// How much memory this process uses for the blobs of a channel.
 #[derive(Clone, Copy, Debug)]
@@ -395,6 +397,16 @@ impl Store {
         true
     }
 
+    /// Counts the files of all processes. It opens them, and changes nothing.
+    pub(crate) fn audit(&self) -> BlobAudit {
+        audit(&self.folder, self.slots().as_deref())
+    }
+
+    /// The folder of the files.
+    pub(crate) fn location(&self) -> &Path {
+        self.folder.location()
+    }
+
     /// Gives up the files that are kept for later; returns false if there are none.
     fn give_up_idle(&self) -> bool {
         let (pool, seen) = self.with(|state| (mem::take(&mut state.pool), mem::take(&mut state.seen)));
@@ -417,6 +429,45 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+fn audit(folder: &Folder, slots: Option<&dyn Slots>) -> BlobAudit {
+    let mut audit = BlobAudit::default();
+    for name in folder.names() {
+        let Ok(Some(file)) = BlobFile::open(folder.location(), name) else { continue };
+        let is_held = file.is_held();
+        let is_named = file.is_named(is_held, slots);
+        // A process may have received it since it was asked for locks first.
+        let is_left = !is_held && !is_named && !file.is_held();
+        audit.files += 1;
+        audit.bytes += file.size();
+        audit.held += usize::from(is_held);
+        audit.named += usize::from(is_named);
+        audit.left += usize::from(is_left);
+        audit.left_bytes += if is_left { file.size() } else { 0 };
+    }
+    audit
+}
+
+/// Removes the folder of a channel that no process uses any more, and what lies in it. Returns what
+/// was there, or `None` if a process holds a file: then it removes nothing.
+pub(super) fn remove_left(path: &Path) -> std::result::Result<Option<BlobAudit>, Errno> {
+    let folder = Folder::left(path);
+    let found = audit(&folder, None);
+    if found.held > 0 {
+        return Ok(None);
+    }
+    folder.remove_unfinished();
+    for name in folder.names() {
+        match memory::unlink(&path_of(path, name)) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    match memory::remove_folder(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(Some(found)),
+        Err(errno) => Err(errno),
     }
 }
 

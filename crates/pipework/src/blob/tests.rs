@@ -198,6 +198,37 @@ fn sweep_frees_files_of_dead_processes_and_corrects_counts() {
 }
 
 #[test]
+fn audit_tells_files_that_are_held_or_named_from_those_that_a_death_left() {
+    let place = Place::new();
+    let (maker, looker) = (place.store_with(0, 0o600), place.store());
+    assert_eq!(looker.audit(), super::BlobAudit::default());
+    let blobs = [made(&maker, b"held"), made(&maker, &[1; 5000]), made(&maker, b"named by a slot")];
+    let [_, left, kept] = blobs.each_ref().map(|blob| named(&maker, blob));
+    let _slots = with_slots(&looker, &[kept.name]);
+    let [held, dropped, in_slot] = blobs;
+    drop((dropped, in_slot));
+    // Children of other tests may have inherited locks.
+    let limit = Deadline::after(Duration::from_secs(20));
+    while looker.audit().held > 1 && !limit.has_passed() {
+        std::thread::yield_now();
+    }
+    let audit = looker.audit();
+    assert_eq!((audit.files, audit.held, audit.left), (3, 1, 1));
+    assert_eq!((audit.named, audit.bytes, audit.left_bytes), (2, 28672, 12288), "the count of the held one");
+    assert_eq!(names(3, &[&maker]), 3, "looking frees nothing");
+    assert!(maker.folder().names().contains(&left.name));
+
+    let folder = looker.location().to_owned();
+    assert_eq!(super::remove_left(&folder, "test"), Ok(None));
+    drop(held);
+    while looker.audit().held > 0 && !limit.has_passed() {
+        std::thread::yield_now();
+    }
+    assert_eq!(super::remove_left(&folder, "test").unwrap().unwrap().files, 3);
+    assert!(!folder.exists());
+}
+
+#[test]
 fn last_holder_frees_a_file_that_a_sweep_found_held() {
     let place = Place::new();
     let (maker, receiver, other) = (place.store_with(0, 0o600), place.store(), place.store());

@@ -73,7 +73,7 @@ mod waking;
 #[cfg(all(test, not(loom)))]
 mod beside;
 
-pub use crate::blob::{Blob, BlobMut};
+pub use crate::blob::{Blob, BlobAudit, BlobMut};
 #[doc(hidden)]
 pub use bindings::KeptRequest;
 pub use client::{Client, ClientOptions};

@@ -10,7 +10,7 @@ use super::shm::mapping::{Role, Shared, role};
 use super::shm::member::Attached;
 use super::shm::slot::{Slot, State};
 use super::shm::ticket::Ticket;
-use crate::blob::{BlobMut, Limits};
+use crate::blob::{self, BlobAudit, BlobMut, Limits};
 use crate::error::Result;
 use crate::spin;
 use crate::sync::{AtomicU64, Ordering};
@@ -82,6 +82,29 @@ impl Segment {
         BlobStats { held: blobs.held(), copied: blobs.copied() }
     }
 
+    /// The files of the channel's blobs, of all processes. It opens each of them, and changes nothing.
+    pub fn blob_audit(&self) -> BlobAudit {
+        self.shared().blobs().audit()
+    }
+
+    /// The folder of the files of the channel's blobs. It is made with the first blob, and removed
+    /// with the last.
+    pub fn blob_folder(&self) -> &Path {
+        self.shared().blobs().location()
+    }
+
+    /// Removes a [folder](Segment::blob_folder) whose channel is gone, with the files in it. Returns
+    /// what was there, or `None` if a process holds a file: then it removes nothing. A message in a slot
+    /// may name a file that no process holds, so no process may have the channel open.
+    ///
+    /// # Errors
+    ///
+    /// `Os`; with ENOTEMPTY if other files lie in the folder.
+    #[doc(hidden)]
+    pub fn remove_blob_folder(folder: impl AsRef<Path>) -> Result<Option<BlobAudit>> {
+        blob::remove_left(folder.as_ref(), "reqrep blob folder")
+    }
+
     pub(super) fn join(&self, role: Role, op: &'static str) -> Result<Attached> {
         Attached::join(Arc::clone(&self.0.shared), role, op)
     }
@@ -127,13 +150,16 @@ impl Segment {
     }
 
     /// Recovers what dead members held, and returns how many had died. Clients that wait do so by
-    /// themselves.
+    /// themselves. It also frees the files of blobs that processes have left which died before or were
+    /// no members.
     ///
     /// # Errors
     ///
     /// `Os`, if the kernel does not say which members are alive; `Corrupt`.
     pub fn recover(&self) -> Result<usize> {
-        self.shared().recover_all("reqrep recover")
+        let dead = self.shared().recover_all("reqrep recover")?;
+        self.shared().blobs().sweep(&mut None, || false);
+        Ok(dead)
     }
 
     /// The totals of all members so far, including those that have left or died.
