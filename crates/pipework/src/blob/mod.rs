@@ -16,29 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::region;
 pub(crate) use file::{Handle, Name, Slots};
 pub(crate) use folder::Folder;
+pub use store::BlobAudit;
 use store::Hold;
 pub(crate) use store::{Limits, Store};
-
-/// The files of a channel's blobs, of all processes together. While the channel is in use, the counts
-/// are not a snapshot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BlobAudit {
-    /// How many files there are.
-    pub files: usize,
-    /// Bytes that they take.
-    pub bytes: u64,
-    /// Of the files: those that a living process holds, or keeps for its next blobs. The kernel does
-    /// not say which process.
-    pub held: usize,
-    /// Of the files: those that messages in slots name.
-    pub named: usize,
-    /// Of the files: those that are neither, because a process has died.
-    /// [`Segment::recover`](crate::reqrep::Segment::recover) frees them.
-    pub left: usize,
-    /// Bytes that those take.
-    pub left_bytes: u64,
-}
 
 /// Removes the folder of a channel that no process uses any more, with the files in it. Returns what
 /// was there, or `None` if a process holds a file: then it removes nothing.

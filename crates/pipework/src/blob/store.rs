@@ -11,12 +11,32 @@ use std::mem;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::BlobAudit;
 use super::file::{BlobFile, Handle, Name, Slots, path_of};
 use super::folder::Folder;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::sync::{self, Hint};
 use crate::sys::{Errno, memory};
+
+/// The files of a channel's blobs, of all processes together. While the channel is in use, the counts
+/// are not a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlobAudit {
+    /// How many files there are.
+    pub files: usize,
+    /// Bytes that they take.
+    pub bytes: u64,
+    /// Of the files: those that a living process holds, or keeps for its next blobs. The kernel does
+    /// not say which process.
+    pub held: usize,
+    /// Of the files: those that messages in slots name.
+    pub named: usize,
+    /// Of the files: those that are neither, because a process has died.
+    /// [`Segment::recover`](crate::reqrep::Segment::recover) frees them.
+    pub left: usize,
+    /// Bytes that those take.
+    pub left_bytes: u64,
+}
 
 /// How much memory this process uses for the blobs of a channel.
 #[derive(Clone, Copy, Debug)]
