@@ -293,13 +293,13 @@ fn doctor_reports_damage() {
     let folder = Folder::new();
     let work = segment(folder.join("work"));
     let _server = work.server().unwrap();
-    // The head of the last slot gets a state that does not exist.
+    // The head of the last slot, behind its handles, gets a state that does not exist.
     let file = File::options().write(true).open(folder.join("work")).unwrap();
     let sizes = work.geometry();
     let first = (4096 + 128 * sizes.members + 8 * sizes.queue).next_multiple_of(64);
     let end = file.metadata().unwrap().len() - 64;
     let stride = (end - u64::from(first)) / u64::from(sizes.slots);
-    file.write_all_at(&[0x0F], end - stride).unwrap();
+    file.write_all_at(&[0x0F], end - stride + u64::from(64 * (sizes.blobs + 1))).unwrap();
     says(&folder, 3, &["1 slot hold"], "pipework doctor --yes work");
     assert!(folder.join("work").exists());
 }
