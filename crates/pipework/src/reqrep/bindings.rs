@@ -1,6 +1,6 @@
-//! For bindings to other languages only: calls in two steps, between which the binding releases a
-//! lock of its language; and requests that are their tickets, with payloads in memory that exists
-//! already.
+//! For bindings to other languages only. Calls go in two steps, between which the binding releases
+//! a lock of its language. Requests are used by their tickets, with payloads in the binding's
+//! memory.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ const REPLY: &str = "reqrep reply";
 
 /// Calls in two steps.
 impl Client {
-    /// As [`send`](Client::send), but the call is only the caller's:
+    /// As [`send`](Client::send), but only the caller receives the call:
     /// [`recv_any`](Client::recv_any), [`doorbell`](Client::doorbell) and
     /// [`forget_all`](Client::forget_all) leave it out.
     #[doc(hidden)]
@@ -28,8 +28,8 @@ impl Client {
         self.start_by(&request.into(), &|| deadline, Sending::new(false), CALL)
     }
 
-    /// As [`call_async`](Client::call_async). Sets `sent` to the ticket once the request is sent, to
-    /// ask for [the size of the reply](Client::reply_len). The ticket is not to be received.
+    /// As [`call_async`](Client::call_async). Sets `sent` to the ticket once the request is sent,
+    /// to ask for [the size of the reply](Client::reply_len). Do not receive the ticket.
     #[doc(hidden)]
     pub async fn call_async_with<'a>(
         &self,
@@ -41,8 +41,8 @@ impl Client {
         self.finish_async(ticket).await
     }
 
-    /// Looks for something to receive for as long as a wait would spin; whether it has found any.
-    /// For callers that hold a lock which others need, and release it before a wait that parks.
+    /// Polls for an outcome for as long as a wait would spin; returns whether it has found one. For
+    /// callers that hold a lock which others need, and release it before a wait that parks.
     #[doc(hidden)]
     pub fn spin_for(&self, ticket: Ticket) -> Result<bool> {
         if self.poll(ticket, RECV)?.is_some() {
@@ -59,14 +59,14 @@ impl Client {
         self.sender().held_spin().is_due()
     }
 
-    /// Waits until there is something to receive.
+    /// Waits until the call can be received.
     #[doc(hidden)]
     pub fn wait_for(&self, ticket: Ticket, deadline: Deadline) -> Result<()> {
         let waited = self.wait_until(ticket, &|| deadline, RECV, || self.poll(ticket, RECV));
         waited.map(drop).inspect_err(|error| self.looked(ticket, may_be_open(error.kind())))
     }
 
-    /// Cancels a call. False if it is done: then its outcome is for [`recv`](Client::recv).
+    /// Cancels a call. False if it is done: then [`recv`](Client::recv) gets its outcome.
     ///
     /// Fails with `Stale` if the call is over already, or is not this client's.
     #[doc(hidden)]
@@ -75,9 +75,9 @@ impl Client {
     }
 }
 
-/// Payloads in memory that is there.
+/// Payloads in memory that the binding has.
 impl Client {
-    /// As [`recv`](Client::recv); the reply replaces what `into` holds. Returns the flags.
+    /// As [`recv`](Client::recv); the reply replaces the contents of `into`. Returns the flags.
     #[doc(hidden)]
     pub fn recv_to(&self, ticket: Ticket, into: &mut Vec<u8>, deadline: Deadline) -> Answer<u32> {
         into.clear();
@@ -96,7 +96,7 @@ impl Client {
 /// A request that was left with its server.
 #[derive(Clone, Copy, Debug)]
 pub struct KeptRequest {
-    /// What takes it [back](Server::kept).
+    /// The ticket that takes it [back](Server::kept).
     pub ticket: Ticket,
     /// As [`Request::flags`].
     pub flags: u32,
@@ -105,14 +105,14 @@ pub struct KeptRequest {
 }
 
 impl Request<'_> {
-    /// Drops the bytes that were received, of which the binding has a copy.
+    /// Drops the bytes that were received, because the binding has a copy.
     #[doc(hidden)]
     pub fn drop_payload(&mut self) {
         self.payload = Payload::empty();
     }
 }
 
-/// Requests that are their tickets.
+/// Requests by their tickets.
 impl Server {
     /// As [`Client::spin_for`]: whether a request waits.
     #[doc(hidden)]
@@ -121,8 +121,8 @@ impl Server {
         self.serving().held_spin().briefly(look).is_ok_and(|found| found.is_some())
     }
 
-    /// As [`recv`](Server::recv), and [keeps](Request::keep) the request, whose bytes replace what
-    /// `into` holds.
+    /// As [`recv`](Server::recv), but [keeps](Request::keep) the request. Its bytes replace the
+    /// contents of `into`.
     #[doc(hidden)]
     pub fn recv_to(&self, into: &mut Vec<u8>, deadline: Deadline) -> Result<KeptRequest> {
         into.clear();
@@ -134,8 +134,8 @@ impl Server {
         Ok(KeptRequest { ticket: request.keep(), flags, redeliveries })
     }
 
-    /// As [`Request::try_reply`] of a request that was kept, which stays kept if it is open; `None`
-    /// if there is none.
+    /// As [`Request::try_reply`] of a request that was kept. A request that is still open
+    /// afterwards stays kept. `None` if no request with this ticket is kept.
     #[doc(hidden)]
     pub fn reply_to(&self, ticket: Ticket, reply: &Message<'_>) -> Result<Option<bool>> {
         let Some(mut request) = self.kept(ticket)? else { return Ok(None) };
@@ -162,7 +162,7 @@ impl Server {
         let is_open = answered.as_ref().is_err_and(|error| {
             matches!(error.kind(), ErrorKind::TooLong | ErrorKind::TimedOut | ErrorKind::Interrupted)
         });
-        // Dropping it fails it, if it is not over.
+        // Dropping the request fails it, if it is not over.
         if is_open {
             request.keep();
         }
@@ -171,8 +171,8 @@ impl Server {
 }
 
 impl Request<'_> {
-    /// As [`reply`](Request::reply), if it need not wait for the client; else `None`, and nothing was
-    /// given.
+    /// As [`reply`](Request::reply), if it need not wait for the client; otherwise `None`, and
+    /// nothing was given.
     #[doc(hidden)]
     pub fn reply_at_once(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
         self.answer_now(reply)

@@ -1,4 +1,4 @@
-//! The calling end: sends requests, ends calls, and asks to be notified of replies.
+//! The client end: sends requests, ends calls, and asks to be notified of replies.
 
 use std::cell::LazyCell;
 use std::os::fd::OwnedFd;
@@ -21,11 +21,11 @@ use crate::sync::{Flag, Hint, Ordering, Reach};
 
 /// Sends requests and gets their replies.
 ///
-/// A payload may be longer than [a slot](super::Options::request_bytes). It is then copied into a
-/// [blob](super::Segment::blob) of its own, of which nobody sees anything but the time that it saves.
+/// A payload may be longer than [a slot](super::Options::request_bytes). The client then copies it
+/// into a [blob](super::Segment::blob); the caller notices only that this is faster.
 ///
-/// Clones share one membership; threads may use one client, or a clone each, at the same time. A
-/// client that a forked child inherits works there, as a member of its own. Calls in progress stay
+/// Clones share one membership. Threads may use one client, or a clone each, at the same time. A
+/// client that a forked child inherits works there, as a separate member. Calls in progress stay
 /// the parent's.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -37,7 +37,7 @@ pub(super) struct ClientInner {
     // Its thread ends before the membership does.
     pub(super) replies: Watcher,
     pub(super) sender: Sender,
-    /// Where to look first for a call that has ended, so that each gets its turn.
+    /// The slot to look at first for a call that has ended, so that every call gets its turn.
     pub(super) next_received: Hint,
     /// Whether a ticket was given out.
     has_sent: Flag,
@@ -54,14 +54,14 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if all places for members are taken; `Corrupt` if the segment was damaged. `Os`
-    /// if there is no descriptor left for its lock, or the program has closed the segment's
-    /// (EBADF).
+    /// `WouldBlock` if the segment has the largest number of members already. `Corrupt` if the
+    /// segment was damaged. `Os` if no descriptor is left for its lock, or the program has closed
+    /// the segment's (EBADF).
     ///
-    /// A client or a server that has to join anew, in a forked child or because others had to take
-    /// it for dead, does so in its next operation, which may fail with the same.
-    /// A forked child opens the file again for that. If it has given up its rights since (`setuid`)
-    /// and may not open the file any more, that fails with EACCES: use the handle once before.
+    /// A client or a server has to join again in a forked child, and if other members had to count
+    /// it as dead. It does so in its next operation, which may fail with the same errors. A forked
+    /// child opens the file again for that. If it has given up its rights since (`setuid`) and may
+    /// not open the file any more, that fails with EACCES: use the handle once before.
     pub fn client(&self) -> Result<Client> {
         self.client_with(&ClientOptions::new())
     }
@@ -76,8 +76,8 @@ impl Segment {
     }
 }
 
-/// What a client asks for its calls. It is given [when the client is made](Segment::client_with),
-/// and holds for all of its clones.
+/// The settings of a client. They are given [when the client is made](Segment::client_with), and
+/// hold for all of its clones.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     terms: Terms,
@@ -93,24 +93,25 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// No redelivery, calls wait for a server, messages of up to [`defaults::MAX_MESSAGE`] bytes, any
-    /// number of calls in progress.
+    /// No redelivery, calls wait for a server, messages of up to [`defaults::MAX_MESSAGE`] bytes,
+    /// any number of calls in progress.
     pub fn new() -> ClientOptions {
         ClientOptions::default()
     }
 
     /// How many times another server may get a request after a server died with it: at most
-    /// [`MAX_REDELIVERIES`]. After that the call fails with `PeerDied`, and so does a
-    /// [stream](super::Stream) of which a part was given. For requests that may be carried out
-    /// twice. The default is 0.
+    /// [`MAX_REDELIVERIES`]. After that the call fails with `PeerDied`. A [stream](super::Stream)
+    /// also fails if a part was given. Set this only if a request may be carried out twice. The
+    /// default is 0.
     pub fn redeliveries(self, times: u8) -> ClientOptions {
         let terms = Terms { redeliveries: times.min(MAX_REDELIVERIES), ..self.terms };
         ClientOptions { terms, ..self }
     }
 
-    /// Whether a call fails with `NoServer` where no server is attached, instead of waiting for
-    /// one. The default is to wait. The kernel is asked every 50 ms, since that takes longer than a
-    /// call: one that is sent right after the last server has left fails while it waits.
+    /// Whether a call fails with `NoServer` if no server is attached, instead of waiting for one.
+    /// The default is to wait. The client asks the kernel only every 50 ms, because asking takes
+    /// longer than a call. So a call that is sent right after the last server has left fails during
+    /// its wait.
     pub fn needs_server(self, yes: bool) -> ClientOptions {
         let terms = Terms { needs_server: yes, ..self.terms };
         ClientOptions { terms, ..self }
@@ -124,12 +125,11 @@ impl ClientOptions {
     }
 
     /// How many calls of the client and its clones may be in progress at a time; 0, the default, is
-    /// no limit. At the limit, [`send`](Client::send) and [`call`](Client::call) wait as they do
-    /// without a free slot, until a reply is received or a call cancelled, and
-    /// [`try_send`](Client::try_send) gives `None`. So a client that sends and does not receive
-    /// leaves slots to the others.
+    /// no limit. At the limit, [`send`](Client::send) and [`call`](Client::call) wait as if no slot
+    /// were free, until a reply is received or a call cancelled, and [`try_send`](Client::try_send)
+    /// returns `None`. So a client that sends and does not receive leaves slots to the others.
     ///
-    /// In a forked child it limits the calls of that child.
+    /// In a forked child the limit counts only the child's calls.
     pub fn max_in_flight(self, calls: u32) -> ClientOptions {
         ClientOptions { max_in_flight: calls, ..self }
     }
@@ -158,24 +158,27 @@ impl Client {
     ///
     /// # Blocking
     ///
-    /// Until the reply comes, or until the deadline, which covers sending and receiving. The death
-    /// of the server that has the request is noticed within 250 ms of the kernel closing its files,
-    /// which comes after a core dump and after much memory is freed.
+    /// Until the reply comes, or until the deadline, which covers sending and receiving. If the
+    /// server that has the request dies, the client notices within 250 ms after the kernel has
+    /// closed the server's files. The kernel does so after it has written a core dump and freed
+    /// memory.
     ///
     /// # Errors
     ///
     /// `TimedOut` and `Interrupted`: the call is cancelled, but a server may have begun with it. To
     /// resume a wait after a signal, use [`send`](Client::send) and [`recv`](Client::recv).
     /// `PeerDied`: its server has died. `Failed`: its server gave it up, and
-    /// [`CallError::reason`](super::CallError::reason) says why. `TooLong`: the request or the reply is longer than
-    /// [`max_message`](ClientOptions::max_message). `NoServer`: there is none, and
-    /// [`needs_server`](ClientOptions::needs_server) was set. `Corrupt`: the segment was damaged.
+    /// [`CallError::reason`](super::CallError::reason) says why. `TooLong`: the request or the
+    /// reply is longer than [`max_message`](ClientOptions::max_message). `NoServer`: no server is
+    /// attached, and [`needs_server`](ClientOptions::needs_server) was set. `Corrupt`: the segment
+    /// was damaged.
     ///
     /// `Os` with ENOSPC: no memory is left for the request, in a [sparse](super::Options::sparse)
-    /// segment or for the blob of a long one; nothing was sent. With ENOMEM: this process has no memory for the reply, and the call is over. With any other
-    /// number: the kernel does not say which members are alive, for instance because the program
-    /// has closed a descriptor of the segment (EBADF); the call is cancelled, as above. In a forked
-    /// child as well what [`Segment::client`] fails with.
+    /// segment or for the blob of a long one; nothing was sent. With ENOMEM: this process has no
+    /// memory for the reply, and the call is over. With any other number: the kernel does not say
+    /// which members are alive, for instance because the program has closed a descriptor of the
+    /// segment (EBADF); the call is cancelled, as above. In a forked child also the errors of
+    /// [`Segment::client`].
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
@@ -186,12 +189,12 @@ impl Client {
         }
     }
 
-    /// As [`call`](Client::call); the reply replaces what `into` holds, and its flags are returned.
-    /// It is copied once, and memory that `into` has is used again.
+    /// As [`call`](Client::call), but the reply replaces the contents of `into`, and this returns
+    /// its flags. It copies the reply once, and uses the memory of `into` again.
     ///
     /// # Errors
     ///
-    /// As [`call`](Client::call). `into` is empty then.
+    /// As [`call`](Client::call). After an error `into` is empty.
     pub fn call_into<'a>(
         &self,
         request: impl Into<Message<'a>>,
@@ -207,14 +210,14 @@ impl Client {
         })
     }
 
-    /// Ends a call that nobody waits for any more, in whatever state it is. Returns its reply if
-    /// that came at the last moment, and `None` if the call is cancelled now, or was over already.
-    /// A server that has the request finds out when it replies.
+    /// Ends a call whose reply is no longer wanted, in any state. Returns its reply if that came at
+    /// the last moment, and `None` if the call is cancelled now, or was over already. A server that
+    /// has the request finds out when it replies.
     ///
-    /// After a wait that ended with an error, `client.cancel(ticket)?.ok_or(error)` gives the
-    /// result. [`call`](Client::call) does so, and so does the future of
-    /// [`call_async`](Client::call_async) when it is dropped. To have the request carried out
-    /// although nobody waits, [`forget`](Client::forget) it.
+    /// After a wait that failed, `client.cancel(ticket)?.ok_or(error)` gives the result.
+    /// [`call`](Client::call) does so, and so does the future of [`call_async`](Client::call_async)
+    /// when it is dropped. To have the request carried out although the reply is not wanted,
+    /// [`forget`](Client::forget) it.
     ///
     /// # Errors
     ///
@@ -249,7 +252,7 @@ impl Client {
         self.end_for(ticket, "reqrep cancel")
     }
 
-    /// Cancels a call. False if it is done: then its outcome is for [`recv`](Client::recv).
+    /// Cancels a call. False if it is done: then [`recv`](Client::recv) gets its outcome.
     ///
     /// Fails with `Stale` if the call is over already, or is not this client's.
     pub(super) fn cancel_if_open(&self, ticket: Ticket) -> Result<bool> {
@@ -272,22 +275,22 @@ impl Client {
         }
     }
 
-    /// Gives up the reply of a call, and not the call: its request is carried out, also after this
-    /// client has gone. Without this, a client that leaves takes back what no server has taken. A
-    /// reply that is there already is dropped.
+    /// Gives up the reply of a call, but not the call: a server carries out its request, also after
+    /// this client has left. Without this, a client that leaves takes back each request that no
+    /// server has taken. If the reply has come already, it is dropped.
     ///
     /// The request is lost only if its server dies with it, and may not [go to
     /// another](ClientOptions::redeliveries).
     ///
     /// # Errors
     ///
-    /// `Stale`: the call is over already, or is not this client's. In a forked child as well what
-    /// [`Segment::client`] fails with.
+    /// `Stale`: the call is over already, or is not this client's. In a forked child also the
+    /// errors of [`Segment::client`].
     pub fn forget(&self, ticket: Ticket) -> Result<()> {
         const OP: &str = "reqrep forget";
         let me = self.sender().number(OP)?;
         let slot = self.slot(ticket, OP)?;
-        // From now on, servers recover servers, too.
+        // From now on, servers have to recover dead servers, too.
         self.shared().forgotten().store(1, Ordering::Relaxed);
         let others_wait = self.shared().parts.lock();
         let left = slot.forget(ticket.generation(), me, &self.shared().leaving(ticket.idx()));
@@ -303,19 +306,21 @@ impl Client {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Stale) => {
                     Err(error.error())
                 }
-                // However it has ended.
+                // Any outcome will do.
                 Ok(Some(_)) | Err(_) => Ok(()),
             },
         }
     }
 
-    /// [Forgets](Client::forget) every call in progress whose ticket was given out, and returns how
-    /// many they were: before a client leaves, so that nothing that it has sent is taken back. In a
-    /// forked child that has not used this client there are none, since they are the parent's.
+    /// [Forgets](Client::forget) every call in progress whose ticket was given out, and returns
+    /// their number. Call it before a client leaves, so that the client does not take back any of
+    /// its requests. In a forked child that has not used this client there are none, because the
+    /// calls are the parent's.
     ///
     /// Calls that other threads or tasks wait for in [`call`](Client::call) or in a
-    /// [`Stream`](super::Stream) go on. A request that is sent at the same moment may be forgotten before its
-    /// [`send`](Client::send) returns. It reaches a server all the same, or that `send` fails.
+    /// [`Stream`](super::Stream) go on. A request that is sent at the same moment may be forgotten
+    /// before its [`send`](Client::send) returns. It reaches a server all the same, or that `send`
+    /// fails.
     pub fn forget_all(&self) -> usize {
         if !self.has_sent() {
             return 0;
@@ -327,19 +332,19 @@ impl Client {
     /// As [`cancel`](Client::cancel).
     #[cold]
     pub(super) fn end_for(&self, ticket: Ticket, op: &'static str) -> Answer<Option<Reply>> {
-        // A call that is over, or is not this client's any more, cannot be cancelled either.
+        // A call that is over, or is no longer this client's, cannot be cancelled either.
         let Ok(false) = self.cancel_if_open(ticket) else { return Ok(None) };
         self.noted(
             ticket,
             match self.look(ticket, op) {
-                // Another thread was quicker.
+                // Another thread was faster.
                 Err(error) if error.kind() == ErrorKind::Stale => Ok(None),
                 ended => ended,
             },
         )
     }
 
-    /// How many calls of this client are in progress: sent, and their replies not received.
+    /// The number of this client's calls in progress: sent, and their replies not received.
     pub fn pending(&self) -> usize {
         self.sender().pending("reqrep pending").unwrap_or(0)
     }
@@ -364,29 +369,29 @@ impl Client {
 // ---------------------------------------------------------------- notification
 
 impl Client {
-    /// A descriptor for an event loop, readable while there is something to receive: a reply, or an
-    /// error in its place. The server may be any process; it knows nothing of this. It covers all
-    /// calls that were sent by this client and its clones, except those of [`call`](Client::call).
+    /// A descriptor for an event loop, readable while a reply, or an error in its place, can be
+    /// received. The server may be any process, and need not know of it. It covers all calls that
+    /// were sent by this client and its clones, except those of [`call`](Client::call).
     ///
     /// When it is readable, call [`recv_any`](Client::recv_any) with [`Deadline::now`] until it
-    /// times out, or try to receive each call in progress; the former looks only at calls that are
-    /// done. As soon as there is nothing left, it is not readable any more. A thread of this
-    /// process waits on behalf of the loop. The first call of this method starts it, and it ends
+    /// times out, or try to receive each call in progress; `recv_any` looks only at calls that are
+    /// done. As soon as nothing is left to receive, it is not readable any more. A thread of this
+    /// process waits on behalf of the loop: the first call of this method starts it, and it ends
     /// with the client.
     ///
     /// The caller owns the descriptor, may close it at any time, and must not read from it. Each
-    /// call returns another one. A forked child asks for one of its own.
+    /// call returns another one. A forked child needs its own.
     ///
     /// # Errors
     ///
-    /// `Os`, if no descriptor is left, or no thread can be started. In a forked child as well what
-    /// [`Segment::client`] fails with.
+    /// `Os` if no descriptor is left, or no thread can be started. In a forked child also the
+    /// errors of [`Segment::client`].
     pub fn doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep doorbell";
         let watcher = self.watch_replies(OP)?;
         let doorbell = watcher.descriptor(OP)?;
-        // Those that were sent before. A call that another thread is sending is found here, or
-        // finds the watcher: each thread has a fence between its store and its load.
+        // These calls were sent before. A call that another thread is sending now either is found
+        // here or finds the watcher: each thread has a fence between its store and its load.
         let me = self.sender().present(OP)?;
         let sent = self.shared().calls_of(me).filter(|&ticket| self.has_ticket(ticket));
         sent.for_each(|ticket| watcher.expect(self.as_awaited(ticket)));
@@ -395,7 +400,8 @@ impl Client {
 
     /// As [`doorbell`](Client::doorbell), but readable while a request can be sent. It becomes
     /// unreadable when [`try_send`](Client::try_send) finds no slot. If this client [needs a
-    /// server](ClientOptions::needs_server), it becomes readable when the last server has gone, too.
+    /// server](ClientOptions::needs_server), it becomes readable when the last server has gone,
+    /// too.
     ///
     /// # Errors
     ///
@@ -422,8 +428,7 @@ impl Client {
         }
     }
 
-    /// Whether a ticket was given out. If none was, there is no call to look after but those that
-    /// threads wait for.
+    /// Whether a ticket was given out. If not, every call has a thread that waits for it.
     #[inline]
     pub(super) fn has_sent(&self) -> bool {
         self.inner.has_sent.is_set()
@@ -439,7 +444,7 @@ impl Client {
         }
     }
 
-    /// As [`looked`](Client::looked), with what was received; returns that.
+    /// As [`looked`](Client::looked), for a call that was received; returns the outcome.
     pub(super) fn noted<T>(&self, ticket: Ticket, received: Answer<T>) -> Answer<T> {
         self.looked(ticket, received.as_ref().is_err_and(|error| may_be_open(error.kind())));
         received
@@ -454,8 +459,8 @@ impl Client {
         }
     }
 
-    /// A call is over: wakes the threads in `recv_any` if it was the last one, for they return then.
-    /// No server does that where this client has ended the call.
+    /// Wakes the threads in `recv_any` if the call that is over was the last one, because they
+    /// return then. No server does that if this client has ended the call.
     #[inline]
     fn may_be_without_calls(&self) {
         let me = self.sender().liveness().number();

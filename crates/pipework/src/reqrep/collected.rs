@@ -1,18 +1,19 @@
-//! The parts of a reply that go as one, since the client of the request does not take parts.
+//! The parts of a reply that are sent as one message, because the client does not take parts.
 
 use super::shm::payload::Message;
 use crate::blob::Blob;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region;
 
-/// What the server has given of such a reply. Only its process has it, until the request is answered.
+/// The parts of such a reply so far. Only the server's process has them, until the request is
+/// answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Collected {
     bytes: Vec<u8>,
     blobs: Vec<Blob>,
 }
 
-/// What a whole reply may have.
+/// The limits of a whole reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     pub(super) bytes: usize,
@@ -20,7 +21,7 @@ pub(super) struct Most {
 }
 
 impl Collected {
-    /// Adds a part, or nothing where that fails.
+    /// Adds a part; after an error it has added nothing.
     pub(super) fn add(&mut self, part: &Message<'_>, most: Most, op: &'static str) -> Result<()> {
         if self.bytes.len().saturating_add(part.payload.len()) > most.bytes {
             return Err(Error::new(ErrorKind::TooLong, op));
@@ -34,13 +35,13 @@ impl Collected {
         Ok(())
     }
 
-    /// Takes the part back that was added last.
+    /// Removes the part that was added last.
     pub(super) fn take_back(&mut self, part: &Message<'_>) {
         self.bytes.truncate(self.bytes.len() - part.payload.len());
         self.blobs.truncate(self.blobs.len() - part.blobs.len());
     }
 
-    /// All of it.
+    /// All parts as one message.
     pub(super) fn message(&self, flags: u32) -> Message<'_> {
         Message::new(&self.bytes).flags(flags).attach(&self.blobs)
     }

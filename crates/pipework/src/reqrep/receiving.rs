@@ -1,4 +1,4 @@
-//! How replies are received: that of one call, or whichever comes first.
+//! Receiving replies: that of one call, or of the call that ends first.
 
 use std::cell::LazyCell;
 
@@ -26,13 +26,14 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `TimedOut`, `Interrupted`: the ticket stays valid. `PeerDied`, `Failed`, `NoServer`: the call is over. `TooLong`: the
-    /// reply is longer than [`max_message`](super::ClientOptions::max_message), and the call is over. `Stale`:
-    /// the call was over already, or is not this client's, or its reply comes in parts. `Os`: with ENOMEM the call is over, as
-    /// for [`call`](Client::call). With any other number the ticket stays valid, but the kernel
-    /// does not say which members are alive, for instance because the program has closed a
-    /// descriptor of the segment (EBADF). `Corrupt`: the segment was damaged. In a forked child as
-    /// well what [`Segment::client`](super::Segment::client) fails with.
+    /// `TimedOut`, `Interrupted`: the ticket stays valid. `PeerDied`, `Failed`, `NoServer`: the
+    /// call is over. `TooLong`: the reply is longer than
+    /// [`max_message`](super::ClientOptions::max_message), and the call is over. `Stale`: the call
+    /// was over already, or is not this client's, or its reply comes in parts. `Os`: with ENOMEM
+    /// the call is over, as for [`call`](Client::call). With any other number the ticket stays
+    /// valid, but the kernel does not say which members are alive, for instance because the program
+    /// has closed a descriptor of the segment (EBADF). `Corrupt`: the segment was damaged. In a
+    /// forked child also the errors of [`Segment::client`](super::Segment::client).
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
@@ -43,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Receives the reason why there is no reply.
+    /// Receives the reason why a call has no reply.
     #[cold]
     fn recv_other(&self, ticket: Ticket, done: SlotWord) -> Answer {
         self.noted(ticket, self.collect(ticket, done, RECV))
@@ -78,7 +79,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`recv`](Client::recv). `TooLong` if the reply is longer than `into`: the ticket stays
-    /// valid, and [`reply_len`](Client::reply_len) says how much space it needs.
+    /// valid, and [`reply_len`](Client::reply_len) returns the size that it needs.
     pub fn recv_into(
         &self,
         ticket: Ticket,
@@ -88,9 +89,9 @@ impl Client {
         self.noted(ticket, self.receive_in_place(ticket, into, deadline.into()))
     }
 
-    /// Waits for the call of this client that ends next, and returns its ticket with its reply, or
-    /// with the reason why there is none; `None` if no call is in progress. It covers all calls that were
-    /// [sent](Client::send) by this client and its clones, and not received meanwhile.
+    /// Waits for the call of this client that ends next, and returns its ticket with its reply or
+    /// with the reason why it has none; `None` if no call is in progress. It covers all calls that
+    /// were [sent](Client::send) by this client and its clones, and not received meanwhile.
     ///
     /// # Blocking
     ///
@@ -99,7 +100,7 @@ impl Client {
     /// # Errors
     ///
     /// `TimedOut`, `Interrupted`, `Corrupt` and `Os` as those of [`recv`](Client::recv), about the
-    /// wait. What a call has failed with comes with its ticket.
+    /// wait. The error of a call comes with its ticket.
     ///
     /// # Examples
     ///
@@ -120,11 +121,11 @@ impl Client {
         let me = self.sender().present(OP)?;
         let look = || {
             if self.sender().present(OP)? != me {
-                // Others had to take this client for dead: its calls are over.
+                // Other members had to count this client as dead, so its calls are over.
                 return Err(Error::new(ErrorKind::Stale, OP));
             }
             let (mut any, first) = (false, self.inner.next_received.get() as u32);
-            // Behind a descriptor it is known which calls are done; else all are looked at.
+            // With a doorbell the watcher knows which calls are done; otherwise look at all calls.
             let watcher = self.inner.replies.asked_for();
             let done =
                 watcher.map_or(Ok(None), |watcher| watcher.next_done(|ticket| self.has_ticket(ticket)));
@@ -133,19 +134,19 @@ impl Client {
                 any = true;
                 let result = match self.look(ticket, OP) {
                     Ok(None) => {
-                        // It may have given a part, which an event loop was notified of.
+                        // The server may have given a part, and so notified an event loop.
                         self.looked(ticket, true);
                         match done {
                             Err(NoneDone) => break,
                             Ok(_) => continue,
                         }
                     }
-                    // Another thread was quicker.
+                    // Another thread was faster.
                     Err(error) if error.kind() == ErrorKind::Stale => continue,
                     Err(error) if may_be_open(error.kind()) && self.goes_on(ticket, me, OP)? => {
                         match error.kind() {
-                            // Its server has given it up at the last moment: the next look finds
-                            // that.
+                            // Its server has given it up at the last moment, and the next look
+                            // finds that.
                             ErrorKind::TooLong => continue,
                             _ => return Err(error.error()),
                         }
@@ -161,7 +162,7 @@ impl Client {
             if any {
                 return Ok(None);
             }
-            // An event loop is to be notified of the next.
+            // From now on an event loop is to be notified of the next reply.
             self.inner.replies.found_none();
             Ok(Some(None))
         };
@@ -172,21 +173,21 @@ impl Client {
             self.sender().liveness().check_calls(calls, OP)
         };
         let received = any.wait(&wait, look, check);
-        // It may have been woken for a reply that it leaves to others.
+        // The wake-up may have been for a reply that this thread leaves to others.
         received.inspect_err(|_| any.notify(Reach::Machine))
     }
 
-    /// Whether a call goes on after an error. Where the file was cut short, that is the error: then
-    /// nothing that is read means anything.
+    /// Whether a call goes on after an error. If the file was cut short, that is the error, because
+    /// nothing that is read from it can be trusted.
     #[cold]
     fn goes_on(&self, ticket: Ticket, me: u16, op: &'static str) -> Result<bool> {
         self.shared().check_whole(op)?;
         Ok(self.shared().standing(ticket, me) != Standing::Over)
     }
 
-    /// Bytes of a call's reply that have come, else 0: what [`try_recv`](Client::try_recv) would
-    /// copy now. A hint, to decide whether to do work of that size elsewhere: more may come right
-    /// after.
+    /// The length of a reply that has come, otherwise 0: the number of bytes that
+    /// [`try_recv`](Client::try_recv) would copy now. This is a hint, to decide whether to do work
+    /// of that size elsewhere: more may come right after.
     pub fn reply_len(&self, ticket: Ticket) -> usize {
         let is_here = self.shared().slot(ticket.idx()).is_some_and(|slot| {
             let now = slot.load();
@@ -194,7 +195,8 @@ impl Client {
             has_come && now.generation() == ticket.generation()
         });
         let len = if is_here { self.shared().payload_len(ticket.idx(), Direction::Reply) } else { 0 };
-        // One that is too long is not copied. No server of ours says any number.
+        // A reply that is too long is not copied. A peer that breaks the rules may have written any
+        // number.
         let most = self.inner.max_message.max(self.shared().geometry().bytes(Direction::Reply));
         if len > most { 0 } else { len }
     }
@@ -210,9 +212,9 @@ impl Client {
     }
 }
 
-/// How the call stands.
+/// The state of a call.
 impl Client {
-    // Always, as the next: a wait polls it.
+    // Always, as the next function: a wait polls it.
     #[inline(always)]
     pub(super) fn standing(&self, ticket: Ticket, op: &'static str) -> Result<Standing> {
         let me = self.sender().number(op)?;
@@ -224,7 +226,7 @@ impl Client {
             }
             Standing::Sent | Standing::Taken => self.sender().liveness().meet_failure(op)?,
             Standing::Over => {
-                // Where the file was cut short, nothing that is read means anything.
+                // If the file was cut short, nothing that is read from it can be trusted.
                 self.shared().check_whole(op)?;
                 return Err(Error::new(ErrorKind::Stale, op));
             }
@@ -232,15 +234,16 @@ impl Client {
         Ok(standing)
     }
 
-    /// The word of a call that has something to receive; `None` if there is nothing yet. Waits poll
-    /// this and not the payload, which is moved no more often than it must be.
+    /// The word of a call that can be received; `None` if nothing has come yet. Waits poll this
+    /// function and not the payload, to move the payload as rarely as possible.
     #[inline(always)]
     pub(super) fn poll(&self, ticket: Ticket, op: &'static str) -> Result<Option<SlotWord>> {
         let standing = self.standing(ticket, op)?;
         Ok(match standing {
             Standing::Done(word) => Some(word),
             Standing::Turn(word) if self.slot(ticket, op)?.caller().takes_parts => Some(word),
-            // No server of ours gives a part to a client that takes none.
+            // Only a server that breaks the rules gives a part to a client that does not take
+            // parts.
             Standing::Turn(_) => {
                 self.cancel_if_open(ticket)?;
                 return Err(Error::new(ErrorKind::Corrupt, op));
@@ -249,8 +252,7 @@ impl Client {
         })
     }
 
-    /// What `look` finds in a call without a wait. A caller that only polls must learn of a death as
-    /// well.
+    /// The result of `look` without a wait. A caller that only polls must learn of a death as well.
     pub(super) fn poll_only<T>(
         &self,
         ticket: Ticket,
@@ -270,7 +272,7 @@ impl Client {
             // If it cannot be cancelled, a server has taken it at the last moment, and the next
             // look finds the outcome.
             Err(error) if error.kind() == ErrorKind::NoServer && !self.cancel_if_open(ticket)? => Ok(()),
-            // Where the kernel does not say which members are alive, the call goes on.
+            // If the kernel does not say which members are alive, the call goes on.
             refused => refused,
         }
     }
@@ -315,7 +317,7 @@ impl Client {
     pub(super) fn end_call(&self, ticket: Ticket, waited: Result<SlotWord>, op: &'static str) -> Answer {
         match waited {
             Ok(done) => self.take_out(ticket, done, done, op),
-            // No other thread has the ticket, so the call must not stay behind.
+            // No other thread has the ticket, so end the call here.
             Err(error) => self.end_for(ticket, op)?.ok_or(error.into()),
         }
     }
@@ -336,7 +338,7 @@ impl Client {
         self.take_out(ticket, done, held, op)
     }
 
-    /// The same for a call that was answered, in fewer moves of its reply.
+    /// As `collect`, for a call that was answered, with fewer moves of its reply.
     #[inline]
     fn collect_reply(&self, ticket: Ticket, done: SlotWord) -> Answer {
         let reply = self.hold(ticket, done, RECV).and_then(|held| self.take_reply(ticket, held, RECV));
@@ -344,23 +346,23 @@ impl Client {
     }
 
     /// Another thread may receive the same call. The thread that comes second must not copy: the
-    /// slot may be another call's by then, whose reply a server of this very process is writing.
+    /// slot may belong to another call by then, whose reply a server of this process is writing.
     #[inline]
     pub(super) fn hold(&self, ticket: Ticket, done: SlotWord, op: &'static str) -> Result<SlotWord> {
         if done.state() == Some(State::Part) {
-            // It is for the stream.
+            // Only the stream may receive it.
             return Err(Error::new(ErrorKind::Stale, op));
         }
         if done.state() == Some(State::Died) {
-            // Nothing is to be copied, and the marks of a dead server mean nothing: the step that
-            // frees the slot decides.
+            // The outcome has no payload to copy, and the marks of a dead server mean nothing: the
+            // step that frees the slot decides.
             return Ok(done);
         }
         self.slot(ticket, op)?.hold(done).ok_or(Error::new(ErrorKind::Stale, op))
     }
 
-    /// As [`collect`](Client::collect), for a call whose ticket no other thread has, or that was held
-    /// for this one.
+    /// As [`collect`](Client::collect), for a call whose ticket no other thread has, or that was
+    /// held for this thread.
     pub(super) fn take_out(
         &self,
         ticket: Ticket,
@@ -381,7 +383,7 @@ impl Client {
         }
     }
 
-    /// The same for a call that was answered.
+    /// As `take_out`, for a call that was answered.
     #[inline]
     pub(super) fn take_reply(&self, ticket: Ticket, held: SlotWord, op: &'static str) -> Result<Reply> {
         let mut reply = Reply::empty();
@@ -394,7 +396,8 @@ impl Client {
         Ok(reply)
     }
 
-    /// The same, with its bytes appended to `into`, which is empty after an error; returns the flags.
+    /// As `take_out`, but appends the bytes to `into`, which is empty after an error; returns the
+    /// flags.
     pub(super) fn append_reply(
         &self,
         ticket: Ticket,
@@ -407,8 +410,8 @@ impl Client {
         self.copy_and_free(ticket, held, append, op).inspect_err(|_| into.clear())
     }
 
-    /// Copies what lies in the slot of a call that is done, and frees the slot, also where `copy`
-    /// fails. `copy` finds `None` where no server of ours wrote it.
+    /// Copies the reply in the slot of a call that is done, and frees the slot, also if `copy`
+    /// fails. `copy` returns `None` for a reply that breaks the format.
     #[inline]
     pub(super) fn copy_and_free<T>(
         &self,

@@ -1,4 +1,4 @@
-//! How a call ends: with its reply, or with the reason why there is none.
+//! The outcome of a call: its reply, or the reason why it has none.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,8 +9,8 @@ use super::shm::ticket::Ticket;
 use crate::blob::Blob;
 use crate::error::{Error, ErrorKind};
 
-/// The bytes that a server answered with. It dereferences to them: to a copy, or to the blob in which
-/// a long reply came.
+/// The bytes that a server answered with. It dereferences to them: to a copy, or to the blob that
+/// carried a long reply.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub(super) payload: Payload,
@@ -34,7 +34,7 @@ impl Reply {
         self.payload.into_vec()
     }
 
-    /// Its bytes replace what `into` holds. Returns its flags.
+    /// Replaces the contents of `into` with its bytes. Returns its flags.
     pub(super) fn move_to(self, into: &mut Vec<u8>) -> u32 {
         let flags = self.flags;
         *into = self.into_vec();
@@ -68,7 +68,7 @@ impl Deref for Reply {
     }
 }
 
-/// Why a call has no reply: an [`Error`], and what the server gave as the reason if it
+/// Why a call has no reply: an [`Error`], and the server's reason if it
 /// [failed](super::Request::fail) the call.
 ///
 /// `?` turns it into an [`Error`], which leaves the reason out, and into `Box<dyn Error>`. It is
@@ -76,7 +76,7 @@ impl Deref for Reply {
 #[derive(Clone, PartialEq, Eq)]
 pub struct CallError {
     error: Error,
-    /// Boxed, since a call rarely fails and its result is moved often.
+    /// Boxed, because a call rarely fails and its result is moved often.
     reason: Option<Box<Reply>>,
 }
 
@@ -86,7 +86,7 @@ impl CallError {
         CallError { error: Error::new(ErrorKind::Failed, op), reason }
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.error.kind()
     }
@@ -96,8 +96,7 @@ impl CallError {
         self.error
     }
 
-    /// What the server gave as the reason, if the kind is [`Failed`](ErrorKind::Failed); `None` if
-    /// it gave none.
+    /// The server's reason, if the kind is [`Failed`](ErrorKind::Failed); `None` if it gave none.
     pub fn reason(&self) -> Option<&Reply> {
         self.reason.as_deref()
     }
@@ -150,7 +149,7 @@ impl From<CallError> for std::io::Error {
     }
 }
 
-/// The reply of a call, or why there is none.
+/// The reply of a call, or why it has none.
 pub(super) type Answer<T = Reply> = std::result::Result<T, CallError>;
 
 /// A call that has ended: what [`Client::recv_any`](super::Client::recv_any) returns.
@@ -158,7 +157,7 @@ pub(super) type Answer<T = Reply> = std::result::Result<T, CallError>;
 pub struct Completion {
     /// The ticket of the call. It is over now.
     pub ticket: Ticket,
-    /// Its reply, or why there is none.
+    /// Its reply, or why it has none.
     pub result: std::result::Result<Reply, CallError>,
 }
 

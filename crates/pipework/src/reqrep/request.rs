@@ -1,4 +1,5 @@
-//! One request in the hands of a server: read, answered at once or in parts, kept, or given up.
+//! One request that a server has taken: it is read, answered at once or in parts, kept, or given
+//! up.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -21,27 +22,26 @@ const RECV: &str = "reqrep recv";
 const REPLY: &str = "reqrep reply";
 const PART: &str = "reqrep part";
 
-/// The reason of a request that fails because of that.
+/// The reason of a request that fails because it is too long.
 const TOO_LONG: &str = "longer than the server's max_message";
 
 /// A request that this process has taken, and that no other server gets. If it is dropped without a
-/// reply, it fails at its client at once.
+/// reply, its call fails at once.
 ///
-/// It dereferences to its bytes: a copy of them, or those of the blob in which a long request comes.
-/// It borrows its server;
-/// [`into_owned`](Request::into_owned) makes one that can be moved to another thread, and
-/// [`keep`](Request::keep) leaves it with the server, to be answered by its number.
+/// It dereferences to its bytes: a copy of them, or the blob that carries a long request. It
+/// borrows its server; [`into_owned`](Request::into_owned) makes one that can be moved to another
+/// thread, and [`keep`](Request::keep) leaves it with the server, to be answered by its ticket.
 #[derive(Debug)]
 pub struct Request<'a> {
     server: Cow<'a, Serving>,
-    /// With the word 0 once it is over.
+    /// Its word is 0 once the request is over.
     claimed: Claimed,
     flags: u32,
     pub(super) payload: Payload,
     blobs: Blobs,
-    /// The bytes are in the segment, and only there.
+    /// The bytes are only in the segment, and not copied yet.
     is_unread: bool,
-    /// The parts of the reply so far, where the client takes none.
+    /// The parts of the reply so far, if the client does not take parts.
     collected: Option<Arc<Collected>>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Request<'a> {
         Request { server, claimed, flags, payload, blobs, is_unread: true, collected: None }
     }
 
-    /// One that was kept.
+    /// A request that was kept.
     #[inline]
     pub(super) fn kept(
         server: &'a Serving,
@@ -66,9 +66,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What it is.
+/// Its contents.
 impl Request<'_> {
-    /// The bytes of the request; none of one that was [claimed](super::Server::claim) and not
+    /// The bytes of the request. Empty for one that was [claimed](super::Server::claim) and not
     /// [read](Request::read).
     pub fn payload(&self) -> &[u8] {
         &self.payload
@@ -89,7 +89,7 @@ impl Request<'_> {
         self.flags
     }
 
-    /// The ticket that [`send`](super::Client::send) has returned for it.
+    /// The ticket that [`send`](super::Client::send) returned for it.
     pub fn ticket(&self) -> Ticket {
         self.claimed.ticket()
     }
@@ -99,14 +99,14 @@ impl Request<'_> {
         self.claimed.taken.delivery()
     }
 
-    /// Whether the request is to be carried out: false once the client has cancelled, or its death
-    /// was noticed, as it is within 250 ms where this is asked again and again. True for one that
-    /// its client has [forgotten](super::Client::forget).
+    /// Whether a server should still carry out the request. False once the client has cancelled, or
+    /// once its death was noticed: within 250 ms if the server calls this again and again. True for
+    /// a request that its client has [forgotten](super::Client::forget).
     pub fn is_wanted(&self) -> bool {
         let slot = self.server.slot(self.claimed, RECV);
         let holding = || slot.map_or(Holding::Lost, |slot| slot.holding(self.claimed.taken));
         match holding() {
-            // What a tick finds may be about this one.
+            // The check may find the death of this very client.
             Holding::Taken | Holding::Given if self.server.polls_client(self.claimed) => {
                 matches!(holding(), Holding::Taken | Holding::Given)
             }
@@ -119,7 +119,7 @@ impl Request<'_> {
     pub fn into_owned(mut self) -> Request<'static> {
         Request {
             server: Cow::Owned(Serving::clone(&self.server)),
-            // From here on, dropping this one does nothing.
+            // From here on, dropping `self` does nothing.
             claimed: self.disarm(),
             flags: self.flags,
             payload: std::mem::replace(&mut self.payload, Payload::empty()),
@@ -129,12 +129,12 @@ impl Request<'_> {
         }
     }
 
-    /// Leaves the request with its server, to be taken back by its ticket with
-    /// [`Server::kept`](super::Server::kept): for programs that hand numbers around. Its
-    /// bytes are dropped; [take](Request::take_payload) them before.
+    /// Leaves the request with its server. [`Server::kept`](super::Server::kept) takes it back by
+    /// its ticket. This is for programs that pass numbers around. It drops the request's bytes;
+    /// [take](Request::take_payload) them before.
     ///
-    /// It costs a word for each slot, once for the server, and nothing for each request. It fails
-    /// at its client if the last clone of the server is dropped before it was taken back.
+    /// The server allocates one word for each slot, once; a request allocates nothing. If the last
+    /// clone of the server is dropped first, the request fails at its client.
     #[inline]
     pub fn keep(mut self) -> Ticket {
         let ticket = self.ticket();
@@ -154,7 +154,7 @@ impl Request<'_> {
         self.claimed.taken == SlotWord::from_bits(0)
     }
 
-    /// Fails with `Stale` in a forked child, and once it is over.
+    /// Fails with `Stale` in a forked child, and once the request is over.
     #[inline]
     fn check(&self, op: &'static str) -> Result<()> {
         let is_here = !self.is_over() && self.server.is_here(self.claimed);
@@ -167,7 +167,7 @@ impl Request<'_> {
     /// Its length in bytes.
     pub fn size(&self) -> usize {
         match self.is_unread {
-            // Another process may have changed what is there.
+            // Another process may have written any length.
             true => self.len_there().min(self.longest()),
             false => self.payload.len(),
         }
@@ -177,20 +177,20 @@ impl Request<'_> {
         self.server.shared().payload_len(self.claimed.idx, Direction::Request)
     }
 
-    /// How long it may be.
+    /// The longest that it may be, in bytes.
     fn longest(&self) -> usize {
         self.server.max_message().max(self.server.shared().geometry().bytes(Direction::Request))
     }
 
-    /// Copies its bytes out of the segment, or maps the blob in which a long request comes, and
-    /// returns them; [`payload`](Request::payload) returns them as well from then on.
+    /// Copies its bytes out of the segment, or maps the blob that carries a long request, and
+    /// returns them. From then on [`payload`](Request::payload) returns them too.
     ///
     /// # Errors
     ///
     /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message). `Corrupt`
-    /// if no client of ours wrote it, or the segment was damaged; `Os` with ENOMEM if there is no
-    /// memory for it, or with what the kernel refuses its blob with; `Stale` if the request is not
-    /// this server's any more.
+    /// if a client that breaks the rules wrote it, or the segment was damaged. `Os` with ENOMEM if
+    /// there is no memory for it, or with the kernel's error for its blob. `Stale` if the request
+    /// is no longer this server's.
     pub fn read(&mut self) -> Result<&[u8]> {
         if self.is_unread {
             self.check_held(RECV)?;
@@ -226,14 +226,14 @@ impl Request<'_> {
         Ok(len)
     }
 
-    /// Whether its bytes are here.
+    /// Whether this process has its bytes.
     #[doc(hidden)]
     pub fn is_read(&self) -> bool {
         !self.is_unread
     }
 
-    /// Receives what came with it, unless its bytes are left to the caller; false if no client of
-    /// ours sends such a request, or it cannot be received: then it fails.
+    /// Receives its bytes and blobs, unless the bytes are left to the caller. False, and the
+    /// request fails, if a client that breaks the rules sent it or if it cannot be received.
     #[inline]
     pub(super) fn receive(&mut self) -> Result<bool> {
         if self.server.reads_later() && self.is_left() {
@@ -272,7 +272,7 @@ impl Request<'_> {
         }
     }
 
-    /// As `receive`, for the blobs that are attached to it.
+    /// As `receive`, but only for its blobs.
     #[inline]
     pub(super) fn receive_blobs(&mut self) -> Result<bool> {
         let Request { server, claimed, blobs, .. } = self;
@@ -282,16 +282,16 @@ impl Request<'_> {
         }
     }
 
-    /// Whether its bytes are left in the slot, for a caller that has a place of its own for them:
-    /// not if they are so few that copying them costs nothing.
+    /// Whether its bytes stay in the slot, for a caller that copies them to memory of its own.
+    /// False for bytes so few that copying them costs nothing.
     fn is_left(&self) -> bool {
         let Ok(slot) = self.server.slot(self.claimed, RECV) else { return false };
         let len = slot.described(Direction::Request).0 as usize;
         len > SMALL && len <= self.server.shared().geometry().bytes(Direction::Request)
     }
 
-    /// What cannot be received fails at its client. The error, if it is this process's, or the
-    /// segment is damaged: another client can cause any other one.
+    /// Fails a request that cannot be received. Returns the error if this process caused it or the
+    /// segment is damaged; any other error can be caused by another client.
     #[cold]
     fn refuse(&mut self, error: Error) -> Result<bool> {
         self.server.shared().check_whole(RECV)?;
@@ -315,32 +315,33 @@ impl Request<'_> {
 
 /// Answering.
 impl Request<'_> {
-    /// Answers, and returns whether the client still waited when it was answered: false if it has
+    /// Answers the request. Returns whether the client still waited at that moment: false if it has
     /// cancelled or [forgotten](super::Client::forget) the call, or if its death was noticed
     /// before. True does not mean that the client receives the reply.
     ///
     /// # Blocking
     ///
-    /// Only after a [part](Request::part), until the client has taken that. It may take
+    /// Only after a [part](Request::part), until the client has taken that part, but at most for
     /// [`part_timeout`](super::ServerOptions::part_timeout).
     ///
     /// # Errors
     ///
-    /// `TooLong` if the reply is longer than [`max_message`](super::ServerOptions::max_message);
-    /// `TimedOut` if the client has not taken the part before in time; `Corrupt` if the segment was
-    /// damaged. `Os`, with ENOSPC if there is no memory for the reply, in a
-    /// [sparse](super::Options::sparse) segment or for the blob of a long one; with what else the
-    /// blob is refused with; and with EBADF if the program has closed the segment's descriptor. The
-    /// request then fails at its client. `Stale` if the request is not this server's any more: in a
-    /// child that was forked after it was taken, and where others had to take this server for dead.
+    /// `TooLong` if the reply is longer than [`max_message`](super::ServerOptions::max_message).
+    /// `TimedOut` if the client has not taken the previous part in time. `Corrupt` if the segment
+    /// was damaged. `Os` with ENOSPC if there is no memory for the reply, in a
+    /// [sparse](super::Options::sparse) segment or for the blob of a long one; with the kernel's
+    /// error if the blob cannot be made for another reason; with EBADF if the program has closed
+    /// the segment's descriptor. After each of these the request fails at its client. `Stale` if
+    /// the request is no longer this server's: in a child that was forked after the request was
+    /// taken, and if other members had to count this server as dead.
     #[inline]
     pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
-        // Dropping this fails it, if it is not over.
+        // Dropping `self` fails the request if it is not over.
         self.answer(&reply.into())
     }
 
     /// As [`reply`](Request::reply), for callers that can answer with something shorter: after
-    /// `TooLong` the request is still to be answered. After anything else it is over.
+    /// `TooLong` the request still has to be answered. After anything else it is over.
     ///
     /// # Errors
     ///
@@ -353,8 +354,8 @@ impl Request<'_> {
         answered
     }
 
-    /// Answers with up to `len` bytes that `write` writes into the slot, so that they are not
-    /// copied. If `write` fails, so does the request, and the error is returned.
+    /// Answers with up to `len` bytes that `write` writes directly into the slot. If `write` fails,
+    /// the request fails too, and this returns the error.
     ///
     /// # Blocking
     ///
@@ -377,7 +378,7 @@ impl Request<'_> {
         if self.collected.is_none() {
             return Ok(self.finish_answered(Naming::default()));
         }
-        // It goes behind the parts.
+        // It comes after the parts.
         let slot = self.server.slot(self.claimed, REPLY)?;
         slot.set_holder(self.claimed.taken.owner(), Mark::Whole, NamedBlobs::default());
         let mut bytes = Vec::new();
@@ -385,22 +386,22 @@ impl Request<'_> {
         self.answer(&Message::new(&bytes).flags(flags.unwrap_or(0)))
     }
 
-    /// Gives the client a part of the reply, which it gets as soon as it asks for it; then come
-    /// other parts, or [`reply`](Request::reply). False if nobody waits for it any more: the client
-    /// has cancelled or [forgotten](super::Client::forget) the call, or its death was noticed.
+    /// Gives the client a part of the reply. The client gets it as soon as it asks for it. More
+    /// parts follow, or [`reply`](Request::reply). False if the client no longer waits: it has
+    /// cancelled or [forgotten](super::Client::forget) the call, or its death was noticed.
     ///
-    /// A client that did not ask for a [stream](super::Client::stream) gets all of them as one reply:
-    /// they are collected in this process until then.
+    /// A client that did not ask for a [stream](super::Client::stream) gets all parts as one reply:
+    /// this process collects them until then.
     ///
     /// # Blocking
     ///
-    /// Until the client has taken the part before, or until the deadline.
+    /// Until the client has taken the previous part, or until the deadline.
     ///
     /// # Errors
     ///
-    /// `TimedOut`, `Interrupted`: nothing of it was given, and it can be given again. `TooLong` if it
-    /// is longer than [`max_message`](super::ServerOptions::max_message), or what is collected would
-    /// be. The rest as for [`reply`](Request::reply), but the request is not over.
+    /// `TimedOut`, `Interrupted`: the part was not given, and can be given again. `TooLong` if it
+    /// is longer than [`max_message`](super::ServerOptions::max_message), or if the collected parts
+    /// would be. The rest as for [`reply`](Request::reply), but the request is not over.
     pub fn part<'m>(&mut self, part: impl Into<Message<'m>>, deadline: impl Into<Deadline>) -> Result<bool> {
         let (part, deadline) = (part.into(), deadline.into());
         loop {
@@ -411,8 +412,8 @@ impl Request<'_> {
         }
     }
 
-    /// Waits until the client has taken the [part](Request::part) that was given last; false if
-    /// nobody waits for it any more.
+    /// Waits until the client has taken the last [part](Request::part). False if the client no
+    /// longer waits.
     ///
     /// # Blocking
     ///
@@ -420,7 +421,8 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// `TimedOut`, `Interrupted`: it has not taken it yet. The rest as for [`part`](Request::part).
+    /// `TimedOut`, `Interrupted`: the client has not taken it yet. The rest as for
+    /// [`part`](Request::part).
     pub fn flush(&mut self, deadline: impl Into<Deadline>) -> Result<bool> {
         self.check(PART)?;
         match self.server.wait_for_turn(self.claimed, deadline.into(), PART)? {
@@ -430,23 +432,26 @@ impl Request<'_> {
         }
     }
 
-    /// Gives the request up; its call fails with `Failed`, and the client can ask for the reason:
-    /// bytes, of which as many arrive as a reply in one slot has. Returns whether the client still
-    /// waited. Dropping the request does the same without a reason.
+    /// Gives the request up: its call fails with `Failed`, and the client can ask for the reason.
+    /// The reason is bytes, cut to the size of a reply in one slot. Returns whether the client
+    /// still waited. Dropping the request does the same without a reason.
     ///
-    /// It does not wait: a [part](Request::part) that the client has not taken is taken back, and
-    /// leaves no space for a reason. [`flush`](Request::flush) waits until it was taken.
+    /// It does not wait. It withdraws a [part](Request::part) that the client has not taken, and
+    /// then the slot has no space for a reason. [`flush`](Request::flush) waits until the client
+    /// has taken the part.
     pub fn fail<'m>(mut self, reason: impl Into<Message<'m>>) -> bool {
         self.give_up(&reason.into())
     }
 
-    /// Gives the request back, for another server to take, or this one: for servers that hand
-    /// requests on, and find nobody to hand this one to. It waits again, so its call fails with
-    /// `NoServer` where no server is left and the client [needs one](super::ClientOptions::needs_server).
+    /// Gives the request back, so that any server can take it. This is for servers that pass
+    /// requests on and find no worker for this one. The request waits again, so its call fails with
+    /// `NoServer` if no server is left and the client [needs
+    /// one](super::ClientOptions::needs_server).
     ///
-    /// False if that cannot be: it was given back, or lost with a server, three times already, or
-    /// a part of its reply was given. Then it is still to be answered. Each time counts in
-    /// [`redeliveries`](Request::redeliveries), and against those that the client allows.
+    /// False if it cannot be given back: servers have given it back or died with it three times
+    /// already, or a part of its reply was given. Then it still has to be answered. Each time
+    /// counts in [`redeliveries`](Request::redeliveries), and towards the limit that the client
+    /// set.
     pub fn give_back(&mut self) -> bool {
         if self.check(REPLY).is_err() {
             return false;
@@ -459,10 +464,10 @@ impl Request<'_> {
         false
     }
 
-    /// Ends the request as the death of this server would: for one that has handed the request on
-    /// to a worker that has died. Another server gets it, if the client [allows
-    /// that](super::ClientOptions::redeliveries); else the call fails with `PeerDied`. Returns whether the
-    /// client still waited.
+    /// Ends the request as the death of this server would. This is for a server that has passed the
+    /// request on to a worker that died. Another server gets it if the client [allows
+    /// that](super::ClientOptions::redeliveries); otherwise the call fails with `PeerDied`. Returns
+    /// whether the client still waited.
     pub fn report_death(mut self) -> bool {
         let is_here = self.check(REPLY).is_ok();
         let claimed = self.disarm();
@@ -475,8 +480,8 @@ impl Request<'_> {
         is_here && self.server.fail(claimed, reason)
     }
 
-    /// As [`reply`](Request::reply), and fails the request with the text of an error, if it is not
-    /// over.
+    /// As [`reply`](Request::reply). If the request is not over after an error, it fails with the
+    /// text of the error.
     pub(super) fn answer_or_fail(mut self, reply: &Message<'_>) {
         let answered = self.answer(reply);
         if let Err(error) = answered
@@ -491,7 +496,7 @@ impl Request<'_> {
         self.answer_by(reply, |request| request.wait_patiently(REPLY))
     }
 
-    /// Answers, and `waits` until the client has taken the part before.
+    /// Answers. If `waits`, it waits until the client has taken the previous part.
     #[inline]
     pub(super) fn answer_by(
         &mut self,
@@ -506,7 +511,7 @@ impl Request<'_> {
         }
     }
 
-    /// Answers; `None` if the client has not taken the part before.
+    /// Answers; `None` if the client has not taken the previous part.
     #[inline]
     pub(super) fn answer_now(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
         self.check(REPLY)?;
@@ -515,8 +520,8 @@ impl Request<'_> {
         }
         let shared = self.server.shared();
         shared.admit(Direction::Reply, reply, self.server.max_message(), REPLY)?;
-        // Before the copy: if the request was taken away, the bytes there belong to another call by
-        // now.
+        // Check before the copy: if this server lost the request, those bytes belong to another
+        // call.
         match self.server.slot(self.claimed, REPLY)?.holding(self.claimed.taken) {
             Holding::Taken => {
                 let naming = shared.write(self.claimed.idx, Direction::Reply, reply, REPLY)?;
@@ -541,8 +546,8 @@ impl Request<'_> {
         answered
     }
 
-    /// Gives a part; `None` if the client has not taken the part before. Whether the client waits for
-    /// it.
+    /// Gives a part, and returns whether the client waits for it; `None` if the client has not
+    /// taken the previous part.
     pub(super) fn give(&mut self, part: &Message<'_>) -> Result<Option<bool>> {
         self.check(PART)?;
         let slot = self.server.slot(self.claimed, PART)?;
@@ -562,8 +567,8 @@ impl Request<'_> {
         }
     }
 
-    /// Waits for the client's step as long as it may take, whatever signals come. Only an interrupt hook
-    /// ends it.
+    /// Waits for the client's step without a deadline, and goes on after signals. Only an interrupt
+    /// hook ends it.
     fn wait_patiently(&self, op: &'static str) -> Result<Holding> {
         let deadline = self.server.part_deadline();
         loop {
@@ -574,10 +579,10 @@ impl Request<'_> {
         }
     }
 
-    /// Steps 5, 7 and 28 for what was written into the slot; true if the client gets it.
+    /// Steps 5, 7 and 28 for a reply that was written into the slot. True if the client gets it.
     #[inline]
     fn finish_answered(&mut self, naming: Naming) -> bool {
-        // It counts as finished from here on, whatever happens: a drop must not finish it again.
+        // From here on the request counts as finished, so that a drop cannot finish it twice.
         let claimed = self.disarm();
         let is_wanted = self.server.finish_answered(claimed, naming.named());
         if is_wanted {

@@ -1,4 +1,4 @@
-//! How requests are sent: one, several, or written in place.
+//! Sending requests: one, several, or written in place.
 
 use std::cell::LazyCell;
 
@@ -24,9 +24,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`call`](Client::call), but never `PeerDied`, `Failed` or ENOMEM: these are for
-    /// [`recv`](Client::recv). Whatever the error is, no server has the request. `TimedOut` and
-    /// `Interrupted` mean that there was no slot.
+    /// As [`call`](Client::call), but never `PeerDied`, `Failed` or ENOMEM: [`recv`](Client::recv)
+    /// returns those. After any error, no server has the request. `TimedOut` and `Interrupted` mean
+    /// that no slot was free.
     #[inline]
     pub fn send<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<Ticket> {
         let deadline = LazyCell::new(|| deadline.into());
@@ -45,14 +45,14 @@ impl Client {
         let ticket = self.start(&request.into(), None, Sending::new(true), SEND);
         match ticket {
             Ok(Some(ticket)) => self.sent(ticket),
-            // An event loop goes on after an error, too.
+            // An event loop continues after an error, too.
             Ok(None) | Err(_) => self.sender().found_no_slot(),
         }
         ticket
     }
 
-    /// Sends a request of up to `len` bytes that `write` writes into the slot, so that it is not
-    /// copied. If `write` fails, nothing is sent, and its error is returned.
+    /// Sends a request of up to `len` bytes that `write` writes directly into the slot. If `write`
+    /// fails, nothing is sent, and this returns its error.
     ///
     /// # Blocking
     ///
@@ -99,13 +99,13 @@ impl Client {
         Ok(ticket)
     }
 
-    /// Sends several requests, and wakes servers once for all of them. Returns their tickets, in
-    /// this order: fewer than there are requests if an error came in between, which comes again
-    /// with the next call.
+    /// Sends several requests, and wakes servers once for all of them. Returns their tickets in
+    /// this order. After an error it returns the tickets so far, and the next call returns the
+    /// error.
     ///
     /// # Blocking
     ///
-    /// Until there was a slot for each, or until the deadline.
+    /// Until each request had a slot, or until the deadline.
     ///
     /// # Errors
     ///
@@ -125,7 +125,8 @@ impl Client {
                     ticket
                 }
                 None => {
-                    // Before this waits: what it waits for may need them.
+                    // Announce before the wait: a slot may become free only after servers took
+                    // these requests.
                     many.announce();
                     self.start_by(&request, &|| deadline, Sending::new(true), SEND)?
                 }
@@ -140,8 +141,8 @@ impl Client {
     }
 }
 
-/// Requests that are sent together. Dropping it cancels them: the iterator that makes them is
-/// foreign code and has panicked, and no caller has their tickets.
+/// Requests that are sent together. Dropping it cancels them: then the caller's iterator has
+/// panicked, and no caller has their tickets.
 struct Many<'a> {
     client: &'a Client,
     tickets: Vec<Ticket>,
@@ -177,7 +178,7 @@ impl Client {
         started.ok_or(Error::new(ErrorKind::TimedOut, op))
     }
 
-    /// The same; without a deadline `None` if no slot is free.
+    /// As `start_by`; without a deadline `None` if no slot is free.
     #[inline]
     fn start(
         &self,

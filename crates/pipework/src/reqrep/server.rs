@@ -1,4 +1,4 @@
-//! The answering end: takes requests from the ring, answers each of them once.
+//! The server end: takes requests from the ring and answers each of them once.
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
@@ -44,14 +44,14 @@ impl Segment {
 
 /// Takes requests from a segment and answers them.
 ///
-/// Clones share one membership; threads may use one server, or a clone each, at the same time. Any
+/// Clones share one membership. Threads may use one server, or a clone each, at the same time. Any
 /// number of servers, in any number of processes, compete for the requests of a segment: each
-/// request goes to one of them. A server that a forked child inherits works there, as a member of
-/// its own. Requests taken before the fork stay the parent's.
+/// request goes to one of them. A server that a forked child inherits works there, as a separate
+/// member. Requests that were taken before the fork stay the parent's.
 #[derive(Clone, Debug)]
 pub struct Server(Serving);
 
-/// An iterator over the requests that come: what [`Server::requests`] returns.
+/// An iterator over requests: what [`Server::requests`] returns.
 #[derive(Debug)]
 pub struct Requests<'a> {
     server: &'a Server,
@@ -90,22 +90,21 @@ impl Server {
     ///
     /// # Blocking
     ///
-    /// Until a request comes, or until the deadline. It spins before it parks, for as long as
-    /// [`Options::spin`](super::Options::spin) says, if recent waits were short.
+    /// Until a request comes, or until the deadline. If recent waits were short, it spins before it
+    /// parks, for as long as [`Options::spin`](super::Options::spin) says.
     ///
-    /// A request that no client of this library writes fails at its client, and so does one that is
-    /// longer than [`max_message`](super::ServerOptions::max_message); and this waits on.
+    /// A request that breaks the format fails at its client, and so does one that is longer than
+    /// [`max_message`](super::ServerOptions::max_message). Then this keeps waiting.
     ///
     /// # Errors
     ///
-    /// `TimedOut`; `Interrupted` if a signal handler ran; `Closed` once this server was
-    /// [stopped](Server::stop); `Corrupt` if the segment was damaged.
-    /// `Os` with ENOMEM or EMFILE if this process has no memory or no descriptor for the request, which
-    /// then fails at its client. `Os`
-    /// with another number if the kernel does not say whether this server still has its lock, for
-    /// instance because the program has closed a descriptor of the segment (EBADF). In a forked
-    /// child as well what [`Segment::server`] fails with.
-    // Always, as below: what it returns is large, and is moved once more by a call.
+    /// `TimedOut`. `Interrupted` if a signal handler ran. `Closed` once this server was
+    /// [stopped](Server::stop). `Corrupt` if the segment was damaged. `Os` with ENOMEM or EMFILE if
+    /// this process has no memory or no descriptor for the request, which then fails at its client.
+    /// `Os` with another number if the kernel does not say whether this server still has its lock,
+    /// for instance because the program has closed a descriptor of the segment (EBADF). In a forked
+    /// child also the errors of [`Segment::server`].
+    // Always, as below: the result is large, and a call would move it once more.
     #[inline(always)]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = LazyCell::new(|| deadline.into());
@@ -113,7 +112,7 @@ impl Server {
     }
 
     /// As `recv`; `receive` returns false for a request that fails.
-    // Always: every call passes here, and the compiler counts the callers.
+    // Always: every call runs this, and the compiler counts its callers.
     #[inline(always)]
     pub(super) fn recv_with<'a>(
         &'a self,
@@ -131,15 +130,15 @@ impl Server {
         }
     }
 
-    /// Answers each request with what `handler` returns for it, until this server is
-    /// [stopped](Server::stop). An `Err` fails the request, and its text is the reason that the
-    /// client gets. The handler may give [parts](Request::part) before it returns the last one.
+    /// Answers each request with the result of `handler`, until this server is
+    /// [stopped](Server::stop). An `Err` fails the request, and the client gets its text as the
+    /// reason. The handler may give [parts](Request::part) before it returns the last one.
     ///
     /// To answer requests in several threads, call it in each.
     ///
     /// # Blocking
     ///
-    /// Until this server is stopped. It goes on after a signal handler has run.
+    /// Until this server is stopped. It continues after a signal handler has run.
     ///
     /// # Errors
     ///
@@ -183,7 +182,7 @@ impl Server {
     }
 
     /// The requests as they come, until this server is [stopped](Server::stop): an iterator that
-    /// [receives](Server::recv) without a deadline, and goes on after a signal handler has run.
+    /// [receives](Server::recv) without a deadline, and continues after a signal handler has run.
     ///
     /// A request that is dropped fails at its client. The iterator ends after the first error.
     ///
@@ -217,14 +216,14 @@ impl Server {
                 self.found_none()?;
                 self.0.liveness().look_after(RECV)?;
             }
-            // An event loop goes on after an error, too.
+            // An event loop continues after an error, too.
             Err(_) => self.0.found_none(),
         }
         request
     }
 
-    /// Waits for the next request, and leaves its bytes in the segment:
-    /// [`Request::read_into`] copies them to where they belong.
+    /// Waits for the next request, and leaves its bytes in the segment until [`Request::read_into`]
+    /// copies them.
     ///
     /// # Blocking
     ///
@@ -261,18 +260,18 @@ impl Server {
         Err(Error::new(ErrorKind::Corrupt, RECV))
     }
 
-    /// Up to `max` requests: waits for the first, then takes those that are there, and for a time
-    /// of `linger` those that come.
+    /// Up to `max` requests: waits for the first, takes all that wait then, and takes more for a
+    /// time of `linger`.
     ///
     /// # Blocking
     ///
-    /// As [`recv`](Server::recv), and then for up to `linger`, which may be zero, or until there
-    /// are `max`.
+    /// As [`recv`](Server::recv), and then for up to `linger`, which may be zero, or until it has
+    /// `max` requests.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Server::recv). The requests that were taken before an error are returned, and
-    /// the error comes again with the next call.
+    /// As [`recv`](Server::recv). If an error comes after the first request, this returns the
+    /// requests so far, and the next call returns the error.
     pub fn recv_many(
         &self,
         max: usize,
@@ -322,8 +321,9 @@ impl Server {
         Ok(requests)
     }
 
-    /// Bytes of the first `max` requests that wait now: what [`drain`](Server::drain) would copy. A
-    /// hint, to decide whether to do work of that size elsewhere: requests come and go meanwhile.
+    /// Bytes of the first `max` requests that wait now: the number that [`drain`](Server::drain)
+    /// would copy. This is a hint, to decide whether to do work of that size elsewhere: requests
+    /// come and go meanwhile.
     pub fn waiting_bytes(&self, max: usize) -> u64 {
         let shared = self.shared();
         let queue = shared.queue();
@@ -331,15 +331,15 @@ impl Server {
         waiting.map(|idx| shared.payload_len(idx, Direction::Request) as u64).fold(0, u64::saturating_add)
     }
 
-    /// Fails all requests that wait now, and returns how many they were.
+    /// Fails all requests that wait now, and returns their number.
     ///
     /// # Errors
     ///
     /// As [`try_recv`](Server::try_recv).
     pub fn clear(&self) -> Result<usize> {
         let mut cleared = 0;
-        // No more than can have waited when it began: clients may send as quickly as this loop
-        // fails them.
+        // Limited to one pass over the slots: clients may send as quickly as this loop fails
+        // requests.
         for _ in 0..self.shared().geometry().slots {
             match self.find()? {
                 Some(claimed) => drop(self.request(claimed)),
@@ -356,9 +356,9 @@ impl Server {
         Ok(cleared)
     }
 
-    /// Stops this server and its clones: from now on, whoever receives gets `Closed`, at once, and
-    /// no more requests are taken. Requests in hand can be answered. What waits in the segment is
-    /// for other servers.
+    /// Stops this server and its clones: from now on every receiving call returns `Closed` at once,
+    /// and takes no request. Requests that were taken before can be answered. Requests that wait in
+    /// the segment stay for other servers.
     ///
     /// Any thread may call it. It does not block.
     pub fn stop(&self) {
@@ -366,16 +366,17 @@ impl Server {
         self.shared().requests().notify_all(Reach::Machine);
     }
 
-    /// Takes back a request that was [kept](Request::keep); `None` if the ticket is none that is
-    /// kept, or it was taken back already. Its bytes are in the segment: [`Request::read`] gets
+    /// Takes back a request that was [kept](Request::keep). `None` if no request with this ticket
+    /// is kept, or it was taken back already. Its bytes are in the segment: [`Request::read`] gets
     /// them again.
     ///
     /// # Errors
     ///
-    /// `Stale` in a forked child, for a request that its parent keeps: [`adopt`](Server::adopt)
-    /// gets it. And where others had to take this server for dead. If its blobs cannot be had, `Stale`
-    /// or what [`recv`](Server::recv) fails with; then its call fails.
-    // Always: requests are moved no more often than they must be.
+    /// `Stale` in a forked child, for a request that its parent keeps: use
+    /// [`adopt`](Server::adopt). `Stale` also if other members had to count this server as dead. If
+    /// its blobs cannot be received, `Stale` or an error of [`recv`](Server::recv); then its call
+    /// fails.
+    // Always: a call would move the request once more.
     #[inline(always)]
     pub fn kept(&self, ticket: Ticket) -> Result<Option<Request<'_>>> {
         const OP: &str = "reqrep kept";
@@ -397,17 +398,17 @@ impl Server {
         }
     }
 
-    /// Makes a request this process's own that its parent had [kept](Request::keep) when this
-    /// process was forked: for servers that fork for each request. The parent must not answer it
-    /// any more: it gets `Stale`. Until the child has adopted it, it fails if the parent drops its
-    /// server.
+    /// Takes over a request that the parent had [kept](Request::keep) when it forked this process:
+    /// for servers that fork for each request. The parent must not answer it any more, and gets
+    /// `Stale` if it tries. Until the child has adopted the request, it fails if the parent drops
+    /// its server.
     ///
     /// # Errors
     ///
-    /// `Stale`: the parent has answered it or has died, or has given a part of the reply; or the
-    /// ticket is none that was kept. What [`Segment::server`] fails with, since the child joins. If
-    /// its blobs cannot be had, `Stale` or what [`recv`](Server::recv) fails with; then its call
-    /// fails.
+    /// `Stale` if the parent has answered it, has died, or has given a part of the reply, or if no
+    /// request with this ticket was kept. The errors of [`Segment::server`], because the child
+    /// joins. If its blobs cannot be received, `Stale` or an error of [`recv`](Server::recv); then
+    /// its call fails.
     pub fn adopt(&self, ticket: Ticket) -> Result<Request<'_>> {
         const OP: &str = "reqrep adopt";
         let number = self.0.membership().present(OP)?;
@@ -415,7 +416,7 @@ impl Server {
         let (taken, collected) = self.0.kept(ticket).ok_or(stale)?;
         let Some(adopted) = self.shared().slot(ticket.idx()).and_then(|slot| slot.adopt(taken, number))
         else {
-            // It may be this process's own.
+            // The request may already belong to this process.
             self.0.keep(self.claimed((ticket.idx(), taken)), collected);
             return Err(stale);
         };
@@ -424,22 +425,22 @@ impl Server {
     }
 
     /// A descriptor for an event loop, readable while a request waits. The client may be any
-    /// process; it knows nothing of this.
+    /// process, and need not know of it.
     ///
     /// When it is readable, take requests with [`try_recv`](Server::try_recv) or
-    /// [`drain`](Server::drain) until there is none: then it is not readable any more. Until then,
-    /// further requests cost no system call. A thread of this process waits on behalf of the loop.
-    /// The first call of this method starts it, and it ends with the server. If the loop does not
-    /// come within a millisecond, another server is woken. It is readable once the server was
-    /// [stopped](Server::stop), too.
+    /// [`drain`](Server::drain) until none is left: then it is not readable any more. Until then,
+    /// further requests cost no system call. A thread of this process waits on behalf of the loop:
+    /// the first call of this method starts it, and it ends with the server. If the loop takes no
+    /// request within a millisecond, another server is woken. The descriptor is also readable once
+    /// the server was [stopped](Server::stop).
     ///
     /// The caller owns the descriptor, may close it at any time, and must not read from it. Each
-    /// call returns another one. A forked child asks for one of its own.
+    /// call returns another one. A forked child needs its own.
     ///
     /// # Errors
     ///
-    /// `Os`, if no descriptor is left, or no thread can be started. In a forked child as well what
-    /// [`Segment::server`] fails with.
+    /// `Os` if no descriptor is left, or no thread can be started. In a forked child also the
+    /// errors of [`Segment::server`].
     pub fn doorbell(&self) -> Result<OwnedFd> {
         const OP: &str = "reqrep doorbell";
         self.watch(OP)?.descriptor(OP)
@@ -453,8 +454,8 @@ impl Server {
         self.0.shared()
     }
 
-    /// How many requests one call may take: no more than there can be at the same time, whatever is
-    /// written into the segment.
+    /// How many requests one call may take: at most the number of slots, whatever numbers the
+    /// segment contains.
     fn most(&self, max: usize) -> usize {
         max.min(self.shared().geometry().slots as usize)
     }
@@ -468,7 +469,7 @@ impl Server {
                 return Ok(Some(request));
             }
         }
-        // Malformed requests that come as quickly as this loop fails them are no damage.
+        // A steady flow of malformed requests is not damage.
         Ok(None)
     }
 
@@ -476,14 +477,14 @@ impl Server {
         &self.0
     }
 
-    /// How often to try to claim. Each try but the last fails a request whose length no client of
-    /// ours wrote; a client that goes on sending such requests must not keep a loop running.
+    /// How often to try to claim. Each try but the last fails a request with an impossible length;
+    /// the limit keeps a client that sends such requests from holding up this loop for ever.
     fn turns(&self) -> u32 {
         self.shared().geometry().slots + 1
     }
 
-    /// Claims the first request that waits; returns the word that makes it this server's. Waits poll
-    /// this and not the payload, which is moved no more often than it must be.
+    /// Claims the first request that waits, and returns its word after that step. Waits poll this
+    /// function and not the payload, to move the payload as rarely as possible.
     // Always, as below.
     #[inline(always)]
     fn find(&self) -> Result<Option<(u32, SlotWord)>> {
@@ -514,7 +515,7 @@ impl Server {
         self.found_none()?;
         let (shared, check) = (self.shared(), || self.0.liveness().check(RECV));
         let found = shared.requests().wait(&self.0.waiting(deadline, RECV), || self.find(), check);
-        // It may have been woken for a request that it leaves to others.
+        // The wake-up may have been for a request that this server leaves to others.
         found.inspect_err(|_| {
             if shared.has_request() {
                 shared.requests().notify(Reach::Machine)

@@ -1,4 +1,4 @@
-//! What a server and its requests do to the slots that the server has claimed.
+//! The steps that a server and its requests make in the slots that the server has claimed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -21,13 +21,13 @@ use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
 use crate::sync::{self, AtomicU64, Flag, Hint, Ordering, Reach};
 
-/// A server handle. All that there is of a server is shared by its clones, and by its requests.
+/// A server handle. Its clones and its requests share all state of the server.
 #[derive(Clone, Debug)]
 pub(super) struct Serving(Arc<ServingInner>);
 
 #[derive(Debug)]
 struct ServingInner {
-    // Their threads end before the membership does.
+    // Its threads end before the membership does.
     requests: Watcher,
     turns: Watcher,
     kept: KeptRequests,
@@ -35,9 +35,9 @@ struct ServingInner {
     membership: Attached,
     segment: Segment,
     spin: Spin,
-    /// For the client's step in a call whose reply comes in parts.
+    /// For waits for the client's step in a call whose reply comes in parts.
     turn_spin: Spin,
-    /// For callers that hold what others need, and give it away before they wait.
+    /// For callers that hold a lock which others need, and release it before they wait.
     held_spin: Spin,
     liveness: Arc<Liveness>,
     /// Whether the server is to stop. Shared with its watch thread.
@@ -45,8 +45,8 @@ struct ServingInner {
     options: ServerOptions,
 }
 
-/// What a server accepts. It is given [when the server is made](super::Segment::server_with), and
-/// holds for all of its clones.
+/// The limits of a server. They are given [when the server is made](super::Segment::server_with),
+/// and hold for all of its clones.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     max_message: usize,
@@ -77,8 +77,8 @@ impl ServerOptions {
         ServerOptions { max_message: bytes, ..self }
     }
 
-    /// For how long a client may keep the server waiting that answers after a
-    /// [part](super::Request::part): until it has taken that part. Then the call fails. The default is
+    /// For how long an answering server waits for the client to take the previous
+    /// [part](super::Request::part). Then the call fails. The default is
     /// [`defaults::PART_TIMEOUT`].
     pub fn part_timeout(self, time: Duration) -> ServerOptions {
         ServerOptions { part_timeout: time, ..self }
@@ -86,7 +86,7 @@ impl ServerOptions {
 
     /// Whether received requests stay in their slots until
     /// [`Request::read_into`](super::Request::read_into) copies them, unless they are short or in a
-    /// blob: for callers that have a place of their own for them.
+    /// blob: for callers that copy them to memory of their own.
     #[doc(hidden)]
     pub fn reads_later(self, yes: bool) -> ServerOptions {
         ServerOptions { reads_later: yes, ..self }
@@ -97,10 +97,9 @@ impl ServerOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claimed {
     pub(super) idx: u32,
-    /// The word as it was claimed, which the slot need not have any more.
+    /// The word as this server claimed it. The slot may have another word by now.
     pub(super) taken: SlotWord,
-    /// The member that claimed it, so that the same request in a forked child is known to be the
-    /// parent's.
+    /// The member that claimed it, so that a forked child knows that the request is the parent's.
     pub(super) holder: u64,
 }
 
@@ -138,14 +137,14 @@ impl Serving {
         self.0.options.max_message
     }
 
-    /// What a reply may have.
+    /// The limits of a reply.
     pub(super) fn most(&self) -> Most {
         let geometry = self.shared().geometry();
         let bytes = self.max_message().max(geometry.reply_bytes as usize);
         Most { bytes, blobs: geometry.blobs as usize }
     }
 
-    /// When a client that is to make the next step has taken too long for it.
+    /// The end of the time that a client has for its next step.
     pub(super) fn part_deadline(&self) -> Deadline {
         Deadline::after(self.0.options.part_timeout)
     }
@@ -177,7 +176,7 @@ impl Serving {
         &self.0.stopped
     }
 
-    /// How this server waits for anything that other processes do.
+    /// The settings of a wait of this server for a step of other processes.
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         let tick = Some(self.0.liveness.tick());
         Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, op }
@@ -187,24 +186,24 @@ impl Serving {
         &self.0.held_spin
     }
 
-    /// What event loops and tasks wait by for a request.
+    /// The watcher that notifies event loops and tasks of requests.
     pub(super) fn watch_requests(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         let topic = Topic::Requests(Arc::clone(&self.0.stopped));
         self.watch(&self.0.requests, topic, op)
     }
 
-    /// What tasks wait by for the client's step.
+    /// The watcher that notifies tasks of the client's step.
     pub(super) fn watch_turns(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         self.watch(&self.0.turns, Topic::Turns, op)
     }
 
     fn watch(&self, watcher: &Watcher, topic: Topic, op: &'static str) -> Result<Arc<WatcherState>> {
-        // A forked child is to be a member before its thread waits for anything.
+        // A forked child must become a member before its thread waits.
         self.membership().number(op)?;
         watcher.watch(self.shared(), &self.0.liveness, topic, op)
     }
 
-    /// A look has found no request: an event loop is to be notified of the next.
+    /// Records that a look has found no request, so that an event loop is notified of the next.
     pub(super) fn found_none(&self) {
         self.0.requests.found_none();
     }
@@ -242,14 +241,14 @@ impl Serving {
         slot.wait(claimed.taken.generation(), &[State::Part], &wait, look, check)
     }
 
-    /// From now on the death of a client is noticed, too.
+    /// From now on the watcher notices the death of a client, too.
     pub(super) fn look_after_client(&self, op: &'static str) -> Result<()> {
         self.0.liveness.awaits_client();
         self.0.liveness.meet_failure(op)
     }
 
-    /// The same for a server that only asks now and then. Whether it was time for a look; what that
-    /// fails with is for whoever waits.
+    /// Checks that the client is alive if the last check is old enough; returns whether it checked.
+    /// For a server that only polls. It drops the error of a check, because a wait returns it.
     pub(super) fn polls_client(&self, claimed: Claimed) -> bool {
         self.0.liveness.awaits_client();
         let looks = || self.0.liveness.look_after_calls([claimed.idx], "reqrep is wanted");
@@ -261,20 +260,20 @@ impl Serving {
         self.shared().give_part(claimed.slot_and_word(), part, op)
     }
 
-    /// Ends a request with the reply in its slot, and the blobs that it names; true if its client
-    /// gets it.
+    /// Ends a request with the reply in its slot and the blobs that the slot names. True if its
+    /// client gets the reply.
     #[inline]
     pub(super) fn finish_answered(&self, claimed: Claimed, named: NamedBlobs) -> bool {
         self.0.finish(claimed, State::Answered, Some(named))
     }
 
-    /// Gives a request up, for a reason that its client gets as far as the slot holds it; true if
-    /// the client waits.
+    /// Gives a request up. Its client gets the reason, cut to the size of the slot. True if the
+    /// client waits.
     pub(super) fn fail(&self, claimed: Claimed, reason: &Message<'_>) -> bool {
         self.0.fail(claimed, reason)
     }
 
-    /// Ends a request as this server's death would; true if its client waits.
+    /// Ends a request as this server's death would. True if its client waits.
     pub(super) fn lose(&self, claimed: Claimed) -> bool {
         let Claimed { idx, taken, .. } = claimed;
         let shared = self.shared();
@@ -292,26 +291,28 @@ impl Serving {
         }
     }
 
-    /// Gives a request back, for other servers; the claim, if this server still has it.
+    /// Gives a request back to all servers. If this server still has it afterwards, returns the
+    /// claim.
     pub(super) fn give_back(&self, claimed: Claimed) -> Option<Claimed> {
         let slot = self.shared().slot(claimed.idx)?;
         if slot.give_back(claimed.taken) { self.queue_again(claimed) } else { Some(claimed) }
     }
 
-    /// Puts a request into the ring that was sent again. Where there is no place it is claimed
-    /// again; `None` if it is not this server's any more.
+    /// Pushes a request that was sent again into the ring. If the ring is full, it claims the
+    /// request again; `None` if the request is no longer this server's.
     fn queue_again(&self, claimed: Claimed) -> Option<Claimed> {
         let (shared, Claimed { idx, taken, .. }) = (self.shared(), claimed);
         if shared.push_again(idx, "reqrep give back").unwrap_or(false) {
             return None;
         }
         let taken = shared.slot(idx)?.claim_again(taken)?;
-        // An older entry of the slot is stale again.
+        // An older entry of the slot is stale again, so the ring may have space.
         shared.ring_may_have_space();
         Some(Claimed { taken, ..claimed })
     }
 
-    /// Keeps a request for [`kept`](Serving::kept), with what was collected of its reply.
+    /// Keeps a request for [`kept`](Serving::kept), with the parts that were collected of its
+    /// reply.
     #[inline]
     pub(super) fn keep(&self, claimed: Claimed, collected: Option<Arc<Collected>>) {
         if let Some(collected) = collected {
@@ -321,13 +322,13 @@ impl Serving {
         place.inspect(|place| place.store(claimed.taken.to_bits(), Ordering::Relaxed));
     }
 
-    /// Takes back a request that was kept; `None` if it was not, or was taken back already.
+    /// Takes back a request that was kept; `None` if it was not kept, or was taken back already.
     #[inline]
     pub(super) fn kept(&self, ticket: Ticket) -> Option<(SlotWord, Option<Arc<Collected>>)> {
         let place = self.0.kept.places.get()?.get(ticket.idx() as usize)?;
         let bits = place.load(Ordering::Relaxed);
         let is_it = bits != 0 && SlotWord::from_bits(bits).generation() == ticket.generation();
-        // Relaxed: the request is in the segment, and has an order of its own.
+        // Relaxed: the steps of the slot order all accesses to the request.
         let taken = is_it && place.compare_exchange(bits, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let collected = || match self.0.kept.collecting.get() {
             0 => None,
@@ -364,7 +365,7 @@ impl ServingInner {
 }
 
 impl Drop for ServingInner {
-    /// What was kept, and that nobody will take out any more, fails.
+    /// Fails the requests that are still kept, because no caller can take them out any more.
     fn drop(&mut self) {
         let here = |taken: SlotWord| self.membership.packed(taken.owner());
         let kept = self.kept.places.get().into_iter().flatten().zip(0..);
@@ -372,7 +373,7 @@ impl Drop for ServingInner {
         let kept = kept.filter(|(_, taken)| taken.to_bits() != 0);
         for (idx, taken) in kept {
             let claimed = Claimed { idx, taken, holder: here(taken) };
-            // Not what a forked child's parent has.
+            // In a forked child, leave the parent's requests alone.
             if self.membership.still_is(claimed.holder) {
                 self.fail(claimed, &Message::new(""));
             }
@@ -380,8 +381,8 @@ impl Drop for ServingInner {
     }
 }
 
-/// The requests that are answered by their tickets: a word for each slot, made when the first is
-/// kept.
+/// The requests that are answered by ticket: a word for each slot. The first kept request allocates
+/// it.
 #[derive(Debug)]
 struct KeptRequests {
     places: OnceLock<Box<[AtomicU64]>>,
@@ -399,7 +400,7 @@ impl KeptRequests {
 
     #[cold]
     fn with_collected<T>(&self, act: impl FnOnce(&mut CollectedOfSlots) -> T) -> T {
-        // No fork in here, or a child could inherit a lock that no thread of it can release.
+        // Forks wait, or a child could inherit a lock that no thread of it can release.
         let _forks_wait = sync::no_forks();
         let mut collected = self.collected.lock().unwrap_or_else(PoisonError::into_inner);
         let done = act(&mut collected);
@@ -417,7 +418,7 @@ impl KeptRequests {
 
     #[cold]
     fn make(&self, shared: &Shared) -> &[AtomicU64] {
-        // No fork in here, or a child could wait for ever for the thread that makes them.
+        // Forks wait, or a child could wait for ever for the thread that makes them.
         let _forks_wait = sync::no_forks();
         let slots = 0..shared.geometry().slots;
         self.places.get_or_init(|| slots.map(|_| AtomicU64::new(0)).collect())

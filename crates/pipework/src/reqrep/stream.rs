@@ -15,9 +15,9 @@ pub(super) const STREAM: &str = "reqrep stream";
 
 /// The parts of a reply, as its server gives them: what [`Client::stream`] returns.
 ///
-/// It is an iterator, which ends after the first error. [`next_part`](Stream::next_part) takes a
-/// deadline of its own for each part, and goes on after a wait that ended early. Dropping it before
-/// its end cancels the call.
+/// It is an iterator, which ends after the first error. [`next_part`](Stream::next_part) takes its
+/// own deadline for each part, and can be called again after it timed out. Dropping the stream
+/// before its end cancels the call.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) client: Client,
@@ -25,22 +25,22 @@ pub struct Stream {
     each: Duration,
 }
 
-/// How far it has come.
+/// The state of a stream.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// `None` once the call is over. Nobody else has it.
+    /// `None` once the call is over. No other part of the process has it.
     pub(super) ticket: Option<Ticket>,
-    /// Those of the last part, once that has come.
+    /// The flags of the last part, once that has come.
     end_flags: u32,
 }
 
 impl Client {
     /// Sends a request and returns the parts of its reply, one after the other, as the server
-    /// [gives](super::Request::part) them. `each` is how long to wait for a slot, for the server to
-    /// take the request, and for each part.
+    /// [gives](super::Request::part) them. `each` limits the wait for a slot, for a server to take
+    /// the request, and for each part.
     ///
     /// A server that answers at once gives one part. An empty last reply only ends the stream.
-    /// Dropping the stream cancels the call, which the server is told with its next part.
+    /// Dropping the stream cancels the call, and the server finds out with its next part.
     ///
     /// # Blocking
     ///
@@ -80,7 +80,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// As [`stream`](Client::stream), with a deadline for sending, and for none of the parts.
+    /// As [`stream`](Client::stream), with a deadline for sending and none for the parts.
     #[doc(hidden)]
     pub fn stream_by<'a>(&self, request: impl Into<Message<'a>>, deadline: Deadline) -> Result<Stream> {
         let ticket = self.start_by(&request.into(), &|| deadline, Sending::for_parts(), STREAM)?;
@@ -98,22 +98,22 @@ impl Stream {
     ///
     /// # Blocking
     ///
-    /// Until it comes, or until the deadline. The death of the server is noticed as in
+    /// Until the part comes, or until the deadline. The death of the server is noticed as in
     /// [`Client::call`].
     ///
     /// # Errors
     ///
-    /// `TimedOut`, `Interrupted`: the stream goes on with the next call. After any other error it
-    /// is over: `PeerDied`, `Failed`, `NoServer`, `TooLong`,
-    /// `Corrupt` and `Os`, as those of [`Client::recv`].
+    /// `TimedOut`, `Interrupted`: the stream can go on, so call it again. After any other error the
+    /// stream is over: `PeerDied`, `Failed`, `NoServer`, `TooLong`, `Corrupt` and `Os`, as those of
+    /// [`Client::recv`].
     pub fn next_part(&mut self, deadline: impl Into<Deadline>) -> Answer<Option<Reply>> {
         let Stream { client, progress, .. } = self;
         let (Some(ticket), deadline) = (progress.ticket, deadline.into()) else { return Ok(None) };
         client.wait_until(ticket, &|| deadline, STREAM, || progress.advance(client))?
     }
 
-    /// As [`next_part`](Stream::next_part), without waiting: `None` also if nothing has come yet,
-    /// which the [`ticket`](Stream::ticket) tells from the end.
+    /// As [`next_part`](Stream::next_part), without waiting: `None` also if no part has come yet.
+    /// At the end of the stream, [`ticket`](Stream::ticket) is `None` too.
     ///
     /// # Errors
     ///
@@ -125,20 +125,20 @@ impl Stream {
         client.poll_only(ticket, STREAM, look).map(Option::flatten)
     }
 
-    /// The ticket of its call while that goes on; `None` once it is over: after an error, and after
-    /// the last part, which can be told from the others by this.
+    /// The ticket of its call while that is in progress. `None` once the call is over: after an
+    /// error, and after the last part, which is how to recognise it.
     pub fn ticket(&self) -> Option<Ticket> {
         self.progress.ticket
     }
 
-    /// The flags of the last part, also where that is empty and only ends the stream; 0 before it.
+    /// The flags of the last part, also if that is empty and only ends the stream; 0 before it.
     pub fn end_flags(&self) -> u32 {
         self.progress.end_flags
     }
 }
 
 impl Progress {
-    /// Takes what has come: a part; the end is `None`.
+    /// Takes the part that has come; `None` for the end.
     pub(super) fn advance(&mut self, client: &Client) -> Result<Option<Answer<Option<Reply>>>> {
         let Some(ticket) = self.ticket else { return Ok(Some(Ok(None))) };
         let advanced = self.advance_in(client, ticket);
@@ -166,10 +166,10 @@ impl Progress {
         })))
     }
 
-    /// What cannot be taken ends the stream.
+    /// Ends the stream after a part that cannot be received.
     fn cancel(&mut self, client: &Client, ticket: Ticket) {
         self.ticket = None;
-        // Stale means that it has ended already.
+        // `Stale` means that it has ended already.
         let _ = client.cancel_if_open(ticket);
     }
 }
