@@ -21,14 +21,14 @@ use crate::sys::{self, Errno};
 pub(super) const HEADER: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"pipeblob");
 const FORMAT: u64 = 1;
-/// Data of more bytes than this is rounded up coarsely, so that files can be used again for data of
-/// other lengths.
+/// Data of more bytes than this is rounded up coarsely, so that a file fits later blobs of other
+/// lengths, too.
 const COARSE: usize = 64 << 10;
 const PAGE: usize = 4096;
 
-/// A process that did not make the file and holds it has this byte locked.
+/// A process that holds the file and did not make it has locked this byte.
 const HOLDERS: u64 = 0;
-/// The process that made the file has this byte locked as long as it may use the file again.
+/// The process that made the file has locked this byte as long as it may use the file again.
 const MAKER: u64 = 1;
 
 /// The prefix of a file's name while it is being made, on file systems without unnamed files.
@@ -73,7 +73,7 @@ impl fmt::Debug for Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) name: Name,
-    /// The use of the file that is meant. The maker uses a file again and again.
+    /// The use of the file that the slot means. The maker uses a file again and again.
     pub(crate) generation: u64,
     /// Bytes of the blob.
     pub(crate) len: u64,
@@ -182,8 +182,8 @@ impl BlobFile {
             Ok(made)
         });
         if made.is_err() {
-            // Best effort: the caller must get the error that made this fail. The error is ENOENT
-            // if a sweep mistook the file for one of a dead process and removed it.
+            // Best effort: the caller must get the error that made this fail. It is ENOENT if a
+            // sweep mistook the file for one of a dead process and removed it.
             let _ = memory::unlink(&beside);
         }
         made
@@ -328,7 +328,8 @@ impl BlobFile {
         if self.is_intact() {
             // As in `observe`.
             fence(Ordering::SeqCst);
-            // It cannot fail for an open file. Otherwise the lock ends with the mapping.
+            // It cannot fail for an open file, and the kernel would release the lock with the
+            // mapping anyway.
             let _ = memory::unlock(self.fd.as_fd(), byte);
         }
     }
@@ -374,18 +375,18 @@ impl BlobFile {
         is_garbage
     }
 
-    /// Bytes that it takes.
+    /// Bytes that the file takes.
     pub(super) fn size(&self) -> u64 {
         self.mapping.len() as u64
     }
 
-    /// Whether a process has a lock of it, through another open file than this.
+    /// Whether a process has a lock of it through another open file than this one.
     pub(super) fn is_held(&self) -> bool {
         memory::is_any_locked(self.fd.as_fd(), HOLDERS..MAKER + 1) != Ok(false)
     }
 
-    /// Whether a slot names it. Looks only at the count if `is_held`, which a death may have left too
-    /// high.
+    /// Whether a slot names it. If `is_held`, it reads only the count, which a death may have left
+    /// too high.
     pub(super) fn is_named(&self, is_held: bool, slots: Option<&dyn Slots>) -> bool {
         let names = self.named().count() > 0;
         names && (is_held || slots.is_none_or(|slots| slots.naming(self.name) > 0))
@@ -404,8 +405,8 @@ impl BlobFile {
         // A process that changed the word meanwhile may have died before it looked.
         for _ in 0..TURNS {
             let named = self.named();
-            // The process that makes a slot stop naming the file looks after that, unless it has
-            // died.
+            // The process that makes a slot stop naming the file looks after that step, unless it
+            // has died.
             if named.count() > 0 && !named.is_doubted() || !is_free() {
                 return false;
             }
@@ -432,7 +433,7 @@ impl BlobFile {
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
         assert!(len <= self.capacity());
         // SAFETY: they are mapped for as long as this lives. The caller holds a blob that was
-        // frozen: no process of ours writes to it, and no other user may.
+        // frozen: no process that keeps the rules writes to it, and no other user may.
         unsafe { slice::from_raw_parts(self.mapping.start().as_ptr().add(HEADER), len) }
     }
 
@@ -444,7 +445,7 @@ impl BlobFile {
         unsafe { slice::from_raw_parts_mut(self.mapping.start().as_ptr().add(HEADER), len) }
     }
 
-    /// Its first `len` bytes, which other processes may change meanwhile.
+    /// Its first `len` bytes, which other processes may change at any time.
     pub(super) fn region(&self, len: usize) -> Region {
         assert!(len <= self.capacity());
         // SAFETY: they are mapped for as long as this lives, and the bytes of an untrusted

@@ -41,8 +41,8 @@ impl Folder {
         self.mode
     }
 
-    /// Makes the folder if it does not exist. EPERM if another kind of file is there, or if the
-    /// folder above it, whose path is predictable, belongs to another user.
+    /// Makes the folder if it does not exist. EPERM if a file of another kind has its path, or if
+    /// the folder above it, whose path is predictable, belongs to another user.
     pub(super) fn make(&self) -> Result<(), Errno> {
         if let (true, Some(above)) = (self.is_nested, self.path.parent()) {
             let found = make_folder(above, 0o700 | searchable(self.mode))?;
@@ -54,7 +54,7 @@ impl Folder {
         make_folder(&self.path, self.mode | searchable(self.mode)).map(drop)
     }
 
-    /// The folder at this path, of a channel that is gone.
+    /// The folder at this path, whose channel is gone.
     pub(super) fn left(path: &Path) -> Folder {
         Folder { path: path.to_owned(), mode: 0, owner: memory::user(), is_nested: false }
     }
@@ -98,7 +98,7 @@ fn searchable(mode: u32) -> u32 {
     (mode & 0o444) >> 2
 }
 
-/// The folder at `path`; makes it with these permissions if nothing is there.
+/// Opens the folder at `path`; makes it with these permissions if it does not exist.
 fn make_folder(path: &Path, mode: u32) -> Result<Facts, Errno> {
     match memory::make_folder(path, mode) {
         Ok(()) => memory::set_mode_at(path, mode)?,

@@ -20,8 +20,8 @@ pub use store::BlobAudit;
 use store::Hold;
 pub(crate) use store::{Limits, Store};
 
-/// Removes the folder of a channel that no process uses any more, with the files in it. Returns what
-/// was there, or `None` if a process holds a file: then it removes nothing.
+/// Removes the folder of a channel that no process uses any more, with the files in it. Returns the
+/// files that it removed. Returns `None` and removes nothing if a process holds a file.
 ///
 /// A message in a slot may name a file that no process holds. So the caller must know that no process
 /// has the channel open.
@@ -40,11 +40,11 @@ impl BlobMut {
         store.draft(len, op).map(BlobMut)
     }
 
-    /// Fixes the bytes: from now on they do not change, and can be attached to messages.
+    /// Fixes the bytes: from now on they do not change, and messages can carry them.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the file was cut short meanwhile, so that bytes are lost.
+    /// `Corrupt` if the file was cut short meanwhile and bytes are lost.
     ///
     /// # Panics
     ///
@@ -176,7 +176,7 @@ impl Blob {
         matches!(self.0, Bytes::Copied(_))
     }
 
-    /// Fails if bytes of it are lost.
+    /// Fails if some of its bytes are lost.
     ///
     /// # Errors
     ///

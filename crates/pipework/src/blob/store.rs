@@ -27,14 +27,14 @@ pub struct BlobAudit {
     /// Bytes that they take.
     pub bytes: u64,
     /// Of the files: those that a living process holds, or keeps for its next blobs. The kernel does
-    /// not say which process.
+    /// not say which process it is.
     pub held: usize,
     /// Of the files: those that messages in slots name.
     pub named: usize,
-    /// Of the files: those that are neither, because a process has died.
+    /// Of the files: those that neither a process nor a message needs, because a process has died.
     /// [`Segment::recover`](crate::reqrep::Segment::recover) frees them.
     pub left: usize,
-    /// Bytes that those take.
+    /// Bytes that those files take.
     pub left_bytes: u64,
 }
 
@@ -44,11 +44,11 @@ pub(crate) struct Limits {
     /// Bytes of the files that are kept for re-use: of files that it made, and as many again of
     /// others.
     pub(crate) pool: u64,
-    /// Bytes of the blobs that it holds.
+    /// Bytes of the blobs that the process holds.
     pub(crate) held: u64,
 }
 
-/// Most files that are kept, because they are searched one by one.
+/// The most files that are kept. They are searched one by one.
 const MOST_KEPT: usize = 64;
 
 pub(crate) struct Store {
@@ -62,7 +62,7 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct State {
-    /// The process that the state belongs to: a forked child starts with an empty one.
+    /// The process that the state belongs to. A forked child starts with an empty state.
     process: u32,
     /// The blobs that it holds and can find.
     holds: HashMap<Name, Weak<Hold>>,
@@ -70,8 +70,8 @@ struct State {
     pool: Vec<BlobFile>,
     /// Files that other processes made, without a lock, in the same order.
     seen: Vec<BlobFile>,
-    /// Files that a child may hold by an open file that it shares with this process: they are
-    /// looked at later.
+    /// Files that a child may hold through an open file that it shares with this process. They are
+    /// checked later.
     left: Vec<Name>,
     /// Bytes of the blobs that it holds.
     held: u64,
@@ -94,10 +94,10 @@ impl Drop for Counted {
     }
 }
 
-/// Keeps a blob: has a lock of its file.
+/// Keeps a blob: it has a lock of the blob's file.
 pub(super) struct Hold {
     counted: Counted,
-    /// Present until it is dropped.
+    /// Present until the hold is dropped.
     file: Option<BlobFile>,
     generation: u64,
     /// Whether the lock is the one that the process has as the maker of the file.
@@ -136,7 +136,7 @@ impl Hold {
         Arc::ptr_eq(&self.counted.store, store)
     }
 
-    /// Makes it findable: receiving the same blob in this process returns this hold.
+    /// Makes it findable: if this process receives the same blob, it gets this hold.
     pub(super) fn share(self) -> Arc<Hold> {
         let hold = Arc::new(self);
         let found = (hold.file().name, Arc::downgrade(&hold));
@@ -153,8 +153,8 @@ impl Drop for Hold {
             store.forget(file.name);
             if self.is_made { store.give_back(file) } else { store.let_go(file) }
         } else {
-            // An unlock would also release the lock for its parent or its children, which have the
-            // same open file. So it only closes the file.
+            // An unlock would also release the lock for the parent or the children, which share the
+            // open file. So this only closes the file.
             let name = file.name;
             drop(file);
             store.forget(name);
@@ -194,8 +194,8 @@ impl Store {
         self.with(|state| state.held)
     }
 
-    /// Runs `act` with the state locked. No process forks meanwhile, or a child could inherit a
-    /// lock that no thread of it can release.
+    /// Runs `act` with the state locked. Forks wait meanwhile, or a child could inherit a lock that
+    /// no thread of it can release.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let forks_wait = sync::no_forks();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -205,7 +205,7 @@ impl Store {
         }
         let done = act(&mut state);
         drop((state, forks_wait));
-        // Its files are closed without being unlocked: the locks are the parent's.
+        // Close the files without unlocking them: the locks are the parent's.
         drop(of_parent);
         done
     }
@@ -248,8 +248,7 @@ impl Store {
         let create = || BlobFile::create(folder.location(), folder.mode(), len);
         match create() {
             Err(Errno::NOENT) => folder.make().and_then(|()| create()),
-            // Give up files that are kept for later or were left behind by a dead process, and try
-            // again.
+            // Give up files that are kept for later or that a dead process has left, and try again.
             Err(Errno::NOSPC | Errno::MFILE) => {
                 self.give_up_idle();
                 self.sweep(&mut None, || false);
@@ -397,8 +396,8 @@ impl Store {
     }
 
     /// Frees the files that dead processes left in the folder, now or when their last holders look.
-    /// Returns false if it stopped because it `is_late`. Names up to `last` were done before;
-    /// afterwards `last` is the last name that was done.
+    /// Returns false if it stopped because it `is_late`. It starts after the name in `last`, and
+    /// leaves the last name that it has checked there.
     pub(crate) fn sweep(&self, last: &mut Option<Name>, is_late: impl Fn() -> bool) -> bool {
         for name in self.folder.names() {
             if last.is_some_and(|last| name <= last) {
@@ -427,7 +426,7 @@ impl Store {
         self.folder.location()
     }
 
-    /// Gives up the files that are kept for later; returns false if there are none.
+    /// Gives up the files that are kept for later; returns false if there were none.
     fn give_up_idle(&self) -> bool {
         let (pool, seen) = self.with(|state| (mem::take(&mut state.pool), mem::take(&mut state.seen)));
         let has_some = !pool.is_empty() || !seen.is_empty();
@@ -458,7 +457,7 @@ fn audit(folder: &Folder, slots: Option<&dyn Slots>) -> BlobAudit {
         let Ok(Some(file)) = BlobFile::open(folder.location(), name) else { continue };
         let is_held = file.is_held();
         let is_named = file.is_named(is_held, slots);
-        // A process may have received it since it was asked for locks first.
+        // A process may have received it since the first check of its locks.
         let is_left = !is_held && !is_named && !file.is_held();
         audit.files += 1;
         audit.bytes += file.size();
@@ -470,8 +469,8 @@ fn audit(folder: &Folder, slots: Option<&dyn Slots>) -> BlobAudit {
     audit
 }
 
-/// Removes the folder of a channel that no process uses any more, and what lies in it. Returns what
-/// was there, or `None` if a process holds a file: then it removes nothing.
+/// Removes the folder of a channel that no process uses any more, with the files in it. Returns the
+/// files that it removed. Returns `None` and removes nothing if a process holds a file.
 pub(super) fn remove_left(path: &Path) -> std::result::Result<Option<BlobAudit>, Errno> {
     let folder = Folder::left(path);
     let found = audit(&folder, None);

@@ -1,4 +1,4 @@
-//! The two ends for tasks: a task leaves a waker where a thread would park. It works with any
+//! The two ends for tasks: a task registers a waker where a thread would park. It works with any
 //! runtime, and without one.
 //!
 //! Invariant: a call or a request changes hands only inside a poll that returns ready, so nothing
@@ -267,8 +267,8 @@ mod tests {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
         thread::scope(|scope| {
-            // Two that serve, a thread and a task; three that call, one of them a thread. Fewer
-            // slots than callers.
+            // The servers are a thread and a task. The clients are two tasks and a thread, and have
+            // fewer slots than callers.
             scope.spawn(|| {
                 while let Ok(request) = server.recv(SOON)
                     && !request.is_empty()
@@ -380,7 +380,7 @@ mod tests {
         };
         block_on(server.recv_async()).unwrap().reply("b").unwrap();
         assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"b");
-        // The same while waiting for a slot.
+        // A future that waits for a slot is dropped.
         let tickets = ["a", "b"].map(|text| client.try_send(text).unwrap().expect("there is a slot"));
         {
             let mut given_up = pin!(client.send_async("c"));
@@ -404,7 +404,7 @@ mod tests {
         thread::scope(|scope| {
             let needy = &needy;
             let call = scope.spawn(move || kind(block_on(needy.call_async("a"))));
-            // The second call ends at the end of a slice.
+            // The second call ends at the end of a slice of the first wait.
             server.recv(SOON).unwrap().fail("");
             assert_eq!(call.join().unwrap(), Some(ErrorKind::Failed));
             let ticket = needy.try_send("b").unwrap().expect("there is a slot");
@@ -456,7 +456,8 @@ mod tests {
         });
     }
 
-    /// The last handle is dropped inside the thread that its drop would wait for.
+    /// The thread that wakes the task drops the last handle, whose drop would wait for that very
+    /// thread.
     #[test]
     fn waker_may_drop_the_handle_that_wakes_it() {
         type Task = Pin<Box<dyn Future<Output = Answer> + Send>>;

@@ -1,7 +1,7 @@
-//! Every interleaving of accesses to shared memory, under loom: ring, slot and event, with the
-//! memory orders that the code asks for. Run by `make model`. Threads stand for processes, and a
+//! Tests every interleaving of accesses to shared memory under loom: ring, slot and event, with the
+//! memory orders that the code asks for. `make model` runs it. Threads stand for processes, and a
 //! thread that stops stands for a process that was killed there. Payloads are relaxed atomics, so a
-//! thread that reads one without permission finds an old value or one of another call; loom itself
+//! thread that reads one without permission finds an old value or one of another call. Loom itself
 //! finds a thread that sleeps for ever. `tests/model` searches deaths at every step, and their
 //! effects, on a separate model.
 
@@ -143,8 +143,8 @@ impl ModelSegment {
         Some(reply)
     }
 
-    /// Takes slot 0 from a member as long as the kernel reports the member as dead; pushes a
-    /// request that is sent again.
+    /// Recovers slot 0 from a member while the kernel reports the member as dead; pushes a request
+    /// that is sent again.
     fn recover(&self, member: u16, is_dead: impl Fn() -> bool) {
         let slot = self.slot(0);
         loop {

@@ -131,11 +131,10 @@ impl Options {
     }
 
     /// How long clients and servers made from the segment spin before they park, at most 1 ms. The
-    /// default is 20 µs, about the cost of parking and waking. The limit is raised by the time that
-    /// the other side may take to copy a slot's request and reply: 1 ns for each 8 bytes; and it is
-    /// eight times as long in the middle of a call that goes in parts. They spin only as long as
-    /// recent waits ended within that time, and never if only one CPU may be used. Zero turns it
-    /// off.
+    /// default is 20 µs, about the cost of parking and waking. The limit grows by the time that the
+    /// other side may take to copy a slot's request and reply, 1 ns for each 8 bytes, and is eight
+    /// times as long in the middle of a call that goes in parts. They spin only as long as recent
+    /// waits ended within that time, and never if only one CPU may be used. Zero turns it off.
     pub fn spin(self, limit: Duration) -> Options {
         Options { spin: limit, ..self }
     }
@@ -160,11 +159,11 @@ impl Options {
     /// a segment of another format; `Corrupt` for one that was damaged or cut short. The
     /// operation's name says which.
     ///
-    /// `Incompatible` as well for a segment of another size than requested ([`Geometry::of`]
-    /// returns its sizes), and for one that was made elsewhere: a copy, or a file that is reached
-    /// by another way than the one by which it was made, where its locks are other locks. That is
-    /// so between the merged and the upper folder of an overlay; a bind mount is the same way. A
-    /// device may get another number when the machine is started again: a segment on it is refused
+    /// `Incompatible` also for a segment of another size than requested ([`Geometry::of`] returns
+    /// its sizes), and for one that was made elsewhere: a copy, or a file that is reached by
+    /// another way than the one by which it was made, if its locks are other locks there. The
+    /// merged and the upper folder of an overlay have different locks; a bind mount has the same. A
+    /// device may get another number when the machine starts again: a segment on it is refused
     /// then, and can be removed, because no member of it is alive. `TooLong` for a segment larger
     /// than [`max_bytes`](Options::max_bytes).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Segment> {

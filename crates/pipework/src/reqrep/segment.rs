@@ -44,10 +44,10 @@ struct SegmentInner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobStats {
-    /// Bytes of the blobs that it holds now, drafts included.
+    /// Bytes of the blobs that the process holds now, drafts included.
     pub held: u64,
-    /// How many blobs it has received as [copies](super::Blob::is_copied) since it opened the
-    /// channel.
+    /// How many blobs the process has received as [copies](super::Blob::is_copied) since it opened
+    /// the channel.
     pub copied: u64,
 }
 
@@ -87,19 +87,20 @@ impl Segment {
         self.shared().blobs().audit()
     }
 
-    /// The folder of the files of the channel's blobs. It is made with the first blob, and removed
-    /// with the last.
+    /// The folder for the files of the channel's blobs. The first blob makes the folder, and the
+    /// last one removes it.
     pub fn blob_folder(&self) -> &Path {
         self.shared().blobs().location()
     }
 
-    /// Removes a [folder](Segment::blob_folder) whose channel is gone, with the files in it. Returns
-    /// what was there, or `None` if a process holds a file: then it removes nothing. A message in a slot
-    /// may name a file that no process holds, so no process may have the channel open.
+    /// Removes a [folder](Segment::blob_folder) whose channel is gone, with the files in it.
+    /// Returns the files that it removed. Returns `None` and removes nothing if a process holds a
+    /// file. A message in a slot may name a file that no process holds, so no process may have the
+    /// channel open.
     ///
     /// # Errors
     ///
-    /// `Os`; with ENOTEMPTY if other files lie in the folder.
+    /// `Os`; with ENOTEMPTY if the folder has other files.
     #[doc(hidden)]
     pub fn remove_blob_folder(folder: impl AsRef<Path>) -> Result<Option<BlobAudit>> {
         blob::remove_left(folder.as_ref(), "reqrep blob folder")
@@ -149,9 +150,9 @@ impl Segment {
         self.shared().sync()
     }
 
-    /// Recovers what dead members held, and returns how many had died. Clients that wait do so by
-    /// themselves. It also frees the files of blobs that processes have left which died before or were
-    /// no members.
+    /// Recovers everything that dead members held, and returns how many members had died. Clients
+    /// that wait do so by themselves. It also frees the files of blobs that dead processes have
+    /// left, also of processes that were no members.
     ///
     /// # Errors
     ///
@@ -254,7 +255,7 @@ impl Segment {
     }
 
     /// How long to spin. With long payloads this includes the time in which the other side copies
-    /// one out and another in.
+    /// one payload out and the next one in.
     pub(super) fn spin(&self) -> Duration {
         let geometry = self.geometry();
         let copied = u64::from(geometry.request_bytes) + u64::from(geometry.reply_bytes);
@@ -382,7 +383,7 @@ impl Call {
     fn in_slot(idx: u32, slot: &Slot) -> Option<Call> {
         let word = slot.load();
         let stage = Stage::of(word.state())?;
-        // They may belong to another call by now; the numbers are for people.
+        // The fields may belong to another call by now; the numbers are only for people.
         let fields = slot.fields();
         let (client, server) = match stage {
             Stage::Filling | Stage::Waiting | Stage::Done => (word.owner(), 0),

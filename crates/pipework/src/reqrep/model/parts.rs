@@ -189,7 +189,7 @@ fn forgotten_request_is_redelivered_when_its_recovery_died_before_the_push() {
         let (sent, _) = segment.send(0, 7, 1).expect("it is free");
         segment.slot(0).forget(sent.generation(), CLIENT, &none_leave).expect("nobody has it");
         assert_eq!(segment.take_and_die(), Some(0));
-        // It finds the entry of the dead server, which may be stale when it looks.
+        // This server finds the entry of the dead server, which may be stale by then.
         let server = Arc::clone(&segment);
         let server = thread::spawn(move || server.take().map(|taken| (taken.idx, taken.request)));
         let slot = segment.slot(0);

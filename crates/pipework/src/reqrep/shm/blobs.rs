@@ -65,7 +65,7 @@ impl Shared {
         if blobs.is_empty() { Ok(Naming::default()) } else { self.name_some(idx, direction, None, blobs, op) }
     }
 
-    /// The same, after `long`, which is the payload.
+    /// As `name`, with `long` as the first blob, which is the payload.
     #[cold]
     pub(super) fn name_some(
         &self,
@@ -138,8 +138,8 @@ impl Shared {
         attached.map(|handle| Blob::receive(self.blobs(), handle, op)).collect()
     }
 
-    /// The payload of a message that is a blob, likewise; `None` if it lies in the slot. `TooLong` if
-    /// it has more than `max` bytes.
+    /// The payload of a message that is a blob, in the same way; `None` if it lies in the slot.
+    /// `TooLong` if it has more than `max` bytes.
     #[inline(always)]
     pub(super) fn long_payload(
         &self,
@@ -165,7 +165,7 @@ impl Shared {
         match self.long_handle(idx, direction) {
             Some(handle) if handle.len > max as u64 => Err(Error::new(ErrorKind::TooLong, op)),
             Some(handle) => Blob::receive(self.blobs(), &handle, op).map(Some),
-            // No peer of ours names none.
+            // Only a peer that breaks the rules names none.
             None => Err(Error::new(ErrorKind::Corrupt, op)),
         }
     }
@@ -175,7 +175,7 @@ impl Shared {
         self.handles(idx, direction, named).first().copied().filter(|_| named.is_long)
     }
 
-    /// Bytes of a message's payload, in its slot or in a blob, as its writer says.
+    /// The length of a message's payload, in its slot or in a blob, as its writer recorded it.
     pub(crate) fn payload_len(&self, idx: u32, direction: Direction) -> usize {
         let Some(slot) = self.slot(idx) else { return 0 };
         match slot.named(direction).is_long {

@@ -1,7 +1,7 @@
 //! The blobs that a message names, and those that a slot stops naming with a step.
 //!
 //! Invariant: a file's count is raised before a slot names the file, and lowered after the slot has
-//! stopped naming it, by a process that holds the file all the while.
+//! stopped naming it. The process that does so holds the file during both.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::blob::{Blob, Named};
 pub(crate) struct NamedBlobs {
     /// At most 15 as it is read.
     pub(crate) count: u8,
-    /// The first of them is the payload.
+    /// The first blob is the payload.
     pub(crate) is_long: bool,
 }
 
@@ -30,8 +30,8 @@ impl NamedBlobs {
 }
 
 impl SlotWord {
-    /// The messages whose blobs the slot stops naming with a step to `to`: the request's and the
-    /// reply's.
+    /// The messages whose blobs the slot stops naming with a step to `to`: the request and the
+    /// reply.
     ///
     /// A request names its blobs until the slot is free, because another server may get it. A part
     /// of a reply that its server withdraws when it fails the call still names its blobs: the marks
@@ -95,7 +95,7 @@ pub(crate) struct Naming(pub(super) Option<Box<Names>>);
 #[derive(Default)]
 pub(crate) struct Names {
     pub(super) blobs: Vec<Named>,
-    /// The first of them is the payload.
+    /// The first blob is the payload.
     pub(super) is_long: bool,
 }
 

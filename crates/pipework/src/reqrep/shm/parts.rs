@@ -1,7 +1,7 @@
 //! Replies that come in parts: the slot holds one part, and the two sides take turns.
 //!
-//! Invariant: a side touches the reply only while it is its turn, and what the client has taken out
-//! counts only once its own swap has passed the turn on.
+//! Invariant: a side accesses the reply only in its turn. The bytes that the client has copied out
+//! count only after its own swap has passed the turn on.
 
 use super::layout::Direction;
 use super::mapping::Shared;
@@ -10,10 +10,10 @@ use super::payload::{Message, Payload};
 use super::slot::{Holding, Mark, SlotWord};
 use crate::error::{Error, ErrorKind, Result};
 
-/// For the server that claimed `taken`, when it is its turn.
+/// Steps of the server that claimed `taken`, in its turn.
 impl Shared {
-    /// Step 16: gives the client a part of the reply. False if no client waits for it any more, or
-    /// the request is not this server's.
+    /// Step 16: gives the client a part of the reply. False if the client no longer waits, or the
+    /// request is no longer this server's.
     pub(crate) fn give_part(
         &self,
         (idx, taken): (u32, SlotWord),
@@ -21,7 +21,7 @@ impl Shared {
         op: &'static str,
     ) -> Result<bool> {
         let naming = self.write(idx, Direction::Reply, part, op)?;
-        // Another server may have the request by now, and the fields are that one's.
+        // Another server may have the request by now: then the fields are that server's.
         let Some(slot) = self.slot(idx).filter(|slot| slot.holding(taken) == Holding::Taken) else {
             return Ok(false);
         };
@@ -35,23 +35,23 @@ impl Shared {
         Ok(passed.is_some())
     }
 
-    /// Before a request fails: leaves the reason for its client, as much of it as there is space
-    /// for. Where it is the client's turn, it gets none.
+    /// Writes the reason of a failure for the client, cut to the space in the slot. In the client's
+    /// turn it writes none.
     pub(crate) fn write_reason(&self, (idx, taken): (u32, SlotWord), reason: &Message<'_>) {
         let Some(slot) = self.slot(idx).filter(|slot| slot.holding(taken) == Holding::Taken) else { return };
         let reason = reason.cut(self.geometry().bytes(Direction::Reply));
         let is_said = !reason.payload.is_empty();
-        // Without a page for it, the call fails without it.
+        // If there is no page for the reason, the call fails without it.
         let is_written = is_said && self.write(idx, Direction::Reply, &reason, "reqrep fail").is_ok();
         let mark = if is_written { Mark::Reason } else { Mark::Whole };
         slot.set_holder(taken.owner(), mark, NamedBlobs::default());
     }
 }
 
-/// For the client of a call, when it is its turn.
+/// Steps of the client of a call, in its turn.
 impl Shared {
-    /// Step 17: takes the part that is there; its flags. `None` if the call was ended meanwhile: then
-    /// the part means nothing.
+    /// Step 17: takes the part that has come; returns its flags. `None` if the call was ended
+    /// meanwhile: then the bytes that were read mean nothing.
     pub(crate) fn take_part(
         &self,
         idx: u32,
@@ -64,7 +64,8 @@ impl Shared {
         let received = self.read(idx, Direction::Reply, (payload, blobs), max, op);
         let received = received.and_then(|flags| flags.ok_or(Error::new(ErrorKind::Corrupt, op)));
         let flags = match received {
-            // Another thread has cancelled the call: what was read is another call's.
+            // Another thread has cancelled the call, so the bytes that were read belong to another
+            // call.
             Err(_) if !slot.is_still(part) => return Ok(None),
             received => received?,
         };

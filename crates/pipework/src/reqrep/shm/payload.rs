@@ -13,14 +13,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::region::Region;
 use crate::sys::Errno;
 
-/// What an error is about that a blob for a long payload cannot be had.
+/// The operation of errors about the blob of a long payload.
 const LONG: &str = "reqrep blob for a long message";
 
 impl Shared {
-    /// Writes a request to its slot, or a reply; returns the blobs that the slot is to name. `Os`
-    /// with ENOSPC if there is no page for it, `Corrupt` if a page of the segment was lost: no other
-    /// process could read what was written there.
-    // Always: every call passes here twice.
+    /// Writes a request or a reply to its slot; returns the blobs that the slot is to name. `Os`
+    /// with ENOSPC if there is no page for it. `Corrupt` if a page of the segment was lost, because
+    /// no other process could read bytes that were written there.
+    // Always: every call runs this twice.
     #[inline(always)]
     pub(crate) fn write(
         &self,
@@ -43,7 +43,7 @@ impl Shared {
         self.name(idx, direction, message.blobs, op)
     }
 
-    /// A payload that is longer than its place in a slot goes into a blob of its own.
+    /// A payload that is longer than its part of a slot goes into a blob.
     #[cold]
     fn write_long(
         &self,
@@ -59,7 +59,7 @@ impl Shared {
         self.name_some(idx, direction, Some(&payload), message.blobs, op)
     }
 
-    /// Fails with `TooLong` if a message that is longer than a slot is longer than `max` as well.
+    /// Fails with `TooLong` if a message is longer than both a slot and `max`.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -73,7 +73,8 @@ impl Shared {
         if is_admitted { Ok(()) } else { Err(Error::new(ErrorKind::TooLong, op)) }
     }
 
-    /// Has a request or a reply of up to `len` bytes written in place; as `write`.
+    /// Lets the caller write a request or a reply of up to `len` bytes in place; otherwise as
+    /// `write`.
     pub(crate) fn write_with(
         &self,
         idx: u32,
@@ -92,9 +93,10 @@ impl Shared {
         self.check_whole(op)
     }
 
-    /// Puts a request or a reply into `payload`, and what is attached to it into `blobs`; its flags.
-    /// `None` if no peer of ours wrote it, `TooLong` if it is in a blob of more than `max` bytes.
-    // Always: a short call passes here, and the compiler counts the callers.
+    /// Puts a request or a reply into `payload`, and its attached blobs into `blobs`; returns its
+    /// flags. `None` if it breaks the format, `TooLong` if it is in a blob of more than `max`
+    /// bytes.
+    // Always: every short call runs this, and the compiler counts its callers.
     #[inline(always)]
     pub(crate) fn read(
         &self,
@@ -110,7 +112,7 @@ impl Shared {
             return self.read_named(idx, direction, (payload, blobs), max, op);
         }
         let copied = payload.fill(&area, len as usize);
-        // First: what is not whole may give any length.
+        // Check first: a segment that is not whole may give any length.
         self.check_whole(op)?;
         Ok(copied.map_err(|errno| errno.at(op))?.then_some(flags))
     }
@@ -139,9 +141,9 @@ impl Shared {
     }
 }
 
-/// The same, for what is copied elsewhere.
+/// Payloads that are copied to memory of the caller.
 impl Shared {
-    /// Appends a request or a reply to `bytes`; its flags. Otherwise as `read`.
+    /// Appends a request or a reply to `bytes`; returns its flags. Otherwise as `read`.
     #[inline]
     pub(crate) fn append(
         &self,
@@ -162,8 +164,8 @@ impl Shared {
         Ok(copied.map_err(|errno| errno.at(op))?.then_some(flags))
     }
 
-    /// Copies a request or a reply to the beginning of `bytes`; its length and flags. `TooLong` if it
-    /// is longer than `bytes`.
+    /// Copies a request or a reply to the beginning of `bytes`; returns its length and flags.
+    /// `TooLong` if it is longer than `bytes`.
     pub(crate) fn read_into(
         &self,
         idx: u32,
@@ -188,10 +190,10 @@ impl Shared {
     }
 }
 
-/// Where a payload is written in place, from its beginning to its end. What was written when the
-/// writing function returns is the payload.
+/// Space for a payload that is written in place, from its beginning to its end. All bytes that were
+/// written when the writing function returns are the payload.
 ///
-/// Nothing can be read from it: other processes may change these bytes at any time.
+/// It cannot be read: other processes may change these bytes at any time.
 #[derive(Debug)]
 pub struct Space<'a> {
     area: Region,
@@ -206,7 +208,7 @@ impl Space<'_> {
         self.area.len() - self.written
     }
 
-    /// Sends 32 bits of the user's along. The default is 0.
+    /// Sends 32 bits of the user's with the message. The default is 0.
     pub fn set_flags(&mut self, flags: u32) {
         self.flags = flags;
     }
@@ -215,7 +217,7 @@ impl Space<'_> {
     ///
     /// # Errors
     ///
-    /// `TooLong`, if they do not all fit: then none are written.
+    /// `TooLong` if they do not all fit: then none are written.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let rest = self.area.rest(self.written);
         if !rest.is_some_and(|rest| rest.copy_in(bytes)) {
@@ -227,7 +229,7 @@ impl Space<'_> {
 }
 
 impl io::Write for Space<'_> {
-    /// As many as fit; 0 where the space is full.
+    /// Writes as many bytes as fit; 0 if the space is full.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let fit = &bytes[..bytes.len().min(self.remaining())];
         self.put(fit)?;
@@ -253,19 +255,19 @@ impl<'a> Message<'a> {
         Message { payload: payload.as_ref(), flags: 0, blobs: &[] }
     }
 
-    /// Sends 32 bits of the user's along.
+    /// Sends 32 bits of the user's with it.
     pub fn flags(self, flags: u32) -> Message<'a> {
         Message { flags, ..self }
     }
 
-    /// Sends blobs along: one, or a list of up to as many as the channel [was made
+    /// Sends blobs with it: one, or a list of up to as many as the channel [was made
     /// for](crate::reqrep::Options::blobs). A blob of another channel, and one that [was
     /// copied](Blob::is_copied), is copied into a new one.
     pub fn attach(self, blobs: &'a (impl AsRef<[Blob]> + ?Sized)) -> Message<'a> {
         Message { blobs: blobs.as_ref(), ..self }
     }
 
-    /// The first `len` bytes of it, without the blobs.
+    /// Its first `len` bytes, without the blobs.
     pub(crate) fn cut(self, len: usize) -> Message<'a> {
         Message { payload: &self.payload[..len.min(self.payload.len())], blobs: &[], ..self }
     }
@@ -277,11 +279,11 @@ impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
     }
 }
 
-/// Bytes of a request or a reply: this process's own, or those of a blob that it holds.
+/// Bytes of a request or a reply: this process's own copy, or the bytes of a blob that it holds.
 ///
 /// No field is narrower than a word, and the small bytes are copied whole. Otherwise a move right
-/// after a write in pieces of other sizes makes the processor wait for longer than the rest of a
-/// small call takes.
+/// after writes of other sizes makes the processor wait for longer than the rest of a small call
+/// takes.
 #[derive(Clone)]
 pub(crate) struct Payload {
     /// Length of the small bytes; more than [`SMALL`] if the bytes are in `large`.
@@ -290,7 +292,7 @@ pub(crate) struct Payload {
     large: Large,
 }
 
-/// No larger than a vector.
+/// As large as a vector at most.
 #[derive(Clone)]
 enum Large {
     Copied(Vec<u8>),
@@ -309,13 +311,13 @@ impl Payload {
         Payload { len: 0, small: Small([0; SMALL]), large: Large::Copied(Vec::new()) }
     }
 
-    /// Becomes the first `len` bytes of `region`; false, and nothing, if there are fewer. In place:
-    /// a payload is larger than what the processor moves at once.
+    /// Becomes the first `len` bytes of `region`. False, and no change, if `region` is shorter. It
+    /// works in place, because a payload is larger than the processor moves at once.
     #[inline(always)]
     fn fill(&mut self, region: &Region, len: usize) -> std::result::Result<bool, Errno> {
         let fits = match len {
             0..=SMALL => region.copy_few(len, &mut self.small.0),
-            // It checks before it asks for memory: a length from the segment may be any number.
+            // Check before asking for memory: a length from the segment may be any number.
             _ => {
                 let mut bytes = Vec::new();
                 let fits = region.append_to(len, &mut bytes)?;
@@ -328,7 +330,7 @@ impl Payload {
     }
 
     fn set_blob(&mut self, blob: Blob) {
-        // No client or server of ours puts so few bytes into a blob.
+        // Only a peer that breaks the rules puts so few bytes into a blob.
         if let Some(few) = self.small.0.get_mut(..blob.len()) {
             few.copy_from_slice(&blob);
         }

@@ -1,9 +1,9 @@
 //! One call: the head of its slot, and every step that may change its word. SEGMENT.md numbers the
 //! steps.
 //!
-//! Invariant: a word that was left never comes back, as long as no part of the reply was given; and
-//! then only after a step of each of its two sides. So a successful swap of a word that
-//! was read proves that nothing happened in between that matters to the member that swaps.
+//! Invariant: a slot never gets an earlier word again, unless a part of the reply was given; and
+//! then only after a step of each side. So a successful swap of a word that was read proves that no
+//! other step happened in between that matters to the member that swaps.
 
 use super::layout::Direction;
 use super::naming::{Leaver, NamedBlobs, none_leave};
@@ -13,18 +13,18 @@ use crate::error::Result;
 use crate::event::Wait;
 use crate::sync::{AtomicU32, EVERYONE, Ordering, Reach, Word};
 
-/// Swaps that are tried before a step is given up. Peers of ours change a word between read and
-/// swap a few times at most; peers that break the rules may do it for ever.
+/// Swaps that are tried before a step is given up. Peers that keep the rules change a word between
+/// read and swap a few times at most; a peer that breaks them may change it for ever.
 const TURNS: usize = 64;
 
-/// What a client says of its request, besides its length and the user's flags.
+/// The client's description of its request, besides the length and the user's flags.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) client: u16,
     pub(crate) redeliveries: u8,
-    /// The caller takes the parts of the reply one by one: it asked for a stream.
+    /// The caller takes the parts of the reply one by one, because it asked for a stream.
     pub(crate) takes_parts: bool,
-    /// The caller has the ticket: it was sent, and not called.
+    /// The caller has the ticket, because it called `send` and not `call`.
     pub(crate) has_ticket: bool,
     pub(crate) named: NamedBlobs,
 }
@@ -54,16 +54,16 @@ impl Caller {
     }
 }
 
-/// What a reply of a server is, besides its length and the user's flags.
+/// The kind of a server's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// A reply, or a part of one.
     Whole = 0,
-    /// Why the call has failed.
+    /// The reason why the call has failed.
     Reason = 1,
 }
 
-/// What a server has of a request that it claimed.
+/// The state of a request for the server that claimed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holding {
     /// It is the server's turn.
@@ -74,7 +74,7 @@ pub(crate) enum Holding {
     Dropped,
     /// No caller waits for the reply, and the request is to be carried out.
     Forgotten,
-    /// It is not this server's any more.
+    /// The request is no longer this server's.
     Lost,
 }
 
@@ -89,12 +89,12 @@ pub(crate) struct Slot {
     holder: AtomicU32,
     /// Bytes of the request in the slot. Written by the client in FILL, and so is the next.
     request_len: AtomicU32,
-    /// The user's.
+    /// The user's flags.
     request_flags: AtomicU32,
     /// Bytes of the reply in the slot. Written by the server in TAKEN or DROPPED, and so is the
     /// next.
     reply_len: AtomicU32,
-    /// The user's.
+    /// The user's flags.
     reply_flags: AtomicU32,
 }
 
@@ -127,11 +127,11 @@ impl Slot {
         self.word.replace(from.0, to.0, Ordering::AcqRel).is_ok()
     }
 
-    /// Makes a step by which the slot may stop to name blobs: `leaving` finds them.
+    /// Makes a step after which the slot may stop naming blobs. `leaving` finds these blobs.
     // Always: a call without blobs pays two loads here.
     #[inline(always)]
     fn step_leaving(&self, from: SlotWord, to: SlotWord, leaving: &Leaver<'_>) -> bool {
-        // Marks of an earlier call may be there still: then `leaving` finds out.
+        // The marks may be those of an earlier call: then `leaving` finds that out.
         let marks = self.caller.load(Ordering::Relaxed) | self.holder.load(Ordering::Relaxed);
         if marks >> NAMED_SHIFT == 0 { self.step(from, to) } else { self.step_with(from, to, leaving) }
     }
@@ -152,7 +152,7 @@ impl Slot {
         self.step_leaving(from, from.freed(), leaving)
     }
 
-    /// Any step by which a member that is gone is taken out of the slot.
+    /// Any step that removes a member that is gone from the slot.
     pub(crate) fn take_out(&self, from: SlotWord, to: SlotWord, leaving: &Leaver<'_>) -> bool {
         self.step_leaving(from, to, leaving)
     }
@@ -175,7 +175,7 @@ impl Slot {
         self.claim_if(server, |_| true)
     }
 
-    /// The same by the server that had claimed `taken` and sent that very call again.
+    /// As `claim`, by the server that claimed `taken` and sent that very call again.
     pub(crate) fn claim_again(&self, taken: SlotWord) -> Option<SlotWord> {
         let again = |sent: SlotWord| {
             sent.generation() == taken.generation() && sent.delivery() == taken.delivery() + 1
@@ -190,8 +190,8 @@ impl Slot {
             if sent.state() != Some(State::Sent) || !is_it(sent) {
                 return None;
             }
-            // It can fail because a client has set `waiter`, has cancelled or does not wait for the
-            // reply any more, or because another server was quicker.
+            // The swap fails if a client has set `waiter`, has cancelled, or has forgotten the
+            // call, or if another server was faster.
             let state = if sent.owner() == NOBODY { State::Forgotten } else { State::Taken };
             let taken = sent.with(state, server);
             if self.step(sent, taken) {
@@ -201,7 +201,7 @@ impl Slot {
         None
     }
 
-    /// What the server that claimed `taken` has of that request.
+    /// The state of the request for the server that claimed `taken`.
     #[inline]
     pub(crate) fn holding(&self, taken: SlotWord) -> Holding {
         self.holding_now(self.load(), taken)
@@ -220,15 +220,15 @@ impl Slot {
         }
     }
 
-    /// Steps 5, 7, 23 and 28: a server lets go of what it had taken. Returns the slot's new word;
-    /// `None` if the slot was not this server's any more.
+    /// Steps 5, 7, 23 and 28: a server finishes a request. Returns the slot's new word; `None` if
+    /// the request was no longer this server's.
     #[inline]
     pub(crate) fn finish(&self, taken: SlotWord, outcome: State, leaving: &Leaver<'_>) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
             let next = match self.holding_now(now, taken) {
                 Holding::Taken => now.with(outcome, self.fields().client),
-                // The part that lies there is no reply.
+                // The part in the slot is not the reply.
                 Holding::Given => now.with(State::Failed, now.owner()),
                 Holding::Dropped | Holding::Forgotten => now.freed(),
                 Holding::Lost => return None,
@@ -240,14 +240,14 @@ impl Slot {
         None
     }
 
-    /// Step 31: a server gives back what it had taken, for other servers. False if it cannot, or
-    /// does not have it any more.
+    /// Step 31: a server gives a request back to all servers. False if the request cannot be given
+    /// back, or is no longer this server's.
     pub(crate) fn give_back(&self, taken: SlotWord) -> bool {
         self.part_with(taken, |now, fields| now.given_back(fields.client), &none_leave).is_some()
     }
 
-    /// What recovery would do if the server that claimed `taken` were dead, done by itself. Returns
-    /// the words before and after; `None` if the slot was not this server's any more.
+    /// Does to the call of `taken` what recovery would do if its server were dead. Returns the
+    /// words before and after; `None` if the request was no longer this server's.
     pub(crate) fn lose(&self, taken: SlotWord, leaving: &Leaver<'_>) -> Option<(SlotWord, SlotWord)> {
         self.part_with(taken, |now, fields| now.without(taken.owner(), fields), leaving)
     }
@@ -271,8 +271,8 @@ impl Slot {
         None
     }
 
-    /// Step 16: it is the client's turn, to take a part of the reply. Returns the word that the slot
-    /// had; `None` if it is not this server's turn.
+    /// Step 16: passes the turn to the client, to take a part of the reply. Returns the word
+    /// before; `None` if it is not this server's turn.
     pub(crate) fn pass_to_client(&self, taken: SlotWord) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
@@ -286,8 +286,8 @@ impl Slot {
         None
     }
 
-    /// Step 17: it is the server's turn again. False if the slot has moved on since it was `seen` in
-    /// PART.
+    /// Step 17: passes the turn back to the server. False if the slot has moved on since it was
+    /// `seen` in PART.
     pub(crate) fn pass_to_server(&self, seen: SlotWord, leaving: &Leaver<'_>) -> bool {
         for _ in 0..TURNS {
             let now = self.load();
@@ -304,12 +304,12 @@ impl Slot {
         false
     }
 
-    /// Whether it is in the state in which it was `seen`.
+    /// Whether the slot is in the state in which it was `seen`.
     pub(crate) fn is_still(&self, seen: SlotWord) -> bool {
         self.load().is_same_turn(seen)
     }
 
-    /// Step 24: a forked child gets what its parent claimed with `taken`.
+    /// Step 24: a forked child takes over the request that its parent claimed with `taken`.
     pub(crate) fn adopt(&self, taken: SlotWord, child: u16) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
@@ -329,11 +329,9 @@ impl Slot {
         None
     }
 
-    /// Step 15: puts a call that is done out of the reach of every other thread that has its
-    /// ticket.
+    /// Step 15: hides a call that is done from every other thread that has its ticket.
     pub(crate) fn hold(&self, done: SlotWord) -> Option<SlotWord> {
-        // With w, which no slot has while its request is written: so this word differs from that
-        // one.
+        // No slot has `w` while its request is written, so `w` tells the two words apart.
         let held = SlotWord(done.with(State::Fill, done.owner()).0 | WAITER);
         self.step(done, held).then_some(held)
     }
@@ -344,16 +342,16 @@ impl Slot {
         self.leave(generation, client, SlotWord::freed, State::Dropped, leaving)
     }
 
-    /// Steps 25 and 26: a client does not wait for the reply of a call that is not done, and the
-    /// request stays; as `cancel`.
+    /// Steps 25 and 26: a client gives up the reply of a call that is not done, and the request
+    /// stays; as `cancel`.
     pub(crate) fn forget(&self, generation: u64, client: u16, leaving: &Leaver<'_>) -> Option<SlotWord> {
         let unclaimed = |sent: SlotWord| sent.with(State::Sent, NOBODY);
         self.leave(generation, client, unclaimed, State::Forgotten, leaving)
     }
 
-    /// Step 3 by the thread that could not push the request that it has `sent`, whether or not
-    /// another thread has forgotten the call meanwhile. Returns the word before; `None` if a server
-    /// has the request, or had it.
+    /// Step 3 by the thread that could not push the request that it has `sent`, even if another
+    /// thread has forgotten the call meanwhile. Returns the word before; `None` if a server has the
+    /// request, or had it.
     pub(crate) fn take_back(&self, sent: SlotWord, leaving: &Leaver<'_>) -> Option<SlotWord> {
         for _ in 0..TURNS {
             let now = self.load();
@@ -397,7 +395,7 @@ impl Slot {
         None
     }
 
-    /// Says who calls. In FILL.
+    /// Records the caller. In FILL.
     #[inline]
     pub(crate) fn set_caller(&self, caller: Caller) {
         // Relaxed: the swap that hands the request over publishes it.
@@ -409,7 +407,8 @@ impl Slot {
         Caller::from_bits(self.caller.load(Ordering::Relaxed))
     }
 
-    /// Says who has the request, and what the reply is. By the server in TAKEN.
+    /// Records the server that has the request, and the kind of its reply. Called by that server in
+    /// TAKEN.
     #[inline]
     pub(crate) fn set_holder(&self, server: u16, mark: Mark, named: NamedBlobs) {
         let bits = u32::from(server) | (mark as u32) << 16 | named.to_bits() << NAMED_SHIFT;
@@ -417,12 +416,12 @@ impl Slot {
         self.holder.store(bits, Ordering::Relaxed);
     }
 
-    /// Whether the reply there is marked so. In ANSWERED, PART and FAILED.
+    /// Whether the reply in the slot has this mark. In ANSWERED, PART and FAILED.
     pub(crate) fn is_marked(&self, mark: Mark) -> bool {
         self.holder.load(Ordering::Relaxed) >> 16 & 0x7FF == mark as u32
     }
 
-    /// The blobs of a message. Of a reply in ANSWERED, PART and FAILED.
+    /// The blobs of a message. For a reply in ANSWERED, PART and FAILED.
     #[inline]
     pub(crate) fn named(&self, direction: Direction) -> NamedBlobs {
         let field = match direction {
@@ -439,8 +438,8 @@ impl Slot {
         Fields { client, server: self.holder.load(Ordering::Relaxed) as u16, redeliveries }
     }
 
-    /// Says how long a payload is, and its flags. In FILL for the request, by the server that has
-    /// it for the reply.
+    /// Records the length of a payload, and its flags. Called in FILL for the request, and by the
+    /// server that has it for the reply.
     #[inline]
     pub(crate) fn describe(&self, direction: Direction, len: u32, flags: u32) {
         let (len_at, flags_at) = self.description(direction);
@@ -449,7 +448,7 @@ impl Slot {
         flags_at.store(flags, Ordering::Relaxed);
     }
 
-    /// How long a payload is, and its flags, as its writer says.
+    /// The length and the flags of a payload, as its writer recorded them.
     #[inline]
     pub(crate) fn described(&self, direction: Direction) -> (u32, u32) {
         let (len_at, flags_at) = self.description(direction);
@@ -469,8 +468,8 @@ impl Slot {
         self.word.wake(EVERYONE, Reach::Machine);
     }
 
-    /// Waits until `look` finds something, while the slot is in one of `states`. Step 9 is how a
-    /// waiter announces itself.
+    /// Waits until `look` finds something, while the slot is in one of `states`. A waiter announces
+    /// itself by step 9.
     pub(crate) fn wait<T>(
         &self,
         generation: u64,

@@ -1,7 +1,8 @@
-//! The word of a slot: one call's state, who must make the next step, and what it becomes. Pure.
+//! The word of a slot: the state of one call, the side that makes the next step, and the word after
+//! that step. Pure.
 //!
-//! Invariant: a word that was left never comes back, as long as no part of the reply was given; and
-//! then only after a step of each of its two sides.
+//! Invariant: a slot never gets an earlier word again, unless a part of the reply was given; and
+//! then only after a step of each side.
 
 use super::layout::MAX_MEMBERS;
 
@@ -9,7 +10,7 @@ use super::layout::MAX_MEMBERS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWord(pub(super) u64);
 
-/// The state of a call. In brackets in the comments: the owner of the slot meanwhile.
+/// The state of a call. The comments have the owner of the slot in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum State {
@@ -18,19 +19,19 @@ pub(crate) enum State {
     Fill = 1,
     /// It waits for a server (client).
     Sent = 2,
-    /// A server has it (server).
+    /// A server has the request (server).
     Taken = 3,
-    /// A server has it, and no caller waits for the reply any more (server).
+    /// A server has the request, and no caller waits for the reply any more (server).
     Dropped = 4,
-    /// Done: the reply is there (client).
+    /// Done: the reply has come (client).
     Answered = 5,
     /// Done: the server gave it up (client).
     Failed = 6,
     /// Done: the server died (client).
     Died = 7,
-    /// A part of the reply is there, and there may be more (client).
+    /// A part of the reply has come, and more may follow (client).
     Part = 8,
-    /// A server has it, and no caller waits for the reply, which is as it should be (server).
+    /// A server has the request, and its caller does not want the reply (server).
     Forgotten = 9,
 }
 
@@ -50,7 +51,7 @@ const OWNER: u64 = 0xFFFF << OWNER_SHIFT;
 const GENERATION_SHIFT: u32 = 24;
 const _: () = assert!(MAX_MEMBERS as u64 <= OWNER >> OWNER_SHIFT, "a word holds any member's number");
 
-/// How often a request can go to another server after one died with it.
+/// How many times a request can go to another server after one died with it.
 pub const MAX_REDELIVERIES: u8 = 3;
 const _: () = assert!(MAX_REDELIVERIES as u64 <= DELIVERY >> DELIVERY_SHIFT);
 
@@ -63,19 +64,19 @@ impl SlotWord {
         self.0
     }
 
-    /// A word that a server remembers, marked as that of a request that was adopted: it is not
-    /// adopted again, by a child of the child. That one may get the number of a grandparent that is
-    /// dead, and a word that was left would come back.
+    /// Marks a word that a server remembers as that of an adopted request. Such a request is not
+    /// adopted again by a child of the child: that child may get the number of a dead grandparent,
+    /// and the slot would get an earlier word again.
     pub(super) fn as_adopted(self) -> SlotWord {
         SlotWord(self.0 | BEGUN)
     }
 
-    /// For a word that a server remembers.
+    /// Whether a word that a server remembers has that mark.
     pub(super) fn is_adopted(self) -> bool {
         self.has_begun()
     }
 
-    /// The state; `None` for bits that no member of ours writes.
+    /// The state; `None` for bits that only a peer that breaks the rules writes.
     pub(crate) fn state(self) -> Option<State> {
         Some(match self.0 & STATE {
             0 => State::Free,
@@ -109,7 +110,7 @@ impl SlotWord {
         self.0 & WAITER != 0
     }
 
-    /// Whether its reply is there.
+    /// Whether its reply has come.
     pub(crate) fn is_answered(self) -> bool {
         self.0 & STATE == State::Answered as u64
     }
@@ -119,18 +120,20 @@ impl SlotWord {
         self.0 & BEGUN != 0
     }
 
-    /// Whether it is the call that a server claimed with `taken`, whoever is to make the next step.
+    /// Whether this is the call that a server claimed with `taken`, whichever side makes the next
+    /// step.
     pub(super) fn is_call(self, taken: SlotWord) -> bool {
         self.generation() == taken.generation() && self.delivery() == taken.delivery()
     }
 
-    /// Whether it is the word that was `seen`. The other side may have announced since that it waits.
+    /// Whether this is the word that was `seen`, except that the other side may have announced that
+    /// it waits.
     pub(super) fn is_same_turn(self, seen: SlotWord) -> bool {
         self.0 | WAITER == seen.0 | WAITER
     }
 
-    /// Whether the request that a client has `sent` waits for its first server since. The client may
-    /// have forgotten it.
+    /// Whether the request that a client has `sent` still waits for its first server. The client
+    /// may have forgotten it.
     pub(crate) fn still_waits(self, sent: SlotWord) -> bool {
         self.state() == Some(State::Sent) && self.is_call(sent)
     }
@@ -149,14 +152,14 @@ impl SlotWord {
         SlotWord(self.generation() << GENERATION_SHIFT)
     }
 
-    /// The turn passes to the other side of a call whose reply comes in parts. Threads that wait for
-    /// that are woken, and announce themselves again for the next turn.
+    /// The word after one side of a call whose reply comes in parts passes the turn to the other.
+    /// It wakes the threads that wait for the turn, and they announce themselves again.
     pub(super) fn turned(self, state: State, owner: u16) -> SlotWord {
         SlotWord((self.with(state, owner).0 | BEGUN) & !WAITER)
     }
 
-    /// What the slot becomes when member `dead` is dead: steps 10 to 14, 21, 22, 29 and 30. `None`
-    /// if it does not name that member. The fields belong to the word if it can still be swapped.
+    /// The word after the death of member `dead`: steps 10 to 14, 21, 22, 29 and 30. `None` if the
+    /// word does not name that member. If the word can still be swapped, the fields belong to it.
     pub(crate) fn without(self, dead: u16, fields: Fields) -> Option<SlotWord> {
         let Fields { client, server, redeliveries } = fields;
         let owned = self.owner() == dead;
@@ -173,8 +176,7 @@ impl SlotWord {
         }
     }
 
-    /// What the slot becomes when its server gives the request back: step 31. `None` if that cannot
-    /// be.
+    /// The word after its server gives the request back: step 31. `None` if it cannot.
     pub(super) fn given_back(self, client: u16) -> Option<SlotWord> {
         let can_be = !self.has_begun() && self.delivery() < MAX_REDELIVERIES;
         match self.state()? {
@@ -202,7 +204,7 @@ impl SlotWord {
 /// The owner of a request whose client does not wait for the reply.
 pub(super) const NOBODY: u16 = 0;
 
-/// The fields of a slot that name members, and how often its request may go to another server.
+/// The fields of a slot that name members, and how many times its request may go to another server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields {
     pub(crate) client: u16,
