@@ -1819,26 +1819,26 @@ void pwk_server_free(pwk_server *server);
  * Blobs: memory that is filled once, frozen, and read in place by every process that holds it.
  *
  * A program makes a draft in a segment, fills it, freezes it to a blob, and attaches the blob to
- * messages of that segment. A message names its blobs and copies none of their bytes. A blob is freed
- * when its last holder has dropped it or died, and no message on its way names it. A process that
- * dies, at any instruction, takes nothing away from the others.
+ * messages of that segment. A message names its blobs and copies none of their bytes. A blob is
+ * freed when its last holder has dropped it or died, and no message on its way names it. If a
+ * process dies, at any instruction, the others lose nothing.
  *
- * Every function here that gives out a blob gives out a new handle, which the program frees with
- * pwk_blob_free or pwk_blobs_free. A handle that is attached to a message stays the program's, and may
- * be freed as soon as the function returns.
+ * Every function here that returns a blob returns a new handle, which the program frees with
+ * pwk_blob_free or pwk_blobs_free. A handle that is attached to a message still belongs to the
+ * program, which may free it as soon as the function returns.
  */
 
 /*
  * Bytes in shared memory that do not change as long as any process holds them. Any threads may use
- * one at the same time. A child that was forked may read those that it inherits; it frees its own
- * handles, and the memory stays until both processes have. It is freed with pwk_blob_free.
+ * one at the same time. A forked child may read those that it inherits. It frees its own handles,
+ * and the memory stays until both processes have freed theirs. Free a blob with pwk_blob_free.
  */
 typedef struct pwk_blob pwk_blob;
 
 /*
- * Memory for a blob that only this process can access until it is frozen. Any threads may write to
- * its memory; one thread at a time may call functions on it. A child that was forked cannot use it, and
- * may free it. It is freed with pwk_blob_draft_free, also after it was frozen.
+ * Memory for a blob. Only this process can access it until it is frozen. Any threads may write to
+ * its memory; one thread at a time may call functions on it. A forked child cannot use it, and may
+ * free it. Free a draft with pwk_blob_draft_free, also after it was frozen.
  */
 typedef struct pwk_blob_draft pwk_blob_draft;
 
@@ -1863,12 +1863,12 @@ pwk_status pwk_blob_draft_new(pwk_segment *segment, size_t len, pwk_blob_draft *
 pwk_space pwk_blob_draft_space(pwk_blob_draft *draft);
 
 /*
- * Makes a blob of a draft: from now on no process changes its bytes. The program must not write to
- * the memory that pwk_blob_draft_space returned, nor read from it. The draft is of no more use, and is
- * still to be freed.
+ * Makes a blob of a draft: from now on no process changes its bytes. The program must neither
+ * write to the memory that pwk_blob_draft_space returned nor read from it. The draft is of no more
+ * use, but must still be freed.
  *
- * Fails with PWK_STALE if it was frozen before, or belongs to the parent of this process;
- * PWK_CORRUPT if its file was cut short, so that bytes are lost: then its memory is given back.
+ * Fails with PWK_STALE if it was frozen before, or belongs to the parent of this process. Fails
+ * with PWK_CORRUPT if its file was cut short and bytes are lost; its memory is given back.
  */
 pwk_status pwk_blob_draft_freeze(pwk_blob_draft *draft, pwk_blob **blob, pwk_error *error);
 
@@ -1882,14 +1882,14 @@ void pwk_blob_draft_free(pwk_blob_draft *draft);
 pwk_bytes pwk_blob_bytes(pwk_blob *blob);
 
 /*
- * Whether this process got its own copy of a blob, because another user owns its file or may change
- * it; false for NULL. pwk_blob_stats.copied counts them.
+ * Whether this process got its own copy of a blob, because another user owns its file or may
+ * change it; false for NULL. pwk_blob_stats.copied counts these copies.
  */
 bool pwk_blob_is_copied(pwk_blob *blob);
 
 /*
- * Fails with PWK_CORRUPT if bytes of a blob are lost, because a process has cut its file short: the
- * missing bytes read as zero.
+ * Fails with PWK_CORRUPT if bytes of a blob are lost, because a process has cut its file short.
+ * The lost bytes read as zero.
  */
 pwk_status pwk_blob_check(pwk_blob *blob, pwk_error *error);
 
@@ -1902,22 +1902,22 @@ pwk_status pwk_blob_clone(pwk_blob *blob, pwk_blob **clone, pwk_error *error);
  */
 void pwk_blob_free(pwk_blob *blob);
 
-/* How many blobs a message can carry at most. pwk_geometry.blobs says how many in one segment. */
+/* The most blobs that a message can carry. pwk_geometry.blobs is the limit of one segment. */
 #define PWK_MAX_BLOBS 8
 
 /*
- * The blobs that came with a message. A program sets it to PWK_BLOBS before the first use, uses it
- * again and again, and gives it to pwk_blobs_free in the end. It may take a handle out, and sets its
- * place to NULL then. One thread at a time.
+ * The blobs that came with a message. A program sets it to PWK_BLOBS before the first use, may use
+ * it many times, and gives it to pwk_blobs_free in the end. It may take a handle out, and must
+ * then set its place to NULL. One thread at a time may use it.
  */
 typedef struct pwk_blobs {
     /* The first `count` of them; the others are NULL. */
     pwk_blob *blobs[8];
-    /* How many came. */
+    /* The number of blobs that came. */
     size_t count;
 } pwk_blobs;
 
-/* No blobs, to initialise one with. */
+/* No blobs: the initial value. */
 #define PWK_BLOBS {{NULL}, 0}
 
 /* Frees the blobs. `blobs` is empty then, and may be used again. NULL is allowed. */
@@ -1927,26 +1927,27 @@ void pwk_blobs_free(pwk_blobs *blobs);
 typedef struct pwk_message {
     /* The bytes; may be NULL if `len` is 0. */
     const void *data;
-    /* How many. */
+    /* The number of bytes. */
     size_t len;
     /*
      * An array of the blobs; may be NULL if `blob_count` is 0. A blob of another segment, and one that
      * was copied, is copied into a new blob of this segment.
      */
     pwk_blob *const *blobs;
-    /* How many: up to pwk_geometry.blobs, which is at most PWK_MAX_BLOBS. */
+    /* The number of blobs: up to pwk_geometry.blobs, which is at most PWK_MAX_BLOBS. */
     size_t blob_count;
-    /* The 32 bits that go with it. */
+    /* The user's 32 bits that go with it. */
     uint32_t flags;
 } pwk_message;
 
 /*
  * As pwk_client_call_message, with blobs both ways. The blobs of the reply replace the content of
- * `blobs`, which is freed. After any failure, `blobs` is empty. If it is NULL, the blobs are dropped.
+ * `blobs`, which is freed. After any failure, `blobs` is empty. If `blobs` is NULL, the blobs are
+ * dropped.
  *
- * Fails as pwk_client_call; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a
- * message, or if this process would hold more than blob_limit; with PWK_CORRUPT and PWK_OS, too, if a
- * blob of the reply cannot be opened.
+ * Fails as pwk_client_call. Also fails with PWK_TOO_LONG if the message has more blobs than the
+ * segment allows, or if this process would hold more than blob_limit; with PWK_CORRUPT or PWK_OS
+ * if a blob of the reply cannot be opened.
  */
 pwk_status pwk_client_call_blobs(pwk_client *client, const pwk_message *request,
                                  pwk_deadline deadline, pwk_buffer *reply, uint32_t *flags,
@@ -1955,7 +1956,8 @@ pwk_status pwk_client_call_blobs(pwk_client *client, const pwk_message *request,
 /*
  * As pwk_client_send_message, with blobs.
  *
- * Fails as pwk_client_send; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a message.
+ * Fails as pwk_client_send. Also fails with PWK_TOO_LONG if the message has more blobs than the
+ * segment allows.
  */
 pwk_status pwk_client_send_blobs(pwk_client *client, const pwk_message *request,
                                  pwk_deadline deadline, uint64_t *ticket, pwk_error *error);
@@ -1992,10 +1994,10 @@ pwk_status pwk_stream_next_part_blobs(pwk_stream *stream, pwk_deadline deadline,
                                       uint32_t *flags, pwk_blobs *blobs, pwk_error *error);
 
 /*
- * The blobs of a request that a server has taken, which replace the content of `blobs`. They can be
- * asked for until the request is answered, and are the program's after that, too.
+ * The blobs of a request that a server has taken. They replace the content of `blobs`. A program
+ * can ask for them until it answers the request, and keeps them after that.
  *
- * Fails with PWK_STALE if the ticket is none that this server has to answer. If a blob cannot be
+ * Fails with PWK_STALE if this server has no open request with that ticket. If a blob cannot be
  * opened: PWK_TOO_LONG, PWK_CORRUPT or PWK_OS.
  */
 pwk_status pwk_server_blobs(pwk_server *server, uint64_t ticket, pwk_blobs *blobs,
@@ -2004,8 +2006,8 @@ pwk_status pwk_server_blobs(pwk_server *server, uint64_t ticket, pwk_blobs *blob
 /*
  * As pwk_server_reply_until, with blobs.
  *
- * Fails as pwk_server_reply_until; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a
- * message: then the request is still to be answered.
+ * Fails as pwk_server_reply_until. Also fails with PWK_TOO_LONG if the message has more blobs than
+ * the segment allows: then the request must still be answered.
  */
 pwk_status pwk_server_reply_blobs(pwk_server *server, uint64_t ticket, const pwk_message *reply,
                                   pwk_deadline deadline, bool *wanted, pwk_error *error);
@@ -2013,7 +2015,8 @@ pwk_status pwk_server_reply_blobs(pwk_server *server, uint64_t ticket, const pwk
 /*
  * As pwk_server_part, with blobs.
  *
- * Fails as pwk_server_part; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a message.
+ * Fails as pwk_server_part. Also fails with PWK_TOO_LONG if the message has more blobs than the
+ * segment allows.
  */
 pwk_status pwk_server_part_blobs(pwk_server *server, uint64_t ticket, const pwk_message *part,
                                  pwk_deadline deadline, bool *wanted, pwk_error *error);

@@ -1,8 +1,9 @@
-//! **Boundary**: blobs, as Python holds them: memory that is filled once, frozen, and read in place.
+//! **Boundary**: blobs for Python: memory that is filled once, frozen, and read in place.
 //!
-//! Python's code uses the memory of a blob by its address, through the buffer protocol. So no buffer
-//! of a draft outlives the draft: while one is in use, the draft is not frozen, and its memory not
-//! used for anything else. A buffer refers to its object, so a blob stays for as long as it is read.
+//! Python code accesses the memory of a blob by its address, through the buffer protocol. So no
+//! buffer of a draft may outlive the draft: while a buffer is in use, the draft is not frozen, and
+//! its memory is not used for anything else. A buffer refers to its object, so a blob lives as long
+//! as a buffer of it.
 
 #![allow(unsafe_code)]
 
@@ -22,24 +23,24 @@ use crate::locked::Locked;
 
 const FREEZE: &str = "blob freeze";
 
-/// Memory for a blob, which is still to be filled: `Segment.blob` returns it.
+/// Memory for a blob that has to be filled: `Segment.blob` returns it.
 ///
-/// It is a buffer that can be written to: by `memoryview(draft)[:5] = b"hello"`, `file.readinto(draft)`
-/// or `numpy.frombuffer(draft, dtype)`. It may hold what an earlier blob of this process left there, so
-/// fill all of it, and then `freeze()` it. As a context manager, it gives the memory back if the block
-/// is left without a `freeze`. In a forked child it is the parent's, and of no use.
+/// It is a writable buffer: use `memoryview(draft)[:5] = b"hello"`, `file.readinto(draft)` or
+/// `numpy.frombuffer(draft, dtype)`. It may hold bytes of an earlier blob of this process, so fill
+/// all of it, and then `freeze()` it. As a context manager, it gives the memory back if the block
+/// ends without a `freeze`. A forked child cannot use a draft of its parent.
 #[pyclass(frozen, weakref, module = "pipework.reqrep")]
 pub(crate) struct BlobMut {
     memory: Memory,
-    /// `forks()` in the process that it belongs to.
+    /// The value of `forks()` in the process that made it.
     forks: u32,
     state: Locked<State>,
 }
 
 struct State {
-    /// None once it is frozen, or its memory was given back.
+    /// None once it is frozen, or once its memory was given back.
     draft: Option<reqrep::BlobMut>,
-    /// Buffers of it that are in use.
+    /// The number of its buffers in use.
     exports: usize,
     stage: Stage,
 }
@@ -48,7 +49,7 @@ struct State {
 enum Stage {
     Open,
     Frozen,
-    /// The memory is given back with the last buffer.
+    /// Closed: the last buffer gives the memory back.
     Closed,
 }
 
@@ -64,12 +65,12 @@ impl Stage {
 
 #[pymethods]
 impl BlobMut {
-    /// Makes a `Blob` of it: from now on nobody changes the bytes, and messages can carry them. This
-    /// object is of no more use.
+    /// Makes a `Blob` of it: from now on no process changes the bytes, and messages can carry them.
+    /// This object is of no more use.
     ///
-    /// Raises `BufferError` while a buffer of it is in use: an array or a memoryview that could still
-    /// write to it. Delete those first (`del array`). `Corrupt` if another process has cut the memory
-    /// short; `Stale` in a forked child.
+    /// Raises `BufferError` while a buffer of it is in use: an array or a memoryview that could
+    /// still write to it. Delete those first (`del array`). Raises `Corrupt` if another process has
+    /// cut the memory short, and `Stale` in a forked child.
     fn freeze(&self, py: Python<'_>) -> PyResult<Blob> {
         if self.forks != forks() {
             let text = "this draft is the parent's: make another one";
@@ -91,8 +92,8 @@ impl BlobMut {
         }
     }
 
-    /// Gives the memory back, if it was not frozen; as soon as no buffer of it is in use any more. A
-    /// second time does nothing.
+    /// Gives the memory back if it was not frozen, as soon as no buffer of it is in use. A second
+    /// call does nothing.
     fn close(&self) {
         let draft = self.state.with(|state| {
             if state.stage == Stage::Open {
@@ -155,8 +156,8 @@ impl BlobMut {
             let advice = if stage == Stage::Frozen { ": use what freeze() returned" } else { "" };
             return Err(PyBufferError::new_err(format!("this draft is {}{advice}", stage.name())));
         }
-        // SAFETY: the draft keeps its memory while a buffer of it is counted, and is not used by Rust
-        // code meanwhile.
+        // SAFETY: the draft keeps its memory while a buffer of it is counted, and Rust code does
+        // not use the memory meanwhile.
         let exported = unsafe { export(slf, this.memory, view, flags) };
         exported.inspect_err(|_| this.released())
     }
@@ -179,7 +180,7 @@ impl BlobMut {
         self.state.with(|state| state.stage)
     }
 
-    /// One of its buffers is in use no more.
+    /// Counts one buffer less.
     fn released(&self) {
         let draft = self.state.with(|state| {
             state.exports -= 1;
@@ -196,7 +197,7 @@ impl Drop for BlobMut {
 }
 
 impl State {
-    /// The draft, if its memory can be given back.
+    /// Takes the draft out if its memory can be given back.
     fn unused(&mut self) -> Option<reqrep::BlobMut> {
         if self.stage == Stage::Closed && self.exports == 0 { self.draft.take() } else { None }
     }
@@ -204,15 +205,16 @@ impl State {
 
 /// Bytes in shared memory that do not change for as long as any process holds them.
 ///
-/// It is a buffer to read: `memoryview(blob)`, `numpy.frombuffer(blob, dtype)`, `file.write(blob)`, none
-/// of which copies it. Send it with any message, `blobs=[blob]`; the other side finds it in `blobs` of
-/// the `Request` or `Message`, and may send it on. It is freed when all processes have dropped it or
-/// died, and no message has it any more: here when neither this object nor a buffer of it is left.
+/// It is a read-only buffer: `memoryview(blob)`, `numpy.frombuffer(blob, dtype)` and
+/// `file.write(blob)` do not copy it. Send it with any message by `blobs=[blob]`. The receiver
+/// finds it in `blobs` of the `Request` or `Message`, and may send it on. The memory is freed when
+/// all processes have dropped the blob or died, and no message has it any more. This process drops
+/// it when neither this object nor a buffer of it is left.
 ///
-/// A blob is equal to itself only. To compare its bytes, compare `memoryview(blob)`.
+/// A blob is equal only to itself. To compare bytes, compare `memoryview(blob)`.
 #[pyclass(frozen, weakref, module = "pipework.reqrep")]
 pub(crate) struct Blob {
-    /// There until it is dropped.
+    /// Present until the object is dropped.
     blob: Option<reqrep::Blob>,
 }
 
@@ -223,13 +225,13 @@ impl Blob {
         bytes(py, [self.get()])
     }
 
-    /// Raises `Corrupt` if bytes of it are lost, because another process has cut its memory short;
-    /// they read as zero.
+    /// Raises `Corrupt` if bytes of it are lost, because another process has cut its memory short.
+    /// The lost bytes read as zero.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.get().check().or_raise(py)
     }
 
-    /// Whether this process got a copy of its own, because another user may change the memory.
+    /// Whether this process got its own copy, because another user may change the memory.
     #[getter]
     fn is_copied(&self) -> bool {
         self.get().is_copied()
@@ -259,7 +261,7 @@ impl Blob {
         // SAFETY: as above.
         unsafe { (*view).obj = std::ptr::null_mut() };
         let memory = Memory::to_read(slf.get().get());
-        // SAFETY: the blob is there as long as its object, and nobody changes its bytes.
+        // SAFETY: the blob lives as long as its object, and no process changes its bytes.
         unsafe { export(slf, memory, view, flags) }
     }
 }
@@ -269,7 +271,7 @@ impl Blob {
         Blob { blob: Some(blob) }
     }
 
-    /// One with the bytes of `source`.
+    /// A blob with the bytes of `source`.
     pub(super) fn copy_of(
         py: Python<'_>,
         segment: &reqrep::Segment,
@@ -307,7 +309,7 @@ fn draft(py: Python<'_>, segment: &reqrep::Segment, len: usize) -> PyResult<reqr
     })
 }
 
-/// Bytes of memory from which on it takes longer to unmap it than to give the interpreter lock away.
+/// From this size on, unmapping takes longer than releasing the interpreter lock.
 const LARGE: usize = 1 << 20;
 
 fn drop_large<T: Send>(len: usize, memory: Option<T>) {
@@ -350,7 +352,7 @@ fn refused(value: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("blobs must be a list of Blob objects, not {kind}{advice}"))
 }
 
-/// Blobs that have come with a message, for Python.
+/// The blobs that came with a message, for Python.
 pub(super) fn received<'py>(py: Python<'py>, blobs: &[reqrep::Blob]) -> PyResult<Bound<'py, PyTuple>> {
     PyTuple::new(py, blobs.iter().map(|blob| Blob::new(blob.clone())))
 }

@@ -1,13 +1,13 @@
 //! Blobs: memory that is filled once, frozen, and read in place by every process that holds it.
 //!
 //! A program makes a draft in a segment, fills it, freezes it to a blob, and attaches the blob to
-//! messages of that segment. A message names its blobs and copies none of their bytes. A blob is freed
-//! when its last holder has dropped it or died, and no message on its way names it. A process that
-//! dies, at any instruction, takes nothing away from the others.
+//! messages of that segment. A message names its blobs and copies none of their bytes. A blob is
+//! freed when its last holder has dropped it or died, and no message on its way names it. If a
+//! process dies, at any instruction, the others lose nothing.
 //!
-//! Every function here that gives out a blob gives out a new handle, which the program frees with
-//! pwk_blob_free or pwk_blobs_free. A handle that is attached to a message stays the program's, and may
-//! be freed as soon as the function returns.
+//! Every function here that returns a blob returns a new handle, which the program frees with
+//! pwk_blob_free or pwk_blobs_free. A handle that is attached to a message still belongs to the
+//! program, which may free it as soon as the function returns.
 
 use std::ffi::c_void;
 
@@ -24,13 +24,13 @@ use crate::edge::{Handle, In, InOut, Lent, Name, Out, done, free, get, hand_out,
 use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 
 /// Bytes in shared memory that do not change as long as any process holds them. Any threads may use
-/// one at the same time. A child that was forked may read those that it inherits; it frees its own
-/// handles, and the memory stays until both processes have. It is freed with pwk_blob_free.
+/// one at the same time. A forked child may read those that it inherits. It frees its own handles,
+/// and the memory stays until both processes have freed theirs. Free a blob with pwk_blob_free.
 pub struct pwk_blob(Blob);
 
-/// Memory for a blob that only this process can access until it is frozen. Any threads may write to
-/// its memory; one thread at a time may call functions on it. A child that was forked cannot use it, and
-/// may free it. It is freed with pwk_blob_draft_free, also after it was frozen.
+/// Memory for a blob. Only this process can access it until it is frozen. Any threads may write to
+/// its memory; one thread at a time may call functions on it. A forked child cannot use it, and may
+/// free it. Free a draft with pwk_blob_draft_free, also after it was frozen.
 pub struct pwk_blob_draft(Option<BlobMut>);
 
 /// Makes a draft of `len` bytes, for messages of this segment. Its memory may hold bytes of an earlier
@@ -65,12 +65,12 @@ pub extern "C" fn pwk_blob_draft_space(draft: InOut<'_, pwk_blob_draft>) -> pwk_
     })
 }
 
-/// Makes a blob of a draft: from now on no process changes its bytes. The program must not write to
-/// the memory that pwk_blob_draft_space returned, nor read from it. The draft is of no more use, and is
-/// still to be freed.
+/// Makes a blob of a draft: from now on no process changes its bytes. The program must neither
+/// write to the memory that pwk_blob_draft_space returned nor read from it. The draft is of no more
+/// use, but must still be freed.
 ///
-/// Fails with PWK_STALE if it was frozen before, or belongs to the parent of this process;
-/// PWK_CORRUPT if its file was cut short, so that bytes are lost: then its memory is given back.
+/// Fails with PWK_STALE if it was frozen before, or belongs to the parent of this process. Fails
+/// with PWK_CORRUPT if its file was cut short and bytes are lost; its memory is given back.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_blob_draft_freeze(
     draft: InOut<'_, pwk_blob_draft>,
@@ -97,15 +97,15 @@ pub extern "C" fn pwk_blob_bytes(blob: In<'_, pwk_blob>) -> pwk_bytes {
     get(pwk_bytes::NONE, || blob.map_or(pwk_bytes::NONE, |blob| pwk_bytes::lend(&blob.0)))
 }
 
-/// Whether this process got its own copy of a blob, because another user owns its file or may change
-/// it; false for NULL. pwk_blob_stats.copied counts them.
+/// Whether this process got its own copy of a blob, because another user owns its file or may
+/// change it; false for NULL. pwk_blob_stats.copied counts these copies.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_blob_is_copied(blob: In<'_, pwk_blob>) -> bool {
     get(false, || blob.is_some_and(|blob| blob.0.is_copied()))
 }
 
-/// Fails with PWK_CORRUPT if bytes of a blob are lost, because a process has cut its file short: the
-/// missing bytes read as zero.
+/// Fails with PWK_CORRUPT if bytes of a blob are lost, because a process has cut its file short.
+/// The lost bytes read as zero.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_blob_check(blob: In<'_, pwk_blob>, error: Out<'_, pwk_error>) -> pwk_status {
     run("pwk_blob_check", error, |name| done(name.given(blob)?.0.check()))
@@ -131,21 +131,21 @@ pub extern "C" fn pwk_blob_free(blob: Handle<pwk_blob>) {
     free(blob);
 }
 
-/// How many blobs a message can carry at most. pwk_geometry.blobs says how many in one segment.
+/// The most blobs that a message can carry. pwk_geometry.blobs is the limit of one segment.
 pub const PWK_MAX_BLOBS: u32 = 8;
 
-/// The blobs that came with a message. A program sets it to PWK_BLOBS before the first use, uses it
-/// again and again, and gives it to pwk_blobs_free in the end. It may take a handle out, and sets its
-/// place to NULL then. One thread at a time.
+/// The blobs that came with a message. A program sets it to PWK_BLOBS before the first use, may use
+/// it many times, and gives it to pwk_blobs_free in the end. It may take a handle out, and must
+/// then set its place to NULL. One thread at a time may use it.
 #[repr(C)]
 pub struct pwk_blobs {
     /// The first `count` of them; the others are NULL.
     pub blobs: [Handle<pwk_blob>; 8],
-    /// How many came.
+    /// The number of blobs that came.
     pub count: usize,
 }
 
-/// No blobs, to initialise one with.
+/// No blobs: the initial value.
 pub const PWK_BLOBS: pwk_blobs = pwk_blobs { blobs: [const { None }; 8], count: 0 };
 
 /// Frees the blobs. `blobs` is empty then, and may be used again. NULL is allowed.
@@ -160,23 +160,24 @@ pub extern "C" fn pwk_blobs_free(blobs: InOut<'_, pwk_blobs>) {
 pub struct pwk_message {
     /// The bytes; may be NULL if `len` is 0.
     pub data: Lent<'static, c_void>,
-    /// How many.
+    /// The number of bytes.
     pub len: usize,
     /// An array of the blobs; may be NULL if `blob_count` is 0. A blob of another segment, and one that
     /// was copied, is copied into a new blob of this segment.
     pub blobs: Lent<'static, In<'static, pwk_blob>>,
-    /// How many: up to pwk_geometry.blobs, which is at most PWK_MAX_BLOBS.
+    /// The number of blobs: up to pwk_geometry.blobs, which is at most PWK_MAX_BLOBS.
     pub blob_count: usize,
-    /// The 32 bits that go with it.
+    /// The user's 32 bits that go with it.
     pub flags: u32,
 }
 
 /// As pwk_client_call_message, with blobs both ways. The blobs of the reply replace the content of
-/// `blobs`, which is freed. After any failure, `blobs` is empty. If it is NULL, the blobs are dropped.
+/// `blobs`, which is freed. After any failure, `blobs` is empty. If `blobs` is NULL, the blobs are
+/// dropped.
 ///
-/// Fails as pwk_client_call; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a
-/// message, or if this process would hold more than blob_limit; with PWK_CORRUPT and PWK_OS, too, if a
-/// blob of the reply cannot be opened.
+/// Fails as pwk_client_call. Also fails with PWK_TOO_LONG if the message has more blobs than the
+/// segment allows, or if this process would hold more than blob_limit; with PWK_CORRUPT or PWK_OS
+/// if a blob of the reply cannot be opened.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_call_blobs(
     client: In<'_, pwk_client>,
@@ -198,7 +199,8 @@ pub extern "C" fn pwk_client_call_blobs(
 
 /// As pwk_client_send_message, with blobs.
 ///
-/// Fails as pwk_client_send; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a message.
+/// Fails as pwk_client_send. Also fails with PWK_TOO_LONG if the message has more blobs than the
+/// segment allows.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_client_send_blobs(
     client: In<'_, pwk_client>,
@@ -322,10 +324,10 @@ pub extern "C" fn pwk_stream_next_part_blobs(
     })
 }
 
-/// The blobs of a request that a server has taken, which replace the content of `blobs`. They can be
-/// asked for until the request is answered, and are the program's after that, too.
+/// The blobs of a request that a server has taken. They replace the content of `blobs`. A program
+/// can ask for them until it answers the request, and keeps them after that.
 ///
-/// Fails with PWK_STALE if the ticket is none that this server has to answer. If a blob cannot be
+/// Fails with PWK_STALE if this server has no open request with that ticket. If a blob cannot be
 /// opened: PWK_TOO_LONG, PWK_CORRUPT or PWK_OS.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_blobs(
@@ -344,8 +346,8 @@ pub extern "C" fn pwk_server_blobs(
 
 /// As pwk_server_reply_until, with blobs.
 ///
-/// Fails as pwk_server_reply_until; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a
-/// message: then the request is still to be answered.
+/// Fails as pwk_server_reply_until. Also fails with PWK_TOO_LONG if the message has more blobs than
+/// the segment allows: then the request must still be answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_reply_blobs(
     server: In<'_, pwk_server>,
@@ -364,7 +366,8 @@ pub extern "C" fn pwk_server_reply_blobs(
 
 /// As pwk_server_part, with blobs.
 ///
-/// Fails as pwk_server_part; with PWK_TOO_LONG, too, if the segment was made for fewer blobs a message.
+/// Fails as pwk_server_part. Also fails with PWK_TOO_LONG if the message has more blobs than the
+/// segment allows.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_part_blobs(
     server: In<'_, pwk_server>,
@@ -413,7 +416,7 @@ impl Attached<'_> {
     }
 }
 
-/// Where C wants a reply.
+/// The variables in which C wants a reply.
 struct Received<'a> {
     into: Lending<'a>,
     flags: Out<'a, u32>,
@@ -437,7 +440,7 @@ impl<'a> Received<'a> {
         self.put_blobs(&[]);
     }
 
-    /// Puts a reply there, or the reason why the call has none.
+    /// Stores a reply there, or the reason why the call has none.
     fn take(mut self, ended: std::result::Result<Reply, CallError>) -> Result<pwk_status> {
         let reply = ended.map_err(|error| failed(error, &mut self.into))?;
         self.put_blobs(reply.blobs());

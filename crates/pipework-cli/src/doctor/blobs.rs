@@ -1,8 +1,8 @@
-//! Folders of blobs whose channels are gone: each lies beside the path that its channel had, or in
+//! Folders of blobs whose channels are gone. Each lies beside the path that its channel had, or in
 //! memory, and its name ends with the channel's number.
 //!
-//! A message in a slot may name a blob that no process holds, and a channel without a name may be in
-//! use. So a folder is removed only if /proc shows no process that has the channel open.
+//! A message in a slot may name a blob that no process holds, and a process may use a channel that
+//! has no name. So a folder is removed only if /proc shows no process that has the channel open.
 
 use crate::failure::words;
 use crate::look::is_something_else;
@@ -13,7 +13,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The folders of `owner` at these paths and in the folders there, whose channels have no name any more.
+/// The folders of `owner` at these paths, and directly in the folders at these paths, whose
+/// channels have no name any more.
 pub(super) fn at_all(paths: &[PathBuf], owner: u32) -> Vec<PathBuf> {
     let places = paths.iter().flat_map(|path| [path.clone(), path.join(format!("pipework-{owner}"))]);
     let inside = places.flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
@@ -37,7 +38,7 @@ fn is_left(path: &Path, owner: u32) -> bool {
     }
 }
 
-/// The name of the channel, empty if it had none, and what the folders of its blobs end with.
+/// The name of the channel, empty if it had none, and the end of its blob folder's name.
 fn parts(path: &Path) -> Option<(&str, &str)> {
     let file_name = path.file_name().and_then(OsStr::to_str)?;
     let (name, end) =
@@ -52,7 +53,7 @@ fn is_of(path: &Path, segment: &Segment) -> bool {
     parts(path).map(|(_, end)| end) == parts(segment.blob_folder()).map(|(_, end)| end)
 }
 
-/// Removes it, or says why not.
+/// Removes the folder, or says why it cannot.
 pub(super) fn remove(path: &Path) -> Result<BlobAudit, String> {
     let is_used = |file: &Path| {
         let opened = File::options().read(true).write(true).open(file)?;

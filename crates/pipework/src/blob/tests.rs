@@ -10,7 +10,7 @@ use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::sys::fault::{Turn, fork, wait};
 
-/// Slots that name some files once.
+/// Slots that name each of some files once.
 #[derive(Debug)]
 struct Naming(Vec<Name>);
 
@@ -20,7 +20,7 @@ impl Slots for Naming {
     }
 }
 
-/// A folder of its own for each test.
+/// A separate folder for each test.
 struct Place(PathBuf, #[allow(dead_code, reason = "held, and not read")] Option<Turn>);
 
 impl Drop for Place {
@@ -52,8 +52,8 @@ impl Place {
     }
 }
 
-/// The number of files. Other tests fork, and a child keeps inherited locks until it ends. Such
-/// locks can delay freeing, so this looks again until there are at most `most` files.
+/// Returns the number of files. Other tests fork, and a child keeps inherited locks until it ends.
+/// Such locks can delay freeing, so this looks again until at most `most` files are left.
 fn names(most: usize, stores: &[&Arc<Store>]) -> usize {
     let limit = Deadline::after(Duration::from_secs(20));
     loop {
@@ -182,7 +182,7 @@ fn sweep_frees_files_of_dead_processes_and_corrects_counts() {
     let (maker, other) = (place.store_with(0, 0o600), place.store());
     let blobs = [made(&maker, b"named by a dead process"), made(&maker, b"named by a slot")];
     let [gone, kept] = blobs.each_ref().map(|blob| named(&maker, blob));
-    // As if a process had died between raising the count and publishing the slot.
+    // This is the state after a process has died between raising the count and publishing the slot.
     named(&maker, &blobs[1]);
     drop(blobs);
     assert_eq!(names(2, &[&maker, &other]), 2);
@@ -337,7 +337,7 @@ fn child_keeps_blobs_that_its_parent_drops_after_the_fork() {
         drop((blob, received));
         assert_eq!(names(1, &[&maker, &receiver]), 1, "the last holder frees it");
     });
-    // Dropped in this process alone: the child has its own copies.
+    // This drops them only in this process: the child has its own copies.
     drop(both.take());
     let next = made(&maker, &[8; 5000]);
     assert_ne!(named(&maker, &next).name, handle.name);

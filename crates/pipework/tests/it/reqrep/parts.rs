@@ -1,4 +1,4 @@
-//! Calls of any size: long payloads, streams, in place, and what else a call can be.
+//! Calls of any size: long payloads, streams, payloads in place, and calls with other options.
 
 use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;
@@ -130,7 +130,8 @@ fn payloads_above_max_message_are_too_long_at_both_ends() {
     let segment = small();
     let client = segment.client().unwrap();
     let bytes = [1; 1000];
-    // The request: too long at the client, and at the server, which goes on with the next one.
+    // A long request is refused by the client, and by the server, which continues with the next
+    // one.
     let strict = segment.client_with(&ClientOptions::new().max_message(999)).unwrap();
     assert_eq!(kind(strict.call(&bytes, PATIENCE)), Some(ErrorKind::TooLong));
     assert_eq!(kind(strict.try_send(&bytes)), Some(ErrorKind::TooLong));
@@ -142,7 +143,7 @@ fn payloads_above_max_message_are_too_long_at_both_ends() {
         assert_eq!(*client.call("next", PATIENCE).unwrap(), *b"short");
         assert!(serving.join().unwrap());
     });
-    // The reply: at the server, and at the client, whose call is over.
+    // A long reply is refused by the server, and by the client, and then the call is over.
     thread::scope(|scope| {
         let strict = segment.server_with(&ServerOptions::new().max_message(999)).unwrap();
         let serving = scope.spawn(move || {
@@ -290,7 +291,7 @@ fn reply_in_parts_times_out_when_the_client_does_not_take_them() {
     let segment = small();
     let client = segment.client().unwrap();
     let server = segment.server_with(&ServerOptions::new().part_timeout(SHORT)).unwrap();
-    // A client that does not take the part before its reply.
+    // This client does not take the part before the reply.
     let mut stream = client.stream("a", PATIENCE).unwrap();
     let mut request = server.recv(PATIENCE).unwrap();
     assert_eq!(request.part("part", SHORT), Ok(true));

@@ -24,7 +24,7 @@ use crate::harness::{Folder, PATIENCE, blob_files, blob_folder, blob_of};
 
 // ---------------------------------------------------------------- making and dropping
 
-/// The victim makes the folder as well.
+/// The victim also makes the folder.
 pub(super) fn make(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -243,7 +243,7 @@ pub(super) fn close(fate: &Fate) {
 
 // ---------------------------------------------------------------- servers
 
-/// Its maker holds one of the blobs, the slot alone holds the other.
+/// One of the blobs is held by its maker, the other only by the slot.
 pub(super) fn receive(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -499,7 +499,7 @@ fn caller<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(&Client,
     })
 }
 
-/// Answers with the blobs of the request.
+/// Answers with the request's blobs.
 fn hand_on(request: Request<'_>) {
     let blobs = request.blobs().to_vec();
     assert!(!blobs.is_empty() && blobs.iter().all(|blob| **blob == *BYTES), "{blobs:?}");
@@ -574,8 +574,8 @@ impl Channel {
         Channel { folder, segment }
     }
 
-    /// Checks what must hold once no calls are in progress: what holds in every scene, and the only
-    /// files are those of the `held` blobs, with the right bytes.
+    /// Checks the state after all calls: the conditions of every scene hold, and the only files are
+    /// those of the `held` blobs, with the right bytes.
     fn assert_whole(self, held: Vec<Blob>) {
         let Channel { folder, segment } = self;
         let files = || blob_files(&segment).len();

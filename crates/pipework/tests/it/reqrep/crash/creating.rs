@@ -1,4 +1,4 @@
-//! Victims that make segments: afterwards there is a whole segment at the path, or nothing.
+//! Victims that make segments. Afterwards the path has a whole segment, or nothing.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! When a victim is to die or to stop, and how it gets there.
+//! The moment at which a victim dies or stops, and how it gets there.
 //!
 //! The **points** of an operation are the moments between its instructions, and those inside of a
 //! call that sleeps. The first victim is stepped through the whole operation and leaves a
@@ -25,7 +25,7 @@ use crate::harness::{PROMPT, Random, blob_files, shared};
 /// again.
 const TOLERANCE: Duration = Duration::from_millis(250);
 
-/// The next event at every point of an operation. All processes of a run share it.
+/// The next event at every point of an operation. All processes of a run share the trail.
 #[derive(Clone, Copy)]
 pub(crate) struct Trail {
     /// Addresses of instructions, or [`WAKING`]; with [`VISIBLE`], if other processes can tell the
@@ -46,7 +46,7 @@ const HIT: u64 = 1;
 /// The victim died there, and a survivor waited too long.
 const LATE: u64 = 2;
 
-/// The end of a sleep comes next.
+/// The next event is the end of a sleep.
 const WAKING: u64 = 0;
 const VISIBLE: u64 = 1 << 63;
 
@@ -155,7 +155,7 @@ pub(crate) struct Leap {
 /// How many times full speed may be interrupted on the way.
 const MAX_STOPS: usize = 16;
 
-/// Where the victim of one scene dies.
+/// The point at which the victim of one scene dies.
 #[derive(Clone, Copy)]
 pub(crate) struct Fate {
     pub(crate) trail: Trail,
@@ -164,7 +164,7 @@ pub(crate) struct Fate {
 
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// At its second mark. It records the trail.
+    /// At its second mark. The victim records the trail.
     Recording,
     /// At `point`.
     At { leap: Leap, point: usize },
@@ -189,7 +189,7 @@ pub(crate) struct Victim<'a> {
 }
 
 impl Fate {
-    /// Forks the victim. The operation is what `body` does between two [`mark`]s.
+    /// Forks the victim. The operation is the part of `body` between two [`mark`]s.
     pub(crate) fn victim<'a>(
         &self,
         segment: impl Into<Option<&'a Segment>>,
@@ -272,7 +272,7 @@ impl Victim<'_> {
         self.stop_but_first(|| ())
     }
 
-    /// The same; calls `asleep` when it first sleeps, unless it is to stop at that moment.
+    /// As `stop`; calls `asleep` when the victim first sleeps, unless it is to stop at that moment.
     pub(crate) fn stop_but_first(self, asleep: impl FnOnce()) -> Stopped {
         let (tracee, sleeps) = self.walk(asleep);
         if sleeps {

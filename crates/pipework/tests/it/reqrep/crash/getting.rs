@@ -167,7 +167,7 @@ pub(super) fn streaming<'a>(
     })
 }
 
-// ---------------------------------------------------------------- the living
+// ---------------------------------------------------------------- survivors
 
 /// A server has given a part and sleeps until it can give the next. `die` ends the victim; then the
 /// server must soon go on. Returns whether it could give the next part.

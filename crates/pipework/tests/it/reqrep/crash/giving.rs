@@ -1,4 +1,4 @@
-//! Victims that are servers of streams, of long messages, or of calls that nobody waits for.
+//! Victims that are servers of streams, of long messages, or of calls that no client waits for.
 
 use std::thread;
 
@@ -31,7 +31,7 @@ pub(super) fn give(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The call was cancelled, and its slot is waited for.
+/// The call was cancelled, and another client waits for its slot.
 pub(super) fn give_to_a_cancelled_call(fate: &Fate) {
     let segment = small(1);
     let (client, next) = (segment.client().unwrap(), segment.client().unwrap());
@@ -45,7 +45,7 @@ pub(super) fn give_to_a_cancelled_call(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The client sleeps, and is woken by the victim, or not.
+/// The client sleeps; the victim wakes it, or dies before that.
 pub(super) fn reply_long(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -58,7 +58,7 @@ pub(super) fn reply_long(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// Its client does not take parts, and gets all of them or none.
+/// Its client does not take parts, and gets all parts or none.
 pub(super) fn collect(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -103,7 +103,7 @@ pub(super) fn fail_in_a_stream(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// A part that the client has not taken comes before.
+/// The client has not taken the part before the failure.
 pub(super) fn fail_behind_a_part(fate: &Fate) {
     let segment = small(1);
     let client = segment.client().unwrap();
@@ -199,7 +199,7 @@ fn rest(stream: &mut Stream) -> (Vec<Vec<u8>>, Option<ErrorKind>) {
     }
 }
 
-/// Why a call has failed.
+/// The reason why a call has failed.
 fn reason<T: std::fmt::Debug>(ended: Result<T, CallError>) -> Result<Vec<u8>, ErrorKind> {
     match ended {
         Ok(reply) => panic!("nobody has answered: {reply:?}"),

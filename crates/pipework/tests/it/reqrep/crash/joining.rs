@@ -36,7 +36,7 @@ pub(super) fn attach_server(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim takes the number of a dead server and recovers what that server held; the other dead
+/// The victim takes the number of a dead server and recovers that server's calls; the other dead
 /// members stay.
 pub(super) fn attach_in_a_dead_place(fate: &Fate) {
     let segment = Living::segment();
@@ -52,7 +52,7 @@ pub(super) fn attach_in_a_dead_place(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The victim has inherited a client whose call in progress stays the parent's.
+/// The victim has inherited a client with a call in progress, which stays the parent's.
 pub(super) fn join_after_fork(fate: &Fate) {
     let segment = small(2);
     let (server, client) = (segment.server().unwrap(), segment.client().unwrap());

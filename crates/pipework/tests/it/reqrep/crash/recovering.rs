@@ -1,4 +1,4 @@
-//! Victims that recover what dead members held.
+//! Victims that recover the calls and slots of dead members.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(super) fn recover(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The same with streams, and with requests that nobody waits for.
+/// As `recover`, with streams, and with requests that no client waits for.
 pub(super) fn recover_streams(fate: &Fate) {
     let segment = options(5).members(12).anonymous().unwrap();
     let living = Giving::among_the_dead(&segment);
@@ -82,7 +82,7 @@ pub(super) fn wait(fate: &Fate) {
     assert_whole(&segment);
 }
 
-/// The same, where the requests may go to another server.
+/// As `wait`, but the requests may go to another server.
 pub(super) fn wait_and_redeliver(fate: &Fate) {
     let segment = small(2);
     let (server, client) =
@@ -111,18 +111,18 @@ pub(super) struct Living {
     /// A client that allows a redelivery.
     insistent: Client,
     server: Server,
-    /// A dead server had taken it.
+    /// The call whose server died with its request.
     lost: Ticket,
-    /// Dead servers had taken them, and another server may take them.
+    /// The calls whose servers died, and whose requests another server may take.
     redeliverable: [Ticket; 2],
-    /// A dead client sent it.
+    /// The request of a dead client.
     request: Request<'static>,
 }
 
 impl Living {
     pub(super) const DEAD: usize = 6;
 
-    /// Has space for all this, for a victim, and for the members that check it.
+    /// Has space for these members, for a victim, and for the members that check the segment.
     pub(super) fn segment() -> Segment {
         options(9).members(13).anonymous().unwrap()
     }
@@ -174,9 +174,9 @@ impl Living {
 /// A client and a server in the middle of calls with three processes that died, one of them a server.
 struct Giving {
     server: Server,
-    /// A dead server has given a part of its reply.
+    /// The stream whose server died after it had given a part.
     given: Stream,
-    /// A dead client's, which has not taken the first part of the reply.
+    /// The request of a dead client, which has not taken the first part of the reply.
     untaken: Request<'static>,
 }
 
@@ -207,7 +207,7 @@ impl Giving {
         let mut untaken = server.try_recv().unwrap().unwrap().into_owned();
         assert_eq!(untaken.part("part", SOON), Ok(true));
 
-        // No member joins from here on: it would recover the member whose number it takes.
+        // No member joins from here on: it would take the number of a dead member and recover it.
         forget(&again, "again");
         taker(segment, 1).kill();
         // The recovering process dies before it has pushed the request.
@@ -235,7 +235,7 @@ impl Giving {
         let began = Instant::now();
         assert_eq!(untaken.part("next", PATIENCE), Ok(false));
         fate.got_on(began);
-        // They come with a tick: each hears of what concerns it before the rest is recovered.
+        // They come with a tick: each member notices its own loss before the rest is recovered.
         let mut requests = [(); 2].map(|()| answer(server.recv(PATIENCE).unwrap()));
         requests.sort();
         assert_eq!(requests, [&b"again"[..], b"once more"]);
@@ -256,7 +256,7 @@ fn caller(segment: &Segment, requests: &[&str]) -> Tracee {
     })
 }
 
-/// A client that has begun so many streams.
+/// A client that has begun that many streams.
 fn streamer(segment: &Segment, streams: usize) -> Tracee {
     trace(|| {
         let client = segment.client().unwrap();
@@ -267,7 +267,7 @@ fn streamer(segment: &Segment, streams: usize) -> Tracee {
     })
 }
 
-/// A server that has taken so many requests, and is about to take one more.
+/// A server that has taken that many requests, and is about to take one more.
 fn taker(segment: &Segment, requests: usize) -> Tracee {
     trace(|| {
         let server = segment.server().unwrap();

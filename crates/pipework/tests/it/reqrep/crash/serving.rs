@@ -198,7 +198,7 @@ pub(super) fn serve_again(fate: &Fate) {
 
 // ---------------------------------------------------------------- survivors
 
-/// How a call may end.
+/// The outcome of a call.
 pub(super) type Outcome = Result<Vec<u8>, ErrorKind>;
 
 pub(super) fn answered(reply: &str) -> Outcome {
@@ -209,7 +209,7 @@ pub(super) fn outcome(client: &Client, ticket: Ticket) -> Outcome {
     client.recv(ticket, PATIENCE).map(|reply| reply.to_vec()).map_err(|error| error.kind())
 }
 
-/// How a call ends whose client sleeps when `die` ends a victim.
+/// The outcome of a call if its client sleeps when `die` ends a victim.
 fn outcome_of_waiting(
     fate: &Fate,
     client: &Client,
@@ -234,7 +234,8 @@ pub(super) fn outcome_while<T: Send>(
     })
 }
 
-/// How a call ends if its client starts to wait after a victim has died, while a server serves.
+/// The outcome of a call if its client starts to wait after a victim has died, while a server
+/// serves.
 pub(super) fn outcome_with(
     server: &Server,
     fate: &Fate,

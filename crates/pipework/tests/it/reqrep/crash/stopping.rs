@@ -1,5 +1,5 @@
 //! Victims that stop in the middle of a stream or of a long reply, and live on. The other side ends
-//! by its deadline and says so; then the victim goes on, finds out, and nothing is left.
+//! by its deadline and reports that. Then the victim continues and finds out, and no call is left.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{LONG, assert_whole, small};
 use crate::harness::PATIENCE;
 use crate::harness::tracee::mark;
 
-/// How long the other side waits.
+/// The deadline of the other side.
 const SHORT: Duration = Duration::from_millis(10);
 
 // ---------------------------------------------------------------- servers
@@ -146,8 +146,8 @@ fn is_timed_out<T, E: Into<Error>>(outcome: Result<T, E>) -> bool {
     outcome.is_err_and(|error| error.into().kind() == ErrorKind::TimedOut)
 }
 
-/// The other side has ended. Checks that every member still counts the victim as alive, and that it
-/// continues and leaves nothing behind.
+/// Call this when the other side has ended. It checks that every member still counts the victim as
+/// alive, and that the victim continues and leaves nothing behind.
 fn end(fate: &Fate, segment: &Segment, stopped: Stopped) {
     fate.got_on(stopped.since);
     assert_eq!(segment.recover(), Ok(0), "no member died");

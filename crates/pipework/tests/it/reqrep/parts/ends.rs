@@ -1,4 +1,4 @@
-//! How servers stop, and long calls of tasks.
+//! Servers that stop, and long calls of tasks.
 
 use super::*;
 use crate::harness::{alone, awaited, block_on, fork, shared};
@@ -94,7 +94,7 @@ fn a_task_hears_of_a_client_that_is_killed_long_after_its_last_step() {
             assert_eq!(request.part_async("one").await, Ok(true));
             awaited(ready);
             assert_eq!(request.part_async("two").await, Ok(true));
-            // Longer than the ticks for which a server remembers that it has waited.
+            // The wait is longer than the ticks for which a server remembers that it has waited.
             thread::scope(|scope| {
                 let killing = scope.spawn(|| {
                     thread::sleep(Duration::from_secs(3));

@@ -1,4 +1,4 @@
-//! What a stream holds does not grow with what goes through it, on either side.
+//! The memory of a stream does not grow with the number of its parts, on either side.
 
 use super::*;
 use crate::harness::{alone, awaited, fork, memory_kib, shared};
@@ -22,7 +22,7 @@ impl Part {
     }
 }
 
-/// Takes all steps of one side; returns by how many KiB its peak memory grew.
+/// Runs all steps of one side; returns by how many KiB its peak memory grew.
 fn grown_kib(steps: u64, mut step: impl FnMut(u64)) -> u64 {
     (0..WARM).for_each(&mut step);
     let before = memory_kib("VmHWM");
@@ -30,7 +30,7 @@ fn grown_kib(steps: u64, mut step: impl FnMut(u64)) -> u64 {
     memory_kib("VmHWM") - before
 }
 
-/// A reply of so many parts.
+/// Streams a reply of that many parts.
 fn goes_through(parts: u64, len: usize) {
     let options = Options::new().slots(4).members(8).request_bytes(len as u32).reply_bytes(len as u32);
     let segment = options.anonymous().expect("a segment");

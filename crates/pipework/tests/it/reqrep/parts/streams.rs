@@ -95,12 +95,12 @@ fn dropped_stream_stops_its_server_at_the_next_part() {
         let given = serving.join().unwrap();
         assert!((5..=6).contains(&given), "{given}");
     });
-    // A stream that is cancelled in the middle, and one that is forgotten there: its server goes on.
+    // One stream is cancelled in the middle, and another is forgotten there: its server goes on.
     thread::scope(|scope| {
         let serving = scope.spawn(|| {
             let mut request = server.recv(PATIENCE).unwrap();
             assert_eq!(request.part("part", PATIENCE), Ok(true));
-            // The part is never taken.
+            // The client never takes the part.
             assert_eq!(kind(request.flush(SHORT)), Some(ErrorKind::TimedOut));
             request.flush(PATIENCE)
         });
@@ -135,7 +135,7 @@ fn fail_delivers_its_reason_before_and_within_a_stream() {
             assert!(server.recv(PATIENCE).unwrap().fail("no such model"));
             let mut request = server.recv(PATIENCE).unwrap();
             assert_eq!(request.part("a", PATIENCE), Ok(true));
-            // Once the client has taken the part, there is space for a reason.
+            // Once the client has taken the part, the slot has space for a reason.
             while request.part("b", SHORT) != Ok(true) {}
             assert_eq!(request.flush(PATIENCE), Ok(true));
             assert_eq!(request.flush(PATIENCE), Ok(true), "no part is left to take");
@@ -200,7 +200,7 @@ fn stream_ends_in_time_when_its_server_is_killed() {
     });
 }
 
-/// Polls until the stream has ended, or for a while.
+/// Polls until the stream has ended, or until the guard time is over.
 fn poll(stream: &mut Stream) -> Option<ErrorKind> {
     let began = Instant::now();
     loop {
@@ -227,7 +227,7 @@ fn try_next_part_reports_the_end_when_the_server_is_gone() {
         awaited(taken);
         child.kill();
         assert_eq!((poll(&mut stream), stream.ticket()), (Some(ErrorKind::PeerDied), None));
-        // The same when the only server leaves before it takes the request.
+        // Here the only server leaves before it takes the request.
         let server = segment.server().unwrap();
         let wary = segment.client_with(&ClientOptions::new().needs_server(true)).unwrap();
         let mut stream = wary.stream("go", PATIENCE).unwrap();

@@ -29,7 +29,7 @@ fn recv_any_returns_the_next_ended_call_with_its_ticket() {
                 _ => assert_eq!(*done.result.unwrap(), [nth as u8]),
             }
         }
-        // The call of another thread must not be taken away from it, and a long reply comes whole.
+        // This thread must not take the call of another thread, and a long reply must come whole.
         let calling = scope.spawn(|| client.call("mine", PATIENCE));
         let request = server.recv(PATIENCE).unwrap();
         let ticket = client.send("any", PATIENCE).unwrap();
@@ -115,7 +115,7 @@ fn forgotten_request_is_carried_out_after_its_client_left() {
     drop(client);
     assert!(first.is_wanted() && second.is_wanted());
     assert_eq!((first.reply("x"), second.reply("y")), (Ok(false), Ok(false)));
-    // Requests that it did not forget were cancelled with it.
+    // The client cancels the requests that it did not forget.
     assert!(server.try_recv().unwrap().is_none());
     assert_all_free(&segment);
 }
@@ -193,7 +193,7 @@ fn kept_requests_are_answered_once_by_their_tickets() {
     let again = last.keep();
     assert_eq!(*client.recv(sent[0], PATIENCE).unwrap(), *b"done");
     assert_eq!(*client.recv(sent[1], PATIENCE).unwrap(), *b"done");
-    // A slot that holds another call by now.
+    // This slot holds another call by now.
     let next = client.send("d", PATIENCE).unwrap();
     assert!(server.kept(sent[0]).unwrap().is_none() && server.kept(next).unwrap().is_none());
     // Dropping the last clone of the server fails the requests that it keeps.
@@ -266,8 +266,7 @@ fn a_panic_while_a_request_is_written_leaves_no_slot_behind() {
     assert!(client.try_send("next").unwrap().is_some());
 }
 
-/// The thread is panicking all the time, so `send` cannot tell by that whether the request was
-/// written.
+/// The thread panics all the time, so `send` cannot tell by that whether the request was written.
 #[test]
 fn destructor_can_send_while_its_thread_panics() {
     struct Bye<'a>(&'a Client, &'a Cell<Option<Result<Ticket>>>);
