@@ -1,7 +1,7 @@
-"""Objects in messages: a pickle, and its long buffers beside it, as blobs.
+"""Objects in messages: a pickle, and its long buffers as blobs.
 
-A buffer that came so is read where it lies, so what is made of it cannot be written to. Shorter ones
-are copied with the pickle.
+The receiver reads such a buffer in place, so an object that is made of it is read-only. Shorter
+buffers are copied with the pickle.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ._core import Blob, Segment
 
 LONG = 1 << 16
-"""Bytes of a buffer that is a blob if it has more; and of the longest pickle that is none."""
+"""A buffer or a pickle with more bytes is sent as a blob."""
 
 _MOST_BUFFERS = 7
-"""Of the eight blobs that a message carries, one may be the pickle."""
+"""A message carries eight blobs, and one of them may be the pickle."""
 
 _MOST_HELD = 100
-"""A blob has a descriptor open: if so many are part of objects here, what comes is copied."""
+"""Each blob keeps a descriptor open. If objects here use this many, further buffers are copied."""
 
 _held: weakref.WeakSet[Blob] = weakref.WeakSet()
 
@@ -31,12 +31,12 @@ class Pickled(NamedTuple):
     buffers: Sequence[memoryview | bytes]
 
     def copied(self) -> Pickled:
-        """The same, whatever becomes of the objects that have the buffers."""
+        """A pickle with copies of the buffers, for objects that may change."""
         return Pickled(self.data, [bytes(buffer) for buffer in self.buffers])
 
 
 def dump(what: object) -> Pickled:
-    """A pickle, and the buffers that are to be blobs."""
+    """Returns the pickle of an object, and the buffers that are to be blobs."""
     buffers: list[memoryview] = []
 
     def goes_into_the_pickle(buffer: pickle.PickleBuffer) -> bool:
@@ -50,16 +50,16 @@ def dump(what: object) -> Pickled:
 
 
 def attach(pickled: Pickled, segment: Segment) -> tuple[bytes, list[Blob]]:
-    """The payload of a message, and the blobs that it carries."""
+    """Returns the payload of a message, and the blobs that it carries."""
     data, buffers = pickled
     if len(data) > LONG:
-        # No pickle is empty.
+        # No pickle is empty, so an empty payload says that the first blob is the pickle.
         data, buffers = b"", [data, *buffers]
     return data, [segment.blob_from(buffer) for buffer in buffers]
 
 
 def load(data: bytes, blobs: Sequence[Blob]) -> Any:
-    """The object that came as such a message."""
+    """Returns the object of such a message."""
     if data:
         return pickle.loads(data, buffers=map(_buffer, blobs))
     return pickle.loads(blobs[0], buffers=map(_buffer, blobs[1:]))

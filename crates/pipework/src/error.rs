@@ -1,6 +1,6 @@
 //! One error for every module and every binding.
 //!
-//! An [`Error`] holds a kind, the operation that failed and, where the kernel refused, the kernel's
+//! An [`Error`] holds a kind, the operation that failed and, if the kernel refused, the kernel's
 //! error number. It is `Copy` and holds no allocation, so it can be stored and passed on freely.
 //! The number of an [`ErrorKind`] is the code that the C library returns.
 
@@ -9,7 +9,7 @@ use std::fmt;
 /// The result of every fallible operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, as one of a fixed list that all languages share.
+/// The kind of an error, from a fixed list that all languages share.
 ///
 /// The discriminant is the C code; it never changes once released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,8 +26,7 @@ pub enum ErrorKind {
     Closed = 4,
     /// Larger than a limit that was set on this end.
     TooLong = 5,
-    /// The handle or ticket is no longer valid: what it stands for is over, or belongs to another
-    /// process.
+    /// The handle or ticket is no longer valid: it has ended, or belongs to another process.
     Stale = 6,
     /// The process that was handling the request has died. This is detected within 250 ms of the
     /// kernel closing that process's files, which happens after a core dump.
@@ -97,9 +96,9 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// A more exact reason, where the kind alone would leave the caller guessing. It says what is
-/// wrong. What to do about it is said where the program is known: in the documentation, the command
-/// or the package.
+/// A more exact reason, for errors whose kind alone leaves the caller guessing. It describes the
+/// fault. The documentation, the command or the package says how to fix it, because only they know
+/// the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Explanation {
@@ -156,8 +155,8 @@ impl fmt::Display for Explanation {
 /// A failed operation: its kind, its name and, if the kernel reported an error, the kernel's
 /// number.
 ///
-/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. An
-/// [explanation](Error::explanation), where there is one, replaces the text of the kind.
+/// It is displayed as `atomic send: the other side is closed: Broken pipe (os error 32)`. If it has
+/// an [explanation](Error::explanation), that replaces the text of the kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -184,7 +183,7 @@ impl Error {
         Error { kind, op, detail: errno }
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -199,7 +198,7 @@ impl Error {
         (self.detail > 0).then_some(self.detail)
     }
 
-    /// A more exact reason than the kind gives, in words for the person who set it up; `None` where
+    /// A more exact reason than the kind gives, in words for the person who set it up; `None` if
     /// the kind says all.
     pub fn explanation(&self) -> Option<&'static str> {
         explanation_of(self.detail)
@@ -258,12 +257,12 @@ impl std::error::Error for Error {}
 pub struct Unfinished {
     /// Bytes that were moved; for calls on datagrams, whole datagrams.
     pub done: u64,
-    /// What stopped it.
+    /// The error that stopped it.
     pub error: Error,
 }
 
 impl Unfinished {
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.error.kind()
     }

@@ -2,10 +2,10 @@
 //!
 //! A waiter announces itself in a word before its last check; a notifier reads that word after its
 //! change. With a full fence on both sides, at least one of them sees the other (Dekker), so a
-//! wake-up is lost only if a process is killed in between. Where that can happen, a waiter parks in
-//! slices and checks again after each. A [`Tick`] schedules the checks of what the wait depends on.
-//! It outlives the wait: otherwise a thread whose waits are all short would never reach the end of
-//! a slice.
+//! wake-up is lost only if a process is killed in between. If other processes take part, a waiter
+//! parks in slices and checks again after each. A [`Tick`] schedules the checks of what the wait
+//! depends on. It outlives the wait: otherwise a thread whose waits are all short would never reach
+//! the end of a slice.
 
 use std::time::{Duration, Instant};
 
@@ -53,8 +53,8 @@ impl Event {
         self.wake(1, reach);
     }
 
-    /// As `notify`, after a change that was a swap. Where a swap is already a full fence, another
-    /// fence would double the cost.
+    /// As `notify`, after a change by a swap. On machines where a swap is already a full fence,
+    /// another fence would double the cost.
     pub(crate) fn notify_swapped(&self, reach: Reach) {
         fence_after_swap();
         self.wake(1, reach);
@@ -138,9 +138,9 @@ impl Event {
 
 /// Records when the things that waits depend on were last checked.
 ///
-/// All waits and polls that depend on the same things share one tick. The tick outlives them, so it
-/// becomes due just as soon for a thread whose waits are short, whatever ended them: a deadline, a
-/// signal, or an arrival.
+/// All waits and polls that depend on the same things share one tick. The tick outlives them. So it
+/// becomes due just as soon for a thread with short waits, which end by a deadline, a signal or an
+/// arrival.
 #[derive(Debug)]
 pub(crate) struct Tick {
     began: Instant,
@@ -250,10 +250,10 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Waits on any word. `announce` makes sure that a thread that changes what `look` checks also
-    /// wakes the word, with a full fence after the change. It returns the value that the word must
-    /// still have when this thread parks; `None` if the word changed meanwhile, and then `look`
-    /// runs again first.
+    /// Waits on any word. `announce` must make sure that a thread which changes the data of `look`
+    /// also wakes the word, with a full fence after the change. It returns the value that the word
+    /// must still have when this thread parks; `None` if the word changed meanwhile, and then
+    /// `look` runs again first.
     ///
     /// Fails with `TimedOut`, with `Interrupted`, and as `look` and `check` do. It runs `look` once
     /// more after the deadline, and before it asks the interrupt hook.
@@ -431,7 +431,7 @@ mod tests {
         fn change() -> Verdict {
             CHANGED.store(1, SeqCst);
             EVENT.notify(Reach::Process);
-            // This notification clears what the waiter has announced.
+            // This notification clears the waiter's announcement.
             EVENT.notify(Reach::Process);
             Verdict::GoOn
         }

@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::defaults::SLICE;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What happens to a wait that was interrupted.
+/// The outcome of a wait that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The wait continues: a thread keeps its position among those that wait for the same thing.
@@ -117,8 +117,8 @@ pub(crate) fn signal_came() -> bool {
     is_hooked
 }
 
-/// Asks the hook, if this thread's interval is over. Call this where a wait may end without losing
-/// anything, with no lock held.
+/// Asks the hook, if this thread's interval is over. Call this at a point at which the wait may end
+/// without losing anything, with no lock held.
 pub(crate) fn asked() -> Option<Verdict> {
     let hook = hook()?;
     if !due().has_passed() {

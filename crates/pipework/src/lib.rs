@@ -42,7 +42,7 @@ pub use deadline::Deadline;
 pub use error::describe;
 pub use error::{Error, ErrorKind, Result, Unfinished};
 
-/// What must hold for any input.
+/// Properties that must hold for any input.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::atomic::fuzzing::*;

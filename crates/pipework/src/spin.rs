@@ -13,20 +13,20 @@ use crate::defaults;
 use crate::sync::Hint;
 use crate::sys;
 
-/// The limit where the other side first copies a part of a message. It copies 64 KiB in 5
-/// microseconds, and takes ten times as long if it has to allocate the memory.
+/// The limit for a wait in which the other side first copies a part of a message. It copies 64 KiB
+/// in 5 microseconds, and takes ten times as long if it has to allocate the memory.
 pub(crate) fn for_turns(limit: Duration) -> Duration {
     limit.saturating_mul(8)
 }
 
-/// The limit where a caller holds what others need, and would get it back late if it released it:
-/// long enough for the other side to be woken first.
+/// The limit for a caller that holds a lock which others need, and would get it back late if it
+/// released it: long enough for the other side to be woken first.
 pub(crate) fn for_holders(limit: Duration) -> Duration {
     limit.saturating_mul(4)
 }
 
-/// The limit where the other side may copy `bytes` bytes before it is done: at 8 bytes per
-/// nanosecond, because they come from another core.
+/// The limit for a wait in which the other side may copy `bytes` bytes: at 8 bytes per nanosecond,
+/// because they come from another core.
 pub(crate) fn with_copies(limit: Duration, bytes: u64) -> Duration {
     if limit.is_zero() { limit } else { limit.saturating_add(Duration::from_nanos(bytes / 8)) }
 }
@@ -37,15 +37,15 @@ const LEAST: Duration = Duration::from_micros(2);
 /// The largest number of short waits that pass without a spin.
 const LONGEST_REST: u32 = 64;
 
-/// The same for callers that hold what the other side may need: if it needs it, such a spin always
-/// fails.
+/// The longest rest for callers that hold a lock which the other side may need: if it needs it,
+/// such a spin always fails.
 const LONGEST_REST_OF_HOLDERS: u32 = 512;
 
-/// Where a check is a system call: the pause before the first check, doubled before each further
-/// one, so that checking does not disturb the other side.
+/// If a check is a system call: the pause before the first check, doubled before each further one,
+/// so that checking does not disturb the other side.
 const PAUSE: Duration = Duration::from_nanos(700);
 
-/// Where a check is a load: the number of checks for each reading of the clock.
+/// If a check is a load: the number of checks for each reading of the clock.
 const LOOKS: u32 = 32;
 
 /// The record that a waiting place keeps of its waits. Threads that wait there at the same time
@@ -115,9 +115,9 @@ impl Spin {
         Ok(found)
     }
 
-    /// Spins for as long as that is worth it, for callers that hold what the other side may need.
-    /// If the spin fails, they release it and then wait in a way that parks. Every such wait counts
-    /// here, however long it is.
+    /// Spins for as long as that is worth it, for callers that hold a lock which the other side may
+    /// need. If the spin fails, they release the lock and then wait in a way that parks. Every such
+    /// wait counts here, however long it is.
     pub(crate) fn briefly<T, E>(
         &self,
         mut look: impl FnMut() -> Result<Option<T>, E>,

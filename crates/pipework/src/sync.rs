@@ -17,7 +17,7 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-// What belongs to the process, not to a model of it.
+// Atomics that belong to the process, not to a model of it.
 use std::sync::atomic as process;
 
 /// A SeqCst fence for a thread whose last access was an atomic read-modify-write. On x86-64 that
@@ -43,8 +43,8 @@ pub(crate) fn fence_light() {
 }
 
 /// The expensive side of the asymmetric fence: a full fence in every thread of this process. The
-/// kernel makes all CPUs that run one execute it (membarrier(2), Linux 4.14). Returns false where
-/// the kernel cannot: then only [`fence`] on both sides is a full fence.
+/// kernel makes all CPUs that run one execute it (membarrier(2), Linux 4.14). Returns false if the
+/// kernel cannot: then only [`fence`] on both sides is a full fence.
 ///
 /// Call [`has_fence_heavy`] once before.
 pub(crate) fn fence_heavy() -> bool {
@@ -58,9 +58,9 @@ pub(crate) fn fence_heavy() -> bool {
     is_done
 }
 
-/// Whether a [`fence_heavy`] is worth its cost now, or threads had better have fences of their own.
-/// It interrupts every CPU that runs this process, and the kernel executes only one at a time for
-/// the whole machine.
+/// Whether a [`fence_heavy`] is worth its cost now. If not, threads had better use fences on both
+/// sides. It interrupts every CPU that runs this process, and the kernel executes only one at a
+/// time for the whole machine.
 pub(crate) fn affords_fence_heavy() -> bool {
     FENCES.afford(clock::monotonic_ns())
 }
@@ -126,7 +126,7 @@ pub(crate) enum Reach {
 #[derive(Debug)]
 pub(crate) struct Word {
     bits: AtomicU64,
-    /// How many threads sleep, and where.
+    /// The number of threads that sleep, and the words on which they sleep.
     #[cfg(loom)]
     bed: (loom::sync::Mutex<u32>, loom::sync::Condvar),
 }
@@ -312,8 +312,8 @@ impl Numbers {
 
 // ---------------------------------------------------------------- forks
 
-/// What tells this process from those that it was forked from: a number that none of them had. A
-/// handle that remembers another one was inherited.
+/// The generation of this process: a number that no process among its ancestors had. A handle that
+/// remembers another number was inherited.
 #[inline]
 pub(crate) fn generation() -> u32 {
     // Relaxed: it publishes nothing but itself.
@@ -329,8 +329,8 @@ pub(crate) fn new_id() -> u64 {
     LAST.fetch_add(1, process::Ordering::Relaxed)
 }
 
-/// This process's generation, 0 until it is first asked for. The kernel wipes the page in every
-/// child, also where no fork handler runs: after `_Fork` and a bare `clone`.
+/// This process's generation, 0 until the first call asks for it. The kernel wipes the page in
+/// every child, also after `_Fork` and a bare `clone`, when no fork handler runs.
 static PROCESS: OwnPage = OwnPage(process::AtomicU32::new(0));
 
 /// No smaller than a page, and nothing else is in it.
@@ -341,18 +341,19 @@ struct OwnPage(process::AtomicU32);
 /// The last generation that was given out, by this process or before it.
 static GENERATIONS: process::AtomicU32 = process::AtomicU32::new(0);
 
-/// The first look in a process: closes what it must not have inherited, and gives it a generation.
+/// The first look in a process: closes the descriptors that it must not inherit, and gives it a
+/// generation.
 ///
-/// A child that no handler ran for may wait here for ever if another thread of its parent was just
-/// attaching, as it may in the allocator: of a process with threads, it may only do what a signal
-/// handler may.
+/// After a fork without handlers, this may wait for ever if another thread of the parent was just
+/// attaching. The allocator has the same problem: a child of a process with threads may only do
+/// what a signal handler may.
 #[cold]
 fn begin() -> u32 {
-    // In a fork handler of somebody else's, this thread holds the lock already.
+    // If another library's fork handler calls this, this thread holds the lock already.
     let held = FORKING.take().map(ManuallyDrop::into_inner);
     let mut no_forks = held.unwrap_or_else(NoForks::hold);
     if PROCESS.0.load(process::Ordering::Relaxed) == 0 {
-        // The memory of the list stays, for a child may not free it.
+        // The memory of the list stays, because a child may not free it.
         no_forks.kept.retain(|listed| !listed.unshared);
         let last = GENERATIONS.fetch_add(1, process::Ordering::Relaxed);
         PROCESS.0.store(last.wrapping_add(1), process::Ordering::Relaxed);
@@ -360,7 +361,7 @@ fn begin() -> u32 {
     PROCESS.0.load(process::Ordering::Relaxed)
 }
 
-/// How often this process has forked, as far as fork handlers see it.
+/// How many times this process has forked, as far as fork handlers see it.
 pub(crate) fn forks() -> u64 {
     FORKS.get()
 }
@@ -369,25 +370,27 @@ static FORKS: Hint = Hint::new(0);
 
 /// The descriptors of this process that are known by more than their numbers.
 ///
-/// The lock is held while a process forks, so that none is between being opened and being listed.
-/// No signal handler runs in a thread that holds it. So a fork in a handler waits for other threads
-/// only, and a child that was forked in one finds nothing half changed.
+/// The lock is held while a process forks, so no descriptor is open and not yet listed then. No
+/// signal handler runs in a thread that holds the lock. So a fork in a handler waits only for other
+/// threads, and its child never finds a half-changed list.
 static KEPT: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
 
 struct Listed {
     file: KnownFile,
-    /// Which [`KeptFd`] it is.
+    /// The id of its [`KeptFd`].
     id: u64,
-    /// Set when another one is given the number. A thread that reads it late has just met a
-    /// program that closes descriptors while they are used; the kernel is asked as well.
+    /// Set when another `KeptFd` gets the number. If a thread reads it late, the program is closing
+    /// descriptors while they are used; the kernel is asked as well.
     lost: Arc<Flag>,
-    /// An open file of a child keeps the locks of its parent alive: this one is closed there.
+    /// A child's copy of an open file keeps the locks of its parent alive, so the child closes this
+    /// one.
     unshared: bool,
 }
 
 thread_local! {
-    /// What a thread has while it forks. Never dropped with its thread: to register that allocates,
-    /// and a fork in a signal handler may have interrupted the allocator.
+    /// The lock that a thread holds while it forks. It is never dropped with its thread:
+    /// registering that would allocate, and a fork in a signal handler may have interrupted the
+    /// allocator.
     static FORKING: std::cell::Cell<Option<ManuallyDrop<NoForks>>> = const { std::cell::Cell::new(None) };
 }
 
@@ -420,18 +423,18 @@ fn watch_forks() {
     }
 }
 
-/// As long as it lives, no other thread of this process forks, none is given a descriptor to keep,
-/// and signals wait in this one.
+/// While it lives, no other thread of this process forks, no other thread adds a kept descriptor,
+/// and signals wait in this thread.
 ///
 /// For short sections only: every fork and every other section of the process waits for it.
 pub(crate) struct NoForks {
-    // Unlocked first.
+    // Dropped first, which unlocks the list.
     kept: MutexGuard<'static, Vec<Listed>>,
     _signals_wait: sys::NoSignals,
 }
 
 pub(crate) fn no_forks() -> NoForks {
-    // Before the lock: the first look takes it as well.
+    // Call this before locking: the first look takes the lock as well.
     generation();
     NoForks::hold()
 }
@@ -451,7 +454,8 @@ impl NoForks {
 
     fn keep(&mut self, file: KnownFile, unshared: bool) -> KeptFd {
         let (fd, identity, id) = (file.as_fd().as_raw_fd(), file.identity(), new_id());
-        // Whose number the kernel gives out again was closed by the program.
+        // If the kernel gives out the number of a listed descriptor again, the program has closed
+        // that descriptor.
         for mut before in self.kept.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
             before.file.forget();
             before.lost.set(true);
@@ -462,9 +466,9 @@ impl NoForks {
     }
 }
 
-/// A descriptor that is closed when this is dropped, if it still is this one's. A program that has
-/// closed it may have opened something else under its number: another `KeptFd` always, and anything
-/// else if its device and inode are others.
+/// Closes the descriptor when it is dropped, unless its number belongs to another file by then. The
+/// program may have closed the descriptor and opened another file under its number. This notices
+/// every other `KeptFd`, and any other file with another device and inode.
 #[derive(Debug)]
 pub(crate) struct KeptFd {
     fd: RawFd,
@@ -483,8 +487,8 @@ impl KeptFd {
         self.identity
     }
 
-    /// Whether the program has left it open, as far as the kernel can tell: it gives all eventfds
-    /// one inode, for instance.
+    /// Whether the program has left it open, as far as the kernel can tell: all eventfds have one
+    /// inode, for instance.
     pub(crate) fn is_intact(&self) -> bool {
         !self.lost.is_set() && memory::is_of(self.as_fd(), self.identity)
     }
@@ -498,14 +502,14 @@ impl AsFd for KeptFd {
 
 impl Drop for KeptFd {
     fn drop(&mut self) {
-        // Closed under the lock: a child that is forked meanwhile would close somebody else's
-        // number.
+        // Close under the lock: a child that was forked meanwhile would close another file with
+        // that number.
         no_forks().kept.retain(|listed| listed.id != self.id);
     }
 }
 
-/// A descriptor that is closed in every forked child before fork returns there, or when the child
-/// first looks where no handler runs; and here when this is dropped.
+/// A descriptor that every forked child closes: before fork returns there, or at the child's first
+/// look if no handler runs. This process closes it when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unshared {
     kept: KeptFd,
@@ -521,7 +525,7 @@ impl Unshared {
         Ok(Unshared { kept: forks_wait.keep(file, true), generation: generation() })
     }
 
-    /// False in a forked child, where it is closed.
+    /// False in a forked child, because the child has closed it.
     pub(crate) fn is_here(&self) -> bool {
         self.generation == generation()
     }
@@ -531,7 +535,8 @@ impl Unshared {
         self.is_here() && self.kept.is_intact()
     }
 
-    /// What `call` gives for the descriptor; `None` in a forked child, where it is closed.
+    /// The result of `call` for the descriptor; `None` in a forked child, because the child has
+    /// closed it.
     pub(crate) fn with<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
         self.is_here().then(|| call(self.kept.as_fd()))
     }

@@ -78,9 +78,9 @@ impl Errno {
 }
 
 impl ErrorKind {
-    /// The errno for this kind of error, for languages whose errors are such numbers. Where the
-    /// kernel reported an error, its own number is more exact: [`Error::errno`]. For
-    /// [`ErrorKind::Os`] the kernel always did, so the EIO returned here is never needed.
+    /// The errno for this kind of error, for languages whose errors are such numbers. If the kernel
+    /// reported an error, its own number is more exact: [`Error::errno`]. For [`ErrorKind::Os`] the
+    /// kernel always did, so the EIO returned here is never needed.
     ///
     /// # Examples
     ///
@@ -239,7 +239,7 @@ pub(crate) fn reopen_nonblocking(fd: BorrowedFd<'_>, access: Access) -> Result<O
 
 /// The largest write that the kernel never splits. POSIX promises 512 bytes; Linux gives 4096.
 pub(crate) fn pipe_buf(fd: BorrowedFd<'_>) -> usize {
-    // SAFETY: fpathconf takes any number as a descriptor and touches no memory of ours.
+    // SAFETY: fpathconf takes any number as a descriptor and touches no memory of this process.
     let answer = unsafe { libc::fpathconf(fd.as_raw_fd(), libc::_PC_PIPE_BUF) };
     usize::try_from(answer).unwrap_or(512).clamp(512, 1 << 16)
 }
@@ -308,7 +308,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     rustix::io::read(fd, buf).map_err(Errno::from)
 }
 
-/// Reads what is available now, whatever the descriptor's flags are. [`Errno::OPNOTSUPP`] where the
+/// Reads what is available now, with any flags of the descriptor. [`Errno::OPNOTSUPP`] if the
 /// kernel cannot be asked per call.
 pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
     let buf = allowed!("read_nowait", buf);
@@ -321,7 +321,7 @@ pub(crate) fn read_nowait(fd: BorrowedFd<'_>, buf: &mut [u8]) -> Result<usize> {
 pub(crate) enum Blocking {
     /// As the descriptor's flags say.
     Native,
-    /// Not at all, whatever the flags are. [`Errno::OPNOTSUPP`] as in [`read_nowait`].
+    /// Does not wait, with any flags. [`Errno::OPNOTSUPP`] as in [`read_nowait`].
     Never,
 }
 
@@ -358,8 +358,7 @@ fn pwritev2(fd: BorrowedFd<'_>, buf: &[u8], flags: ReadWriteFlags) -> Result<usi
     rustix::io::pwritev2(fd, &[std::io::IoSlice::new(buf)], u64::MAX, flags).map_err(unknown_flag)
 }
 
-/// Older kernels return EINVAL, and sandboxes ENOSYS, where newer kernels say that they do not know
-/// a flag.
+/// Older kernels return EINVAL, and sandboxes ENOSYS, for a flag that they do not know.
 fn unknown_flag(errno: rustix::io::Errno) -> Errno {
     match Errno::from(errno) {
         Errno(libc::EINVAL | libc::ENOSYS) => Errno::OPNOTSUPP,
@@ -369,7 +368,7 @@ fn unknown_flag(errno: rustix::io::Errno) -> Errno {
 
 // ---------------------------------------------------------------- waiting
 
-/// What to wait for.
+/// The events to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Reading,
@@ -524,15 +523,15 @@ pub(crate) mod fault {
 
     use std::cell::RefCell;
 
-    /// What is learnt about the kernel is learnt for the whole process, so tests that simulate a
-    /// different kernel take turns.
+    /// Facts about the kernel are stored for the whole process, so tests that simulate a different
+    /// kernel take turns.
     pub(crate) static KERNEL: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     /// A child has the open files of all tests of this process, and their locks, until it ends. So
     /// tests that count files share this, and tests that fork have it alone.
     pub(crate) static FORKS: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
-    /// What a test has of [`FORKS`].
+    /// A test's share of [`FORKS`].
     #[allow(dead_code, reason = "held, and not read")]
     pub(crate) enum Turn {
         Shared(std::sync::RwLockReadGuard<'static, ()>),
@@ -616,8 +615,8 @@ pub(crate) mod fault {
     /// Forks a child that ends after `body`, without anything that ends with a program. For a test
     /// that has [`FORKS`] alone.
     pub(crate) fn fork(body: impl FnOnce()) -> i32 {
-        // SAFETY: of what other threads may have locked, the child uses the allocator only, which
-        // has fork handlers.
+        // SAFETY: of the locks that other threads may hold, the child takes only the allocator's,
+        // which has fork handlers.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));

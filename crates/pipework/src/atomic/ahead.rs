@@ -6,7 +6,7 @@
 use super::frame::{Mode, PartHeader};
 use super::mixed::{self, LineState, Rest, Rules, Start};
 
-/// What the bytes begin with.
+/// The item with which the bytes begin.
 pub(super) enum Beginning {
     /// A part, which is no longer than `pipe_buf` bytes.
     Plain { pipe_buf: usize },

@@ -78,7 +78,7 @@ pub(super) enum PartOutcome {
     Whole { data: Vec<u8>, parts: u32 },
 }
 
-/// How a part relates to what is known of its writer.
+/// The relation of a part to the state of its writer.
 enum Belongs {
     /// It begins here.
     Here,
@@ -348,8 +348,8 @@ impl Assembly {
         self.given_up.insert(header.writer(), GivenUp { header, stamp: self.clock });
     }
 
-    /// Whether the part belongs to a message that was given up. Where first parts are marked, parts
-    /// in between may be missing.
+    /// Whether the part belongs to a message that was given up. If first parts are marked, parts in
+    /// between may be missing.
     fn passes_over(&mut self, header: PartHeader, writer: WriterKey) -> bool {
         if self.given_up.is_empty() {
             return false;

@@ -85,7 +85,8 @@ impl Sums {
         self.add_groups(groups);
     }
 
-    // Inlined where all sums start at zero, the compiler does not add a whole row at once.
+    // Not inlined: inlined with sums that all start at zero, the compiler would not add a whole row
+    // at once.
     #[inline(never)]
     fn add_pairs(&mut self, groups: &[[[u8; ROW]; 2]]) {
         self.add_groups(groups);

@@ -335,9 +335,9 @@ impl Decoder {
                 Ok(self.line())
             }
             mixed::Start::Broken { header, came, len } => {
-                // Any program may print such bytes: they are a loss only where a message is known
-                // to be missing. Where any program may print, the only part of a message of an
-                // unknown writer is no proof of one.
+                // Any program may print such bytes, so they are a loss only if a message is known
+                // to be missing. In text, the only part of a message of an unknown writer is no
+                // proof of one.
                 let is_only = header.kind() == frame::PartKind::Only;
                 let begins = header.begins_message() && (self.bursts || !is_only);
                 if begins || self.assembly.knows(header.writer()) {

@@ -10,7 +10,7 @@ use super::item::WriterKey;
 pub(super) const SHIFT_OUT: u8 = 0x0E;
 /// Closes a burst or a part.
 pub(super) const SHIFT_IN: u8 = 0x0F;
-/// Directly after [`SHIFT_OUT`]: what follows is a part, not a burst.
+/// Directly after [`SHIFT_OUT`]: a part follows, not a burst.
 pub(super) const DATA_LINK_ESCAPE: u8 = 0x10;
 
 /// How parts lie on the wire: bare, or between text.
@@ -207,7 +207,8 @@ impl PartHeader {
             && self.following().checked_sub(1) == Some(next.following())
     }
 
-    /// Whether `payload`, a whole message, is what the writer sent, as far as the header tells.
+    /// Whether `payload`, a whole message, is the one that the writer sent, as far as the header
+    /// tells.
     pub(super) fn vouches_for(self, payload: &[u8]) -> bool {
         self.check().is_none_or(|check| check == Check::of(payload))
     }

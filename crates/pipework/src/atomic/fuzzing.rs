@@ -30,7 +30,7 @@ pub fn frame(data: &[u8]) {
     }
 }
 
-/// The decoder agrees with [`naive`] on `data`, whatever the reads.
+/// The decoder agrees with [`naive`] on `data`, with reads of any size.
 pub fn mixed(data: &[u8]) {
     let Some((&[max, cut, step], stream)) = data.split_first_chunk() else { return };
     let max_message = 1 + usize::from(max) * 32;

@@ -12,7 +12,7 @@ use memchr::{memchr, memchr2};
 use super::frame::{DATA_LINK_ESCAPE, Mode, PartHeader, PartKind, SHIFT_IN, SHIFT_OUT};
 use super::zstd;
 
-/// What a buffer starts with.
+/// The beginning of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// This many bytes of text.

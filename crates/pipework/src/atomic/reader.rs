@@ -257,7 +257,7 @@ impl Reader {
         })
     }
 
-    /// Takes no more from the pipe, as if it had ended here: the calls that follow give out what
+    /// Takes no more from the pipe, as if it had ended here: the next calls return the data that
     /// has been read, report the messages that have begun and are not whole, and then return
     /// `Closed`. This applies to clones, too. Does not wait.
     ///

@@ -319,7 +319,7 @@ fn max_unfinished_defaults_to_a_multiple_of_max_message() {
     assert_eq!(unfinished(Options::new().max_unfinished(7).max_message(1 << 30)), 7, "unless it is said");
 }
 
-/// Items with where they end.
+/// Items, each with the offset of its end.
 type Placed = Vec<(u64, Item<'static>)>;
 
 /// The items of `stream` that end behind `after`, and after each block the position to continue
@@ -744,7 +744,7 @@ fn text_that_was_printed_in_part_is_not_printed_again() {
         };
         assert_eq!(printed(), after, "{what}");
     }
-    // A call whose interrupt hook lets it go on continues with the rest.
+    // If the interrupt hook lets a call go on, the call continues with the rest.
     let (mut writer, mut printed) = new();
     order("write", 0, Fault::Short(3));
     order("write", 0, os(libc::EINTR));

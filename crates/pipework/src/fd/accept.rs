@@ -29,7 +29,7 @@ pub struct Accepted {
 pub struct Connection {
     /// Close-on-exec and non-blocking, both from the first moment.
     pub fd: OwnedFd,
-    /// The peer's address as the kernel reports it; `None` where it reports none.
+    /// The peer's address as the kernel reports it; `None` if it reports none.
     pub peer: Option<SocketAddrAny>,
 }
 

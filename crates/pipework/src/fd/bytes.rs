@@ -48,7 +48,7 @@ pub fn write_all(fd: impl AsFd, bytes: &[u8], deadline: impl Into<Deadline>) -> 
     let (fd, deadline) = (fd.as_fd(), deadline.into());
     let mut done = 0;
     let mut is_refused = false;
-    // Usually one call does all of it, whatever the descriptor is.
+    // Usually one call does all of it, for any kind of descriptor.
     if interrupt::kernel_may_wait(deadline) && !bytes.is_empty() && !NOSIGNAL_REFUSED.is_set() {
         match sys::write_nosignal(fd, bytes, Blocking::Native).and_then(progress) {
             Ok(len) if len == bytes.len() => return Ok(()),

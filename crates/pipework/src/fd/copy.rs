@@ -117,8 +117,8 @@ pub fn sendfile_all(
 ///
 /// # Errors
 ///
-/// As with [`copy_all`]; `Invalid` if neither side is a pipe, or where the kernel cannot splice
-/// (into a file that is open for appending, for instance).
+/// As with [`copy_all`]; `Invalid` if neither side is a pipe, or if the kernel cannot splice (into
+/// a file that is open for appending, for instance).
 pub fn splice_all(
     from: impl AsFd,
     to: impl AsFd,
@@ -159,7 +159,7 @@ fn run<'fd>(
 struct Copy<'fd> {
     from: TimedFd<'fd>,
     to: TimedFd<'fd>,
-    /// Where to read, if not at the source's own position.
+    /// The offset to read from, if not the source's own position.
     offset: Option<u64>,
     way: Way,
     /// Whether a deadline or an interrupt hook is set, so that no call may wait for a pipe inside

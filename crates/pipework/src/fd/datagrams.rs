@@ -41,7 +41,7 @@ pub struct Inbox {
 pub struct Datagram<'inbox> {
     /// The content, truncated to the space that there was.
     pub bytes: &'inbox [u8],
-    /// The sender's address; `None` where the kernel reports none.
+    /// The sender's address; `None` if the kernel reports none.
     pub from: Option<&'inbox SocketAddrAny>,
     /// Whether the datagram was longer, so that its end is lost.
     pub is_cut: bool,

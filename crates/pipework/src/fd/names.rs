@@ -46,7 +46,7 @@ pub fn mkstemp_at(folder: impl AsFd, template: &OsStr) -> Result<(OwnedFd, OsStr
 
 /// Returns an unused name, chosen as by [`mkstemp_at`].
 ///
-/// It creates nothing, so another program may take the name meanwhile; where that matters, use
+/// It creates nothing, so another program may take the name meanwhile; if that matters, use
 /// [`mkstemp_at`].
 ///
 /// # Errors

@@ -29,7 +29,7 @@ impl Peek {
     }
 
     /// Takes up to `buf.len()` bytes out of `pipe`, and leaves the rest there, even the rest of a
-    /// packet. Never waits. `None` where the kernel cannot do it: then nothing was taken.
+    /// packet. Never waits. `None` if the kernel cannot do it: then nothing was taken.
     pub(super) fn take(&mut self, pipe: BorrowedFd<'_>, buf: &mut [u8]) -> Result<Option<usize>, Errno> {
         match self.through(buf, |second, len| file::splice(pipe, None, second, len, true)) {
             Ok(len) => Ok(Some(len)),

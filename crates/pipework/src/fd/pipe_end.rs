@@ -113,7 +113,7 @@ enum NonBlocking {
     PollFirst,
 }
 
-/// What a read may do to the bytes behind those that it asks for.
+/// The effect of a read on the bytes behind those that it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// The kernel drops the rest of a packet. A read with space for the largest packet, which is
@@ -238,8 +238,8 @@ impl PipeEnd {
         Ok(())
     }
 
-    /// In a forked child, where descriptions that were made for this end alone are shared with the
-    /// parent: makes new ones.
+    /// In a forked child: makes new descriptions if they were made for this end alone, because the
+    /// child shares those with the parent.
     pub(crate) fn after_fork(&mut self) -> std::result::Result<(), Errno> {
         // The pipe that peeks copy into is shared with the parent as well.
         self.peek = Peek::new();
@@ -297,7 +297,7 @@ impl PipeEnd {
     }
 
     /// Copies what is available into `buf`, as much as fits, and takes nothing. Returns how many
-    /// bytes it copied: 0 also at the end of file, and where the kernel cannot show anything.
+    /// bytes it copied: 0 also at the end of file, and if the kernel cannot show anything.
     pub(crate) fn peek(&mut self, buf: &mut [u8]) -> usize {
         match self.is_socket() {
             true => net::recv(self.fd.as_fd(), buf, Take::Nothing, true),
@@ -546,7 +546,8 @@ fn read_socket(fd: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> std::result:
     }
 }
 
-/// Writes without ever raising SIGPIPE, whatever the program has done with that signal.
+/// Writes without ever raising SIGPIPE, even if the program has changed the handling of that
+/// signal.
 fn write(
     fd: BorrowedFd<'_>,
     buf: &[u8],

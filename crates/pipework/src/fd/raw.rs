@@ -36,7 +36,7 @@ pub unsafe fn borrow<'fd>(number: RawFd) -> Result<BorrowedFd<'fd>> {
 ///
 /// # Errors
 ///
-/// `Invalid` if `first` is larger than `last`; `Unsupported` where the kernel or a sandbox does not
+/// `Invalid` if `first` is larger than `last`; `Unsupported` if the kernel or a sandbox does not
 /// know the call.
 ///
 /// # Safety

@@ -118,7 +118,7 @@ fn drain(fd: OwnedFd) -> Vec<u8> {
     bytes
 }
 
-/// Repeats `step` while it is interrupted or times out; returns the sum of what was done.
+/// Repeats `step` while it is interrupted or times out; returns the sum of the amounts done.
 fn persist(mut step: impl FnMut(u64) -> std::result::Result<u64, Unfinished>) -> u64 {
     let mut done = 0;
     for _ in 0..100_000 {
@@ -239,7 +239,7 @@ fn failed_copy_reports_done_bytes_and_leaves_the_rest() {
         let (into, source) = from.ends();
         let to = file(b"");
         rustix::fs::fcntl_setfl(&to, OFlags::APPEND).unwrap();
-        // By hand, whatever the source is: its second block meets a full disk.
+        // By hand, for any source: its second block meets a full disk.
         for call in ["copy_file_range", "sendfile"] {
             order(call, 0, Fault::Errno(libc::EINVAL));
         }
@@ -649,7 +649,7 @@ fn mkstemp_at_skips_names_that_exist() {
     assert!(all_met());
 }
 
-// ---------------------------------------------------------------- what is not open
+// ---------------------------------------------------------------- descriptors that are not open
 
 #[test]
 fn a_descriptor_that_is_not_open_is_an_error_everywhere() {

@@ -49,7 +49,7 @@ struct Ends {
 }
 
 struct EndState {
-    /// Where this end waits.
+    /// The bell on which this end waits.
     bell: Bell,
     /// The error that it closed with, if any. Set before it is closed.
     failure: OnceLock<Arc<io::Error>>,

@@ -38,7 +38,7 @@ impl Reader {
         self.take(buf)
     }
 
-    /// Takes what is available now; `None` if nothing is. Never waits.
+    /// Takes the bytes that are available now; `None` if none are. Never waits.
     ///
     /// # Errors
     /// `Failed` as [`Reader::recv`].
@@ -118,7 +118,7 @@ impl Reader {
         Ok(self.endpoint.window().bytes())
     }
 
-    /// Consumes the first `len` bytes of what [`Reader::peek`] lent.
+    /// Consumes the first `len` bytes that [`Reader::peek`] lent.
     ///
     /// # Errors
     /// `Invalid` if it lent fewer.
@@ -172,8 +172,8 @@ impl Reader {
         self.endpoint.set_spin(limit);
     }
 
-    /// Passes what is there, up to `limit` bytes, piece by piece to `take`; nothing at the end of
-    /// the stream.
+    /// Passes the available bytes, up to `limit` of them, piece by piece to `take`; nothing at the
+    /// end of the stream.
     #[inline]
     pub(super) fn hand_out(&mut self, limit: usize, mut give: impl FnMut(&[u8])) -> Result<usize> {
         let mut done = 0;

@@ -38,7 +38,7 @@ pub(super) const FILLED: bool = false;
 /// One side of a ring: the bytes that it owns now. Each side has one window.
 pub(super) struct Window<const SIDE: bool> {
     ring: Arc<Ring>,
-    /// This side's position: where its bytes begin.
+    /// This side's position, at which its bytes begin.
     pos: u64,
     /// Where its bytes end, as of the last read of the other side's position; from `pos` to
     /// `pos + capacity`. May be stale: then it owns more.
@@ -105,8 +105,8 @@ impl<const SIDE: bool> Window<SIDE> {
         }
     }
 
-    /// Where its bytes are: two ranges of the memory, each a start and a length. The second is
-    /// empty unless they wrap around its end.
+    /// The two ranges of the memory that have its bytes, each a start and a length. The second is
+    /// empty unless they wrap around the end of the memory.
     fn places(&self) -> [(NonNull<u8>, usize); 2] {
         let idx = self.idx();
         let first = self.len().min(self.ring.mask + 1 - idx);

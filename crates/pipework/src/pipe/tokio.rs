@@ -54,7 +54,8 @@ impl AsyncWrite for AsyncWriter {
         Poll::Ready(Ok(()))
     }
 
-    /// Closes this end at once: the reader gets what is in the pipe and then the end of the stream.
+    /// Closes this end at once: the reader gets the bytes in the pipe and then the end of the
+    /// stream.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shut_down();
         Poll::Ready(Ok(()))

@@ -133,7 +133,7 @@ impl Writer {
         self.endpoint.must_finish();
     }
 
-    /// Ends the stream: the reader gets what is in the pipe and then the end.
+    /// Ends the stream: the reader gets the bytes in the pipe and then the end.
     ///
     /// # Errors
     /// `Closed` and `Failed` as [`Writer::send`]: the reader closed before, and so did not get all
@@ -152,7 +152,7 @@ impl Writer {
         self.endpoint.close(None);
     }
 
-    /// Closes this end with an error: the reader gets what is in the pipe and then that error, on
+    /// Closes this end with an error: the reader gets the bytes in the pipe and then that error, on
     /// every call.
     pub fn close_with_error(self, error: impl Into<io::Error>) {
         self.endpoint.close(Some(error.into()));

@@ -174,7 +174,7 @@ pub(crate) fn exists(folder: BorrowedFd<'_>, name: &OsStr) -> Result<bool> {
 
 // ---------------------------------------------------------------- many at once
 
-/// What happens to a range of descriptors.
+/// The action on a range of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     Now,

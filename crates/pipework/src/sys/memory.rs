@@ -1,5 +1,5 @@
-//! Memory that processes share: files and what maps them, locks that tell of a death, futexes, and
-//! SIGBUS kept away.
+//! Memory that processes share: files and their mappings, locks that reveal a death, futexes, and
+//! protection from SIGBUS.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -18,7 +18,7 @@ use super::{Errno, Result, without_signals};
 
 // ---------------------------------------------------------------- files
 
-/// What the kernel says of an open file.
+/// The kernel's facts about an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) is_regular: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Facts {
     pub(crate) owner: u32,
     /// Permissions.
     pub(crate) mode: u32,
-    /// Device and inode: which file it is.
+    /// Device and inode, which identify the file.
     pub(crate) identity: (u64, u64),
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Facts> {
     sys!("fstat", rustix::fs::fstat(fd)).map(facts_of)
 }
 
-/// Of what `path` names, a symbolic link not followed.
+/// The facts about the file at `path`. It does not follow a symbolic link.
 pub(crate) fn facts_at(path: &Path) -> Result<Facts> {
     sys!("lstat", rustix::fs::lstat(path)).map(facts_of)
 }
@@ -52,24 +52,26 @@ fn facts_of(stat: rustix::fs::Stat) -> Facts {
     }
 }
 
-/// Whether a descriptor is open, and of the file with that device and inode.
+/// Whether a descriptor is open, and refers to the file with that device and inode.
 pub(crate) fn is_of(fd: BorrowedFd<'_>, identity: (u64, u64)) -> bool {
-    // Not by way of `facts`, which tests make fail: a drop asks this, and has nobody to tell.
+    // This does not use `facts`, which tests make fail: a drop calls this, and cannot report an
+    // error.
     rustix::fs::fstat(fd).is_ok_and(|stat| facts_of(stat).identity == identity)
 }
 
-/// How many names an open file has, and how many bytes; `None` if it is not the file with that
-/// device and inode.
+/// The numbers of an open file's names and bytes; `None` if it is not the file with that device and
+/// inode.
 pub(crate) fn names_and_len(fd: BorrowedFd<'_>, identity: (u64, u64)) -> Option<(u64, u64)> {
-    // Not by way of `facts`, as above.
+    // This does not use `facts`, as above.
     let stat = rustix::fs::fstat(fd).ok().filter(|stat| (stat.st_dev, stat.st_ino) == identity)?;
     Some((stat.st_nlink, stat.st_size as u64))
 }
 
-/// A descriptor, and which file it is of.
+/// A descriptor, and the identity of its file.
 ///
-/// Programs close descriptors that they do not know, and what they open next gets the number. So it
-/// is asked for before it matters, and what is somebody else's by then is not closed.
+/// Some programs close descriptors that they do not know, and the next file that they open gets the
+/// number. So this checks the file before each use that matters, and does not close the file of
+/// another owner.
 #[derive(Debug)]
 pub(crate) struct KnownFile {
     fd: ManuallyDrop<OwnedFd>,
@@ -86,17 +88,17 @@ impl KnownFile {
         Ok(KnownFile::new(fd, identity))
     }
 
-    /// Device and inode of the file that it was, and is to be.
+    /// Device and inode of the file that it must refer to.
     pub(crate) fn identity(&self) -> (u64, u64) {
         self.identity
     }
 
-    /// Whether the descriptor still is of that file.
+    /// Whether the descriptor still refers to that file.
     fn is_intact(&self) -> bool {
         is_of(self.as_fd(), self.identity)
     }
 
-    /// Leaves the number to whoever has it now.
+    /// Leaves the number to its present owner.
     pub(crate) fn forget(&mut self) {
         self.identity = (0, 0);
     }
@@ -122,32 +124,32 @@ pub(crate) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A new file without a name in the folder `folder`. [`Errno::OPNOTSUPP`] where the file system has
+/// Makes a file without a name in the folder `folder`. [`Errno::OPNOTSUPP`] if the file system has
 /// no such files.
 pub(crate) fn create_unnamed(folder: &Path) -> Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match sys!("tmpfile", rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)) {
-        // What a file system says that has never heard of it.
+        // A file system that does not know the flag returns this.
         Err(Errno(libc::EISDIR)) => Err(Errno::OPNOTSUPP),
         done => done,
     }
 }
 
-/// A new file at `path`, which must not exist.
+/// Makes a file at `path`, which must not exist.
 pub(crate) fn create_named(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
     sys!("create", rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR))
 }
 
-/// A new file in memory that can be sealed.
+/// Makes a file in memory that can be sealed.
 pub(crate) fn create_in_memory(name: &CStr) -> Result<OwnedFd> {
     sys!("memfd", rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING))
 }
 
 /// Gives an open file a name, which must not exist.
 pub(crate) fn link(fd: BorrowedFd<'_>, path: &Path) -> Result<()> {
-    // Before Linux 6.10 the first way needs a capability, and fails with ENOENT without it. The second
-    // way leaves entries of /proc behind that delay the end of the process.
+    // Before Linux 6.10 the first way needs a capability, and fails with ENOENT without it. The
+    // second way leaves entries of /proc behind that delay the end of the process.
     sys!(
         "link",
         match rustix::fs::linkat(fd, c"", CWD, path, AtFlags::EMPTY_PATH) {
@@ -164,7 +166,7 @@ pub(crate) fn rename_new(old: &Path, new: &Path) -> Result<()> {
     sys!("rename", rustix::fs::renameat_with(CWD, old, CWD, new, rustix::fs::RenameFlags::NOREPLACE))
 }
 
-/// Sets the permissions of what `path` names.
+/// Sets the permissions of the file at `path`.
 pub(crate) fn set_mode_at(path: &Path, mode: u32) -> Result<()> {
     sys!("chmod", rustix::fs::chmod(path, Mode::from_raw_mode(mode)))
 }
@@ -183,19 +185,20 @@ pub(crate) fn unlink(path: &Path) -> Result<()> {
     sys!("unlink", rustix::fs::unlink(path))
 }
 
-/// Opens an existing file, following no symbolic link in its last component and waiting for nobody.
+/// Opens an existing file. It does not follow a symbolic link in the last component, and does not
+/// wait for another process.
 pub(crate) fn open(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
     sys!("open", rustix::fs::open(path, flags, Mode::empty()))
 }
 
-/// The same, to read only.
+/// As `open`, only for reading.
 pub(crate) fn open_to_read(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
     sys!("open", rustix::fs::open(path, flags, Mode::empty()))
 }
 
-/// Opens the file behind `fd` once more: an open file of its own, with locks of its own.
+/// Opens the file behind `fd` once more. The result is a separate open file with separate locks.
 pub(crate) fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     sys!("open", rustix::fs::open(own_path(fd), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))
 }
@@ -221,25 +224,26 @@ pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
     again(|| sys!("truncate", rustix::fs::ftruncate(fd, len)))
 }
 
-/// Gives `len` bytes from `off` on their pages, so that a full file system is an error now and not
-/// a signal later. The file grows if it is shorter.
+/// Allocates pages for `len` bytes from `off` on, so that a full file system is an error now and
+/// not a signal later. The file grows if it is shorter.
 ///
-/// It is one call, however long: only so does the kernel notice that its own pages fill the memory,
-/// and refuses. For many calls it ends processes instead. Files in memory undo a call that a signal
-/// has stopped, and a profiler's signals come for ever: they wait meanwhile.
+/// It is one call of any length, because only then does the kernel notice that its own pages fill
+/// the memory, and refuses. With many calls the kernel kills processes instead. Files in memory
+/// undo a call that a signal has stopped, and a profiler sends signals all the time, so signals
+/// wait meanwhile.
 pub(crate) fn reserve(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
     let call = || sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), off, len));
     without_signals(|| again(call))
 }
 
-/// Takes the pages of `len` bytes from `off` on away: they read as zero from then on.
+/// Frees the pages of `len` bytes from `off` on: they read as zero from then on.
 pub(crate) fn punch(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     again(|| sys!("punch", rustix::fs::fallocate(fd, flags, off, len)))
 }
 
-/// Makes a call again for as long as signals stop it: one that gets on by itself, so that nobody
-/// means to leave it.
+/// Repeats a call while signals interrupt it. It is for calls that end by themselves, so no caller
+/// wants to stop them.
 fn again<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match call() {
@@ -249,7 +253,7 @@ fn again<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Nobody can change the length of the file from now on.
+/// Fixes the length of the file: from now on no process can change it.
 pub(crate) fn seal(fd: BorrowedFd<'_>) -> Result<()> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     sys!("seal", rustix::fs::fcntl_add_seals(fd, seals))
@@ -262,8 +266,8 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, bytes: &mut [u8], off: u64) -> Result<
 
 // ---------------------------------------------------------------- locks
 
-/// Takes the write lock of one byte for this open file; false if another open file has it. It goes
-/// with the last descriptor.
+/// Takes the write lock of one byte for this open file; false if another open file has it. The lock
+/// ends with the last descriptor.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     match lock_call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte..byte + 1) {
         Ok(_) => Ok(true),
@@ -272,13 +276,13 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
     }
 }
 
-/// Takes a read lock of one byte for this open file, which others may have as well. It goes with
-/// the last descriptor.
+/// Takes a read lock of one byte for this open file, which others may have as well. The lock ends
+/// with the last descriptor.
 pub(crate) fn lock_shared(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
     lock_call(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte..byte + 1).map(drop)
 }
 
-/// Gives the lock of one byte back, whoever else has a descriptor of this open file.
+/// Releases the lock of one byte, even if other processes have a descriptor of this open file.
 pub(crate) fn unlock(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
     lock_call(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte..byte + 1).map(drop)
 }
@@ -313,47 +317,47 @@ fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, bytes: Range<u64>)
 
 /// The descriptor of that number, for as long as `_owner` lives, which closes it.
 ///
-/// The program may have closed it all the same, and opened something else: whoever uses this asks
-/// for nothing that a stranger's file does not bear, or has asked [`is_of`] before.
+/// The program may have closed it all the same, and opened another file under its number. So the
+/// caller only makes calls that harm no other file, or has called [`is_of`] before.
 pub(crate) fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
-    // SAFETY: the number is that of a descriptor, not -1, and nothing else is relied on: what
-    // happens to a descriptor that is another's by now is said above.
+    // SAFETY: the number is a descriptor's, not -1, and soundness needs nothing else: the comment
+    // above covers a descriptor that belongs to another owner by now.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 // ---------------------------------------------------------------- mappings
 
-/// Maps the first `len` bytes of a file that is at least so long, shared with whoever else maps
-/// them. What is near a page that is touched is not read along from a disk.
+/// Maps the first `len` bytes of a file of at least that length, shared with all other mappings.
+/// Touching a page does not make the kernel read its neighbours from a disk.
 pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<NonNull<u8>> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let start = sys!("mmap", unsafe { rustix::mm::mmap(null_mut(), len, access, MapFlags::SHARED, fd, 0) })?;
-    // SAFETY: it changes what the kernel reads ahead, and nothing that is there. No failure matters.
+    // SAFETY: it changes what the kernel reads ahead, and no bytes. A failure does not matter.
     let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::Random) };
     NonNull::new(start.cast()).ok_or(Errno::INVAL)
 }
 
 /// # Safety
 ///
-/// `len` bytes from `start` on were mapped by [`map`], and nobody uses them any more.
+/// `len` bytes from `start` on were mapped by [`map`], and are not used any more.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize) {
-    // SAFETY: as above. It fails only for what is no mapping.
+    // SAFETY: as above. It fails only for an address range that is no mapping.
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) };
 }
 
-/// Gives `len` bytes from `start` on their pages in this process in one call, where the kernel can
-/// (Linux 5.14): otherwise each page costs a fault when it is first touched. No failure matters.
+/// Maps the pages of `len` bytes from `start` on in one call, if the kernel can (Linux 5.14).
+/// Otherwise the first access to each page costs a fault. A failure does not matter.
 ///
 /// # Safety
 ///
 /// The bytes are mapped.
 pub(crate) unsafe fn populate(start: NonNull<u8>, len: usize) {
-    // SAFETY: as above; it changes nothing that is there.
+    // SAFETY: as above; it changes no bytes.
     let _ = unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
 }
 
-/// Writes what was changed in a mapping to its file's storage, and waits for it.
+/// Writes the changes in a mapping to its file's storage, and waits for that.
 ///
 /// # Safety
 ///
@@ -363,47 +367,49 @@ pub(crate) unsafe fn write_back(start: NonNull<u8>, len: usize) -> Result<()> {
     sys!("msync", unsafe { rustix::mm::msync(start.as_ptr().cast(), len, MsyncFlags::SYNC) })
 }
 
-/// From now on children find `page` filled with zeros, whichever way they are made. `EINVAL` where
-/// the kernel cannot do that, or where it is no whole page of memory.
+/// From now on every forked child finds `page` filled with zeros, however it was forked. `EINVAL`
+/// if the kernel cannot do that, or if `page` is not a whole page of memory.
 ///
-/// What is there must bear to be zero, and that others write to it: it is made of atomics.
+/// Zero must be a valid value of `page`, and other threads may write to it: it is made of atomics.
 pub(crate) fn wipe_in_children<T>(page: &'static T) -> Result<()> {
     let (start, advice) = (std::ptr::from_ref(page).cast_mut().cast(), rustix::mm::Advice::LinuxWipeOnFork);
-    // SAFETY: nothing changes in this process, and what a child finds is a value, as said above.
+    // SAFETY: it changes nothing in this process, and a child finds a valid value, as said above.
     sys!("madvise", unsafe { rustix::mm::madvise(start, size_of::<T>(), advice) })
 }
 
-/// Asks for large pages where the kernel gives them on request: without them, to touch 64 MiB of
-/// new memory is 16,384 faults, which take longer than to copy as much. No failure matters.
+/// Asks for large pages, on kernels that give them on request. Without them the first access to 64
+/// MiB of new memory causes 16,384 faults, which take longer than to copy 64 MiB. A failure does
+/// not matter.
 pub(crate) fn prefer_large_pages(bytes: &mut Vec<u8>) {
-    // All of it, and outwards: a mapping that an allocator has made for it is not divided, so that
-    // it can still be moved instead of copied.
+    // The range covers all of the memory and is rounded outwards. Otherwise the kernel divides the
+    // mapping that an allocator has made for it, and it can no longer be moved instead of copied.
     let page = rustix::param::page_size();
     let start = bytes.as_mut_ptr().map_addr(|start| start & !(page - 1));
     let len = (bytes.as_ptr().addr() + bytes.capacity()).next_multiple_of(page) - start.addr();
-    // SAFETY: it changes how the memory is kept, and nothing that is in it.
+    // SAFETY: it changes how the kernel keeps the memory, and no bytes.
     let _ = unsafe { rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxHugepage) };
 }
 
 static CAUGHT: OnceLock<Caught> = OnceLock::new();
 
 struct Caught {
-    /// Which bytes to replace where one is gone; `None` if it is not ours.
+    /// Returns the range to replace for a missing address; `None` if it is not this library's.
     lost: fn(usize) -> Option<Range<usize>>,
-    /// What the program did with SIGBUS before.
+    /// The program's own handling of SIGBUS.
     before: libc::sigaction,
 }
 
-/// A file at a path can be cut short by whoever may write to it, and then touching its pages kills.
-/// From the first call on, `lost` is asked which bytes are to be replaced; their pages become empty
-/// ones of our own. If it knows none, the signal goes where it went before.
+/// Any process that may write to a file can cut it short, and then an access to its missing pages
+/// kills. From the first call on, the handler asks `lost` for the range to replace, and puts empty
+/// memory of this process there. If `lost` returns none, the handler passes the signal on to the
+/// program's own handler.
 ///
-/// `lost` is called in a signal handler: it may only use atomics. What it owns up to must bear to
-/// be zero at any moment.
+/// A signal handler calls `lost`, so it may only use atomics. Zero must be a valid value for the
+/// bytes of its ranges at any moment.
 pub(crate) fn catch_bus_errors(lost: fn(usize) -> Option<Range<usize>>) {
     CAUGHT.get_or_init(|| {
-        // SAFETY: all of sigaction's fields may be zero; the handler keeps to what is allowed in
-        // one.
+        // SAFETY: all of sigaction's fields may be zero; the handler only makes calls that are
+        // allowed in one.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGBUS, &action(), &mut before);
@@ -412,7 +418,7 @@ pub(crate) fn catch_bus_errors(lost: fn(usize) -> Option<Range<usize>>) {
     });
 }
 
-/// That `on_bus_error` is called.
+/// Calls `on_bus_error`.
 fn action() -> libc::sigaction {
     // SAFETY: all of the struct's fields may be zero, and it outlives the call.
     unsafe {
@@ -431,7 +437,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     let (code, address, page) =
         unsafe { ((*info).si_code, (*info).si_addr() as usize, libc::sysconf(libc::_SC_PAGESIZE) as usize) };
     let caught = CAUGHT.get();
-    // Only the kernel says so, and only where an instruction met it.
+    // Only the kernel sends this code, and only for an access by an instruction.
     if code == libc::BUS_ADRERR
         && let Some(lost) = caught.and_then(|caught| (caught.lost)(address))
         && make_empty(lost.start & !(page - 1)..lost.end)
@@ -440,11 +446,12 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
     let before = caught.map(|caught| &caught.before);
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
-    // Sent by a process, not by an instruction: nothing is tried again, and what ignores may go on.
+    // A process sent the signal, and no instruction caused it: nothing is repeated, and a program
+    // that ignores the signal continues.
     let sent = code <= 0;
-    // SAFETY: what is called was installed by the program as a handler of just this kind; the
-    // default, put back, acts as soon as the instruction is tried again, or the signal comes again,
-    // which is when this returns.
+    // SAFETY: the program installed this function as a handler of just this kind. The restored
+    // default acts when this returns, because then the instruction runs again, or the signal comes
+    // again.
     unsafe {
         if sent && handler == libc::SIG_IGN {
         } else if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
@@ -460,9 +467,9 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
             let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
             handler(signal);
         }
-        // Rust's own handler puts the default in place and returns, so that the instruction is
-        // tried again. Of a signal that was sent nothing is tried again, and what is mapped stays
-        // guarded.
+        // Rust's own handler restores the default and returns, so that the instruction runs again.
+        // After a signal that a process sent, no instruction runs again, so the guard must stay
+        // installed.
         let mut now: libc::sigaction = std::mem::zeroed();
         if sent
             && handler != libc::SIG_DFL
@@ -474,13 +481,13 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Puts empty memory of this process in place of some pages of a mapping, the first and the last of
-/// them whole; false if that is refused.
+/// Replaces some pages of a mapping by empty memory of this process, the first and the last of them
+/// whole; false if the kernel refuses.
 fn make_empty(pages: Range<usize>) -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: what is replaced is a mapping of ours, which nothing but raw copies and atomics read;
-    // errno is put back.
+    // SAFETY: it replaces a mapping of this library, which only raw copies and atomics read; it
+    // restores errno.
     unsafe {
         let errno = *libc::__errno_location();
         let made =
@@ -495,8 +502,8 @@ fn make_empty(pages: Range<usize>) -> bool {
 /// Sleeps if the 32 bits at `word` are `expected`, until woken or for at most `limit`.
 /// [`Errno::INTR`] if a signal handler ran.
 ///
-/// `shared` is for words that other processes map. The word is read by the kernel: no address makes
-/// this more than an error.
+/// `shared` is for words that other processes map. The kernel reads the word, so a bad address is
+/// only an error.
 #[cfg_attr(loom, expect(dead_code, reason = "a model parks on a lock"))]
 pub(crate) fn futex_wait(
     word: *const u32,
@@ -509,7 +516,7 @@ pub(crate) fn futex_wait(
         return Err(Errno(errno));
     }
     let limit = limit.map(|limit| libc::timespec {
-        // Its type has no name that does not warn: musl's `time_t` is about to change.
+        // No name of its type is free of warnings: musl's `time_t` is about to change.
         tv_sec: limit.as_secs().try_into().unwrap_or(i32::MAX.into()),
         tv_nsec: limit.subsec_nanos().into(),
     });
@@ -518,8 +525,8 @@ pub(crate) fn futex_wait(
     // SAFETY: the kernel checks the address; the limit outlives the call.
     match unsafe { libc::syscall(libc::SYS_futex, word, operation, expected, limit) } {
         -1 => match Errno::last() {
-            // It holds something else, or the time is over: the caller looks for itself. It does so
-            // where the file was cut short, too: it learns of that when it touches the word.
+            // The word has changed, or the time is over: the caller looks again. After EFAULT the
+            // caller touches the word and so learns that the file was cut short.
             Errno(libc::EAGAIN | libc::ETIMEDOUT | libc::EFAULT) => Ok(()),
             errno => Err(errno),
         },
@@ -527,7 +534,7 @@ pub(crate) fn futex_wait(
     }
 }
 
-/// Wakes at most `count` who sleep on `word`; says how many it woke.
+/// Wakes at most `count` threads that sleep on `word`; returns how many it woke.
 #[cfg_attr(loom, expect(dead_code, reason = "a model parks on a lock"))]
 pub(crate) fn futex_wake(word: *const u32, count: u32, shared: bool) -> u32 {
     let operation = libc::FUTEX_WAKE | if shared { 0 } else { libc::FUTEX_PRIVATE_FLAG };
@@ -538,16 +545,16 @@ pub(crate) fn futex_wake(word: *const u32, count: u32, shared: bool) -> u32 {
 
 // ---------------------------------------------------------------- fences
 
-/// Says that this process will call [`membarrier`]. Forked children need not.
+/// Registers this process for [`membarrier`]. Forked children need not register.
 ///
-/// While the process has one thread this is a short call. Otherwise the first one waits until every
-/// CPU has switched once (milliseconds), later ones are short.
+/// In a process with one thread this is a short call. Otherwise the first call waits until every
+/// CPU has switched once (milliseconds), and later ones are short.
 pub(crate) fn register_membarrier() -> Result<()> {
     call_membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
 }
 
-/// A full fence in every thread of this process that runs now; one that does not has had one since
-/// it last did.
+/// A full fence in every thread of this process that runs now. A thread that does not run has had a
+/// fence since it last ran.
 pub(crate) fn membarrier() -> Result<()> {
     call_membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
