@@ -23,7 +23,7 @@ sub dies {
 subtest 'create makes a segment of the sizes that were named' => sub {
     my %sizes = (slots => 4, queue => 16, request_bytes => 100, reply_bytes => 50, members => 7);
     my $srv = $server->create(path => "$folder/all", mode => 0640, sparse => 1, %sizes);
-    is_deeply($srv->geometry, {%sizes, integers => 0}, 'geometry');
+    is_deeply($srv->geometry, {%sizes, blobs => 8, integers => 0}, 'geometry');
     is((stat "$folder/all")[2] & 07777, 0640, 'mode');
     is($srv->path, "$folder/all", 'path');
     my $int = Pipework::ReqRep::Int->create(slots => 4);

@@ -225,7 +225,7 @@ sub ends {
 {   # audit, geometry, members, recover
     my ($srv, $cli) = ends();
     my %geometry = (slots => 4, queue => 8, request_bytes => 4096, reply_bytes => 64);
-    @geometry{qw(members integers)} = (1024, 0);
+    @geometry{qw(members blobs integers)} = (1024, 8, 0);
     is_deeply($_->geometry, \%geometry, 'geometry') for $srv, $cli;
     is_deeply([$srv->members], [], 'members before the first call');
     $cli->send('x') for 1 .. 2;
