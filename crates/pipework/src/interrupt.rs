@@ -44,7 +44,7 @@ thread_local! {
 /// From now on each thread that waits in this library asks the hook: when a signal handler has run,
 /// and every 250 ms. [`Verdict::GoOn`] lets the wait continue, and [`Verdict::Stop`] ends it with
 /// [`Interrupted`](ErrorKind::Interrupted). Nothing else interrupts a call then. In the middle of a
-/// message of [`atomic`](crate::atomic), where a signal handler alone interrupts nothing, `Stop`
+/// message of [`atomic`](crate::atomic), in which a signal handler alone interrupts nothing, `Stop`
 /// gives up the message. Calls that need not wait do not ask, and neither do the threads that this
 /// library starts by itself.
 ///

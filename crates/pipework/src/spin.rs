@@ -1,7 +1,7 @@
 //! How long to spin before parking.
 //!
 //! Parking and waking cost about 20 microseconds, and the other side pays part of that. A wait that
-//! ends sooner is cheaper if it spins; any other spin is wasted. It does harm where both sides run
+//! ends sooner is cheaper if it spins; any other spin is wasted. It does harm if both sides run
 //! on one CPU, because it keeps the other side from running. So a spin that fails postpones the
 //! next one, and each further failure postpones it by twice as many waits. Only short waits count:
 //! long ones are no evidence for or against spinning. On a single CPU, nothing spins.

@@ -199,7 +199,7 @@ impl Word {
     }
 }
 
-// ---------------------------------------------------------------- what needs no order
+// ---------------------------------------------------------------- values without an order
 
 /// A number that may be stale and is only a hint: how long to spin, where to check first.
 #[derive(Debug)]

@@ -454,8 +454,8 @@ impl Server {
         self.0.shared()
     }
 
-    /// How many requests one call may take: at most the number of slots, whatever numbers the
-    /// segment contains.
+    /// How many requests one call may take: at most the number of slots, even if the segment
+    /// contains wrong numbers.
     fn most(&self, max: usize) -> usize {
         max.min(self.shared().geometry().slots as usize)
     }

@@ -98,7 +98,7 @@ pub(crate) fn whole_send(socket: BorrowedFd<'_>) -> Result<usize> {
 
 // ---------------------------------------------------------------- bytes
 
-/// What happens to the bytes that a call receives.
+/// The action on the bytes that a call receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     Out,

@@ -1,6 +1,6 @@
 //! One end of a transfer: any descriptor from outside, read and written until a deadline.
 //!
-//! Invariant: its flags are never changed, whether it blocks or not. Where the deadline forbids
+//! Invariant: its flags are never changed, whether it blocks or not. If the deadline forbids
 //! waiting, each call asks not to wait; sockets and pipes support that. A terminal or a device does
 //! not, nor does a pipe on kernels before 6.5. Such a descriptor is polled first; if another
 //! process takes its bytes or space between poll and call, the call blocks beyond the deadline. For

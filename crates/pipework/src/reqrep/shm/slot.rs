@@ -121,8 +121,8 @@ impl Slot {
         SlotWord(self.word.load(Ordering::Acquire))
     }
 
-    /// Makes one step; false if the slot has moved on. AcqRel: what was written to the slot before
-    /// belongs to the new word.
+    /// Makes one step; false if the slot has moved on. AcqRel: bytes that were written to the slot
+    /// before belong to the new word.
     pub(crate) fn step(&self, from: SlotWord, to: SlotWord) -> bool {
         self.word.replace(from.0, to.0, Ordering::AcqRel).is_ok()
     }
@@ -246,8 +246,8 @@ impl Slot {
         self.part_with(taken, |now, fields| now.given_back(fields.client), &none_leave).is_some()
     }
 
-    /// Does to the call of `taken` what recovery would do if its server were dead. Returns the
-    /// words before and after; `None` if the request was no longer this server's.
+    /// Makes the step that recovery would make for the call of `taken` if its server were dead.
+    /// Returns the words before and after; `None` if the request was no longer this server's.
     pub(crate) fn lose(&self, taken: SlotWord, leaving: &Leaver<'_>) -> Option<(SlotWord, SlotWord)> {
         self.part_with(taken, |now, fields| now.without(taken.owner(), fields), leaving)
     }
