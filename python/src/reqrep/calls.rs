@@ -184,7 +184,7 @@ impl Calls {
 
     pub(super) fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Received>> {
         let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
-        if client.reply_len(ticket) > SMALL {
+        if is_copied_here(&client, ticket) {
             return end_in_place(py, &client, ticket).or_raise(py).map(Some);
         }
         Ok(client.try_recv(ticket).or_raise(py)?.map(Received::Reply))
@@ -442,12 +442,18 @@ fn end(
     let (ticket, reply) = py.detach(|| {
         let ticket = ticket()?;
         client.wait_for(ticket, deadline)?;
-        if client.reply_len(ticket) > SMALL {
+        if is_copied_here(client, ticket) {
             return Ok::<_, CallError>((ticket, None));
         }
         client.recv(ticket, deadline).map(|reply| (ticket, Some(reply)))
     })?;
     reply.map_or_else(|| end_in_place(py, client, ticket), |reply| Ok(Received::Reply(reply)))
+}
+
+/// Whether a reply is copied straight into the object that the program gets: it is long, and no blobs
+/// are attached to it.
+fn is_copied_here(client: &Client, ticket: Ticket) -> bool {
+    client.reply_len(ticket) > SMALL && !client.reply_has_blobs(ticket)
 }
 
 /// Receives into a buffer of the caller's, under the interpreter lock; waits without it. `len` is how

@@ -9,6 +9,7 @@ use super::place::Sending;
 use super::reply::{Answer, CallError};
 use super::request::Request;
 use super::server::Server;
+use super::shm::layout::Direction;
 use super::shm::payload::{Message, Payload};
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
@@ -167,6 +168,18 @@ impl Server {
             request.keep();
         }
         answered.map(Some)
+    }
+}
+
+impl Client {
+    /// Whether blobs are attached to a reply that has come. [`recv_into`](Client::recv_into) drops
+    /// them. This is a hint, as [`reply_len`](Client::reply_len).
+    #[doc(hidden)]
+    pub fn reply_has_blobs(&self, ticket: Ticket) -> bool {
+        self.shared().slot(ticket.idx()).is_some_and(|slot| {
+            let named = slot.named(Direction::Reply);
+            slot.load().generation() == ticket.generation() && named.count > u8::from(named.is_long)
+        })
     }
 }
 
