@@ -53,7 +53,7 @@ Strings, ids, times, failures, processes and threads are as L<Pipework::ReqRep> 
 
 =head2 open(path => $path), open(fd => $fd)
 
-Opens a segment that a server has made. Besides C<any_owner>, as L<Pipework::ReqRep/open> has it,
+Opens a segment that a server has made. Besides C<any_owner>, as L<< open of Pipework::ReqRep|Pipework::ReqRep/open(path => $path), open(fd => $fd) >> has it,
 takes
 
 =over
