@@ -152,7 +152,7 @@ class Stats(NamedTuple):
     copied="How many blobs it has received as copies, because another user may change their memory.",
 )
 class BlobStats(NamedTuple):
-    """What this process has of a segment's blobs."""
+    """How much memory this process uses for the blobs of a segment."""
 
     held: int
     copied: int

@@ -61,7 +61,7 @@ impl FromPyObject<'_, '_> for Seconds {
         if seconds.is_nan() || seconds < 0.0 {
             return Err(PyValueError::new_err("timeout must be a number of seconds, 0 or more, or None"));
         }
-        // A time beyond a Duration is longer than anybody waits.
+        // A time that is too long for a Duration is as good as no limit.
         Ok(Seconds(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
     }
 }

@@ -63,7 +63,7 @@ def halve(path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_an_array_goes_to_another_process_and_back_without_a_copy(path: Path, method: str) -> None:
+def test_array_goes_to_another_process_and_back_without_a_copy(path: Path, method: str) -> None:
     segment = Segment.create(path, slots=4)
     context: Any = multiprocessing.get_context(method)
     process = context.Process(target=halve, args=(path,), daemon=True)
@@ -246,7 +246,7 @@ def test_memory_is_used_again(path: Path) -> None:
     assert not files(path)
 
 
-def test_a_blob_that_was_cut_short_says_so(path: Path) -> None:
+def test_blob_that_was_cut_short_says_so(path: Path) -> None:
     with Segment.create(path) as segment:
         blob = segment.blob_from(b"x" * 10_000)
         blob.check()
@@ -363,7 +363,7 @@ def test_long_payloads_keep_their_blobs(large: Segment) -> None:
     client.close()
 
 
-def test_a_kept_request_comes_back_with_its_blobs(segment: Segment) -> None:
+def test_kept_request_comes_back_with_its_blobs(segment: Segment) -> None:
     client, server = ends(segment)
     ticket = client.send(b"", blobs=[segment.blob_from(b"kept")])
     assert server.recv().keep() == ticket
@@ -373,7 +373,7 @@ def test_a_kept_request_comes_back_with_its_blobs(segment: Segment) -> None:
     client.close()
 
 
-def test_a_blob_of_another_segment_is_copied_into_one_of_this(segment: Segment) -> None:
+def test_blob_of_another_segment_is_copied_into_one_of_this(segment: Segment) -> None:
     other = small()
     client, server = ends(segment)
     ticket = client.send(b"", blobs=[other.blob_from(b"elsewhere")])
@@ -443,7 +443,7 @@ def test_request_over_a_servers_blob_limit_fails_and_the_server_goes_on(path: Pa
                 client.recv(too_long, timeout=SOON)
 
 
-def test_a_full_file_system_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+def test_full_file_system_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
     def fill(place: Path) -> None:
         path = place / "segment"
         with Segment.create(path, slots=2, members=4) as segment, Client(segment) as client, Server(segment) as server:
@@ -499,7 +499,7 @@ def test_mistakes_say_what_to_do() -> None:
     server.close()
 
 
-def test_a_blob_is_a_buffer_of_fixed_length_that_is_equal_to_itself_only(segment: Segment) -> None:
+def test_blob_is_a_buffer_of_fixed_length_that_is_equal_to_itself_only(segment: Segment) -> None:
     blob, empty = segment.blob_from(bytearray(b"abc")), segment.blob_from(b"")
     assert (len(blob), blob.nbytes, blob.tobytes(), bytes(blob)) == (3, 3, b"abc", b"abc")
     assert (len(empty), empty.tobytes(), bytes(memoryview(empty))) == (0, b"", b"")
