@@ -125,7 +125,7 @@ impl Report {
         Ok(())
     }
 
-    /// A folder of blobs whose channel is gone.
+    /// A folder of blobs that has no channel any more.
     fn examine_blobs(&mut self, folder: &Path) -> Result<(), Failure> {
         const TEXT: &str = "the channel of these blobs is gone";
         if !self.json {

@@ -54,7 +54,7 @@ impl Folder {
         make_folder(&self.path, self.mode | searchable(self.mode)).map(drop)
     }
 
-    /// The folder at this path, whose channel is gone.
+    /// The folder at this path. Its channel was removed.
     pub(super) fn left(path: &Path) -> Folder {
         Folder { path: path.to_owned(), mode: 0, owner: memory::user(), is_nested: false }
     }

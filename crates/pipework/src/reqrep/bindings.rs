@@ -78,6 +78,15 @@ impl Client {
 
 /// Payloads in memory that the binding has.
 impl Client {
+    /// Whether blobs are attached to a reply that has come. [`recv_into`](Client::recv_into) drops
+    /// them. This is a hint, as [`reply_len`](Client::reply_len).
+    #[doc(hidden)]
+    pub fn reply_has_blobs(&self, ticket: Ticket) -> bool {
+        self.shared().slot(ticket.idx()).is_some_and(|slot| {
+            slot.load().generation() == ticket.generation() && slot.named(Direction::Reply).attached() > 0
+        })
+    }
+
     /// As [`recv`](Client::recv); the reply replaces the contents of `into`. Returns the flags.
     #[doc(hidden)]
     pub fn recv_to(&self, ticket: Ticket, into: &mut Vec<u8>, deadline: Deadline) -> Answer<u32> {
@@ -168,18 +177,6 @@ impl Server {
             request.keep();
         }
         answered.map(Some)
-    }
-}
-
-impl Client {
-    /// Whether blobs are attached to a reply that has come. [`recv_into`](Client::recv_into) drops
-    /// them. This is a hint, as [`reply_len`](Client::reply_len).
-    #[doc(hidden)]
-    pub fn reply_has_blobs(&self, ticket: Ticket) -> bool {
-        self.shared().slot(ticket.idx()).is_some_and(|slot| {
-            let named = slot.named(Direction::Reply);
-            slot.load().generation() == ticket.generation() && named.count > u8::from(named.is_long)
-        })
     }
 }
 

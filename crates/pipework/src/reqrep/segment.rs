@@ -93,7 +93,7 @@ impl Segment {
         self.shared().blobs().location()
     }
 
-    /// Removes a [folder](Segment::blob_folder) whose channel is gone, with the files in it.
+    /// Removes the [folder](Segment::blob_folder) of a channel that was removed, with the files in it.
     /// Returns the files that it removed. Returns `None` and removes nothing if a process holds a
     /// file. A message in a slot may name a file that no process holds, so no process may have the
     /// channel open.

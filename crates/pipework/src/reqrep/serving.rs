@@ -108,7 +108,7 @@ impl Claimed {
         Ticket::new(self.idx, self.taken)
     }
 
-    pub(super) fn slot_and_word(&self) -> (u32, SlotWord) {
+    fn slot_and_word(&self) -> (u32, SlotWord) {
         (self.idx, self.taken)
     }
 }

@@ -117,7 +117,7 @@ impl Shared {
         op: &'static str,
     ) -> Result<()> {
         match self.slot(idx).map(|slot| slot.named(direction)) {
-            Some(named) if named.count > u8::from(named.is_long) => {
+            Some(named) if named.attached() > 0 => {
                 *blobs = self.receive_named(idx, direction, named, op)?;
                 Ok(())
             }
@@ -148,9 +148,9 @@ impl Shared {
         max: usize,
         op: &'static str,
     ) -> Result<Option<Blob>> {
-        match self.slot(idx).is_some_and(|slot| slot.named(direction).is_long) {
-            true => self.receive_long(idx, direction, max, op),
-            false => Ok(None),
+        match self.slot(idx).map(|slot| slot.named(direction)) {
+            Some(named) if named.is_long => self.receive_long(idx, direction, named, max, op).map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -159,28 +159,31 @@ impl Shared {
         &self,
         idx: u32,
         direction: Direction,
+        named: NamedBlobs,
         max: usize,
         op: &'static str,
-    ) -> Result<Option<Blob>> {
-        match self.long_handle(idx, direction) {
+    ) -> Result<Blob> {
+        match self.long_handle(idx, direction, named) {
             Some(handle) if handle.len > max as u64 => Err(Error::new(ErrorKind::TooLong, op)),
-            Some(handle) => Blob::receive(self.blobs(), &handle, op).map(Some),
+            Some(handle) => Blob::receive(self.blobs(), &handle, op),
             // Only a peer that breaks the rules names none.
             None => Err(Error::new(ErrorKind::Corrupt, op)),
         }
     }
 
-    fn long_handle(&self, idx: u32, direction: Direction) -> Option<Handle> {
-        let named = self.slot(idx)?.named(direction);
-        self.handles(idx, direction, named).first().copied().filter(|_| named.is_long)
+    /// The handle of a payload that is a blob, which is the first.
+    fn long_handle(&self, idx: u32, direction: Direction, named: NamedBlobs) -> Option<Handle> {
+        self.handles(idx, direction, named.first()).pop()
     }
 
     /// The length of a message's payload, in its slot or in a blob, as its writer recorded it.
     pub(crate) fn payload_len(&self, idx: u32, direction: Direction) -> usize {
         let Some(slot) = self.slot(idx) else { return 0 };
-        match slot.named(direction).is_long {
-            true => self.long_handle(idx, direction).map_or(0, |handle| handle.len as usize),
-            false => (slot.described(direction).0 as usize).min(self.geometry().bytes(direction)),
+        match slot.named(direction) {
+            named if named.is_long => {
+                self.long_handle(idx, direction, named).map_or(0, |handle| handle.len as usize)
+            }
+            _ => (slot.described(direction).0 as usize).min(self.geometry().bytes(direction)),
         }
     }
 }

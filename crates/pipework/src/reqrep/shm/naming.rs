@@ -19,6 +19,16 @@ pub(crate) struct NamedBlobs {
 }
 
 impl NamedBlobs {
+    /// How many of them the sender has attached: all but the payload.
+    pub(crate) fn attached(self) -> u8 {
+        self.count.saturating_sub(u8::from(self.is_long))
+    }
+
+    /// The first of them alone.
+    pub(crate) fn first(self) -> NamedBlobs {
+        NamedBlobs { count: self.count.min(1), ..self }
+    }
+
     /// `{ count: 4, is_long: 1 }`
     pub(crate) fn to_bits(self) -> u32 {
         u32::from(self.is_long) | u32::from(self.count) << 1
