@@ -3,6 +3,8 @@
 //! Under `cfg(loom)` the same names stand for loom's types, and parking for a loom lock, so that
 //! `make model` searches the code that runs.
 
+#![allow(unsafe_code)]
+
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -248,28 +250,78 @@ impl Flag {
 
 /// A lock for a few steps among threads of one process. A forked child finds it free, whichever
 /// thread of its parent had it.
+///
+/// `{ generation: 63, locked: 1 }`: the last process that locked it, and whether it still does.
 #[derive(Debug, Default)]
 pub(crate) struct ShortLock(process::AtomicU64);
 
 impl ShortLock {
     pub(crate) fn lock(&self) -> ShortLocked<'_> {
         let mine = u64::from(generation()) << 1 | 1;
+        let mut turns = 0;
         loop {
-            let now = self.0.load(process::Ordering::Relaxed);
+            let before = self.0.load(process::Ordering::Relaxed);
             let (acquire, relaxed) = (process::Ordering::Acquire, process::Ordering::Relaxed);
-            if now != mine && self.0.compare_exchange(now, mine, acquire, relaxed).is_ok() {
-                return ShortLocked(self);
+            if before != mine && self.0.compare_exchange(before, mine, acquire, relaxed).is_ok() {
+                return ShortLocked { lock: self, before, mine };
             }
-            std::thread::yield_now();
+            turns += 1;
+            if turns % 64 == 0 {
+                // A thread of real-time priority that only yields would keep the lock's owner from
+                // running.
+                std::thread::sleep(Duration::from_micros(50));
+            } else {
+                std::thread::yield_now();
+            }
         }
     }
 }
 
-pub(crate) struct ShortLocked<'a>(&'a ShortLock);
+pub(crate) struct ShortLocked<'a> {
+    lock: &'a ShortLock,
+    before: u64,
+    mine: u64,
+}
 
 impl Drop for ShortLocked<'_> {
     fn drop(&mut self) {
-        self.0.0.store(0, process::Ordering::Release);
+        self.lock.0.store(self.mine & !1, process::Ordering::Release);
+    }
+}
+
+/// A value that the threads of a process use for a few steps at a time. Each process has its own: a
+/// forked child starts with the default.
+///
+/// A fork in a signal handler may interrupt these steps. Its child may only call exec, exit, or
+/// return from the handler.
+#[derive(Default)]
+pub(crate) struct Own<T> {
+    lock: ShortLock,
+    value: std::cell::UnsafeCell<T>,
+}
+
+// SAFETY: only the thread that has the lock uses the value.
+unsafe impl<T: Send> Sync for Own<T> {}
+
+impl<T: Default> Own<T> {
+    /// Runs `act` while no other thread of this process uses the value. `act` must not use it a
+    /// second time.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        let locked = self.lock.lock();
+        // SAFETY: this thread has the lock. A thread that had it in the parent does not exist here.
+        let value = unsafe { &mut *self.value.get() };
+        let is_of_parent = locked.before >> 1 != locked.mine >> 1;
+        let of_parent = is_of_parent.then(|| ManuallyDrop::new(std::mem::take(value)));
+        let was_locked = locked.before & 1 != 0;
+        let done = act(value);
+        drop(locked);
+        if !was_locked {
+            of_parent.map(ManuallyDrop::into_inner);
+        } else {
+            // A thread of the parent was changing it. It may be half changed, so it stays as it is
+            // until this process ends.
+        }
+        done
     }
 }
 

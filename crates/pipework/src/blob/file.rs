@@ -354,7 +354,7 @@ impl BlobFile {
     }
 
     /// Whether its maker, this process, can use it again: no slot names it, and no other process
-    /// holds it.
+    /// holds it. The answer is right only if the file [is there](Self::is_there) afterwards.
     pub(super) fn is_unused(&self, slots: Option<&dyn Slots>) -> bool {
         self.observe(HOLDERS..MAKER, slots)
     }
@@ -363,7 +363,7 @@ impl BlobFile {
     /// caller has no lock of it any more. It calls this after every action that can have made the
     /// file free: after it unlocked the file, and after a step by which a slot stopped naming it.
     pub(super) fn look(&self, folder: &Path, slots: Option<&dyn Slots>) -> bool {
-        let is_garbage = self.observe(HOLDERS..MAKER + 1, slots);
+        let is_garbage = self.observe(HOLDERS..MAKER + 1, slots) && self.is_intact();
         if is_garbage {
             // Relaxed: no process holds the file or finds it in a slot.
             self.header().generation.store(0, Ordering::Relaxed);
@@ -393,6 +393,7 @@ impl BlobFile {
     }
 
     /// Whether at some moment no other process had one of these locks and no slot named the file.
+    /// The answer is right only if the descriptor is intact afterwards.
     fn observe(&self, locks: std::ops::Range<u64>, slots: Option<&dyn Slots>) -> bool {
         let is_free = || {
             // The kernel may find no lock without taking a lock of its own, so the fence keeps the
@@ -400,7 +401,7 @@ impl BlobFile {
             fence(Ordering::SeqCst);
             let asked = memory::is_any_locked(self.fd.as_fd(), locks.clone());
             fence(Ordering::SeqCst);
-            self.is_intact() && asked == Ok(false)
+            asked == Ok(false)
         };
         // A process that changed the word meanwhile may have died before it looked.
         for _ in 0..TURNS {
@@ -414,7 +415,7 @@ impl BlobFile {
             if named.count() > 0 {
                 let Some(slots) = slots else { return false };
                 found = slots.naming(self.name);
-                if !is_free() {
+                if !is_free() || !self.is_intact() {
                     return false;
                 }
             }

@@ -1,20 +1,19 @@
 //! The blobs of one channel in this process: those that it holds, and files that are kept for later
 //! blobs.
 //!
-//! Invariant: the lock is held for only a few system calls at a time. Files are made, mapped and
-//! unmapped outside of it.
+//! Invariant: a step of the state takes a few system calls at most. Files are made, mapped and
+//! unmapped, and holds are dropped, outside of such steps.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::iter;
 use std::mem;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::file::{BlobFile, Handle, Name, Slots, path_of};
 use super::folder::Folder;
 use crate::error::{Error, ErrorKind, Explanation, Result};
-use crate::sync::{self, Hint};
+use crate::sync::{self, Hint, Own};
 use crate::sys::{Errno, memory};
 
 /// The files of a channel's blobs, of all processes together. While the channel is in use, the counts
@@ -56,15 +55,13 @@ pub(crate) struct Store {
     limits: Limits,
     /// The slots that name blobs; gone when this process has closed the channel.
     slots: OnceLock<Weak<dyn Slots>>,
-    state: Mutex<State>,
+    state: Own<State>,
     copied: Hint,
 }
 
 #[derive(Default)]
 struct State {
-    /// The process that the state belongs to. A forked child starts with an empty state.
-    process: u32,
-    /// The blobs that it holds and can find.
+    /// The blobs that this process holds and can find.
     holds: HashMap<Name, Weak<Hold>>,
     /// Files that it made and has locked as their maker, the most recently used last.
     pool: Vec<BlobFile>,
@@ -77,6 +74,44 @@ struct State {
     held: u64,
 }
 
+impl State {
+    /// Takes a kept file, and returns whether this process made it.
+    fn take(&mut self, name: Name) -> Option<(BlobFile, bool)> {
+        let mut take = |is_made| {
+            let files = if is_made { &mut self.pool } else { &mut self.seen };
+            let at = files.iter().rposition(|file| file.name == name)?;
+            Some((files.remove(at), is_made))
+        };
+        take(true).or_else(|| take(false))
+    }
+
+    /// Returns the file of a blob that this process made to the pool; gives it back if it is not
+    /// worth keeping.
+    fn keep_made(&mut self, file: BlobFile, limits: &Limits) -> Option<BlobFile> {
+        let bytes: u64 = self.pool.iter().map(|file| file.capacity() as u64).sum();
+        let fits = bytes.saturating_add(file.capacity() as u64) <= limits.pool;
+        if !fits || !file.is_whole() || self.pool.len() == MOST_KEPT {
+            return Some(file);
+        }
+        self.pool.push(file);
+        None
+    }
+
+    /// Keeps the mapping of a file that another process made, for the next blob in it. Returns the
+    /// files that make room for it, and those that their makers have freed.
+    fn keep_seen(&mut self, file: BlobFile, limits: &Limits) -> Vec<BlobFile> {
+        let mut dropped: Vec<_> = self.seen.extract_if(.., |file| file.generation() == 0).collect();
+        self.seen.push(file);
+        let mut bytes: u64 = self.seen.iter().map(|file| file.capacity() as u64).sum();
+        while bytes > limits.pool || self.seen.len() > MOST_KEPT {
+            let oldest = self.seen.remove(0);
+            bytes -= oldest.capacity() as u64;
+            dropped.push(oldest);
+        }
+        dropped
+    }
+}
+
 /// Bytes that count as held.
 struct Counted {
     store: Arc<Store>,
@@ -84,13 +119,31 @@ struct Counted {
     process: u32,
 }
 
+impl Counted {
+    /// Counts them no longer, and removes the file of that name from those that can be found, if
+    /// its hold has been dropped. Runs `act` in the same step.
+    fn end<T>(&mut self, name: Option<Name>, act: impl FnOnce(&mut State) -> T) -> T {
+        let is_here = self.process == sync::generation();
+        let len = mem::take(&mut self.len);
+        self.store.state.with(|state| {
+            if is_here {
+                state.held -= len;
+            }
+            if let Some(name) = name
+                && state.holds.get(&name).is_some_and(|hold| hold.strong_count() == 0)
+            {
+                state.holds.remove(&name);
+            }
+            act(state)
+        })
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.store.with(|state| {
-            if state.process == self.process {
-                state.held -= self.len;
-            }
-        });
+        if self.len > 0 {
+            self.end(None, |_| ());
+        }
     }
 }
 
@@ -140,33 +193,38 @@ impl Hold {
     pub(super) fn share(self) -> Arc<Hold> {
         let hold = Arc::new(self);
         let found = (hold.file().name, Arc::downgrade(&hold));
-        hold.counted.store.with(|state| state.holds.insert(found.0, found.1));
+        hold.counted.store.state.with(|state| state.holds.insert(found.0, found.1));
         hold
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let store = &self.counted.store;
         let Some(file) = self.file.take() else { return };
-        if self.is_here() && self.forks == sync::forks() {
-            store.forget(file.name);
-            if self.is_made { store.give_back(file) } else { store.let_go(file) }
-        } else {
+        let (store, name) = (Arc::clone(&self.counted.store), file.name);
+        let limits = &store.limits;
+        if !self.is_here() || self.forks != sync::forks() {
             // An unlock would also release the lock for the parent or the children, which share the
             // open file. So this only closes the file.
-            let name = file.name;
             drop(file);
-            store.forget(name);
-            store.with(|state| state.left.push(name));
+            self.counted.end(Some(name), |state| state.left.push(name));
             store.look_at_left();
+        } else if self.is_made {
+            let over = self.counted.end(Some(name), |state| state.keep_made(file, limits));
+            store.give_up(over);
+        } else {
+            let kept = store.let_go(file);
+            let dropped = self
+                .counted
+                .end(Some(name), |state| kept.map_or_else(Vec::new, |file| state.keep_seen(file, limits)));
+            drop(dropped);
         }
     }
 }
 
 impl Store {
     pub(crate) fn new(folder: Folder, limits: Limits) -> Store {
-        Store { folder, limits, slots: OnceLock::new(), state: Mutex::default(), copied: Hint::new(0) }
+        Store { folder, limits, slots: OnceLock::new(), state: Own::default(), copied: Hint::new(0) }
     }
 
     /// Sets the slots that name blobs. Called once, before anything else.
@@ -191,51 +249,42 @@ impl Store {
 
     /// Bytes of the blobs that this process holds.
     pub(crate) fn held(&self) -> u64 {
-        self.with(|state| state.held)
+        self.state.with(|state| state.held)
     }
 
-    /// Runs `act` with the state locked. Forks wait meanwhile, or a child could inherit a lock that
-    /// no thread of it can release.
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        let forks_wait = sync::no_forks();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut of_parent = State::default();
-        if state.process != sync::generation() {
-            of_parent = mem::replace(&mut *state, State { process: sync::generation(), ..State::default() });
+    fn count(self: &Arc<Self>, state: &mut State, len: u64, op: &'static str) -> Result<Counted> {
+        let held = state.held.saturating_add(len);
+        if held > self.limits.held {
+            return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::BlobsHeld));
         }
-        let done = act(&mut state);
-        drop((state, forks_wait));
-        // Close the files without unlocking them: the locks are the parent's.
-        drop(of_parent);
-        done
+        state.held = held;
+        Ok(self.counted(len))
     }
 
-    fn count(self: &Arc<Self>, len: u64, op: &'static str) -> Result<Counted> {
-        self.with(|state| {
-            let held = state.held.saturating_add(len);
-            if held > self.limits.held {
-                return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::BlobsHeld));
-            }
-            state.held = held;
-            Ok(Counted { store: Arc::clone(self), len, process: state.process })
-        })
+    fn counted(self: &Arc<Self>, len: u64) -> Counted {
+        Counted { store: Arc::clone(self), len, process: sync::generation() }
     }
 
     /// Makes a blob of `len` bytes, in a new file or in one from the pool.
     pub(super) fn draft(self: &Arc<Self>, len: usize, op: &'static str) -> Result<Hold> {
-        self.look_at_left();
-        let (counted, slots) = (self.count(len as u64, op)?, self.slots());
-        let find = || {
-            self.with(|state| {
-                let is_fit = |file: &BlobFile| {
-                    let is_large = file.capacity() / 4 > len.max(64 << 10);
-                    file.capacity() >= len && !is_large && file.is_unused(slots.as_deref())
-                };
-                state.pool.iter().rposition(is_fit).map(|at| state.pool.remove(at))
-            })
+        let slots = self.slots();
+        let find = |state: &mut State| {
+            let is_fit = |file: &BlobFile| {
+                let is_large = file.capacity() / 4 > len.max(64 << 10);
+                file.capacity() >= len && !is_large && file.is_unused(slots.as_deref())
+            };
+            state.pool.iter().rposition(is_fit).map(|at| state.pool.remove(at))
         };
+        let (counted, mut found, left) = self.state.with(|state| {
+            let counted = self.count(state, len as u64, op)?;
+            Ok::<_, Error>((counted, find(state), mem::take(&mut state.left)))
+        })?;
+        self.look_at_names(left);
         // Damaged files are dropped.
-        let file = match iter::from_fn(find).find(BlobFile::is_there) {
+        while found.as_ref().is_some_and(|file| !file.is_there()) {
+            found = self.state.with(find);
+        }
+        let file = match found {
             Some(file) => file,
             None => self.create(len).map_err(|errno| errno.at(op))?,
         };
@@ -260,85 +309,63 @@ impl Store {
 
     /// Holds the blob that a slot names. The slot must name it until this returns.
     pub(super) fn receive(self: &Arc<Self>, handle: &Handle, op: &'static str) -> Result<Arc<Hold>> {
-        if let Some(hold) = self.find(handle) {
-            return Ok(hold);
-        }
-        let counted = self.count(handle.len, op)?;
-        let (file, is_made) = self
-            .open(handle.name)
-            .map_err(|errno| errno.at(op))?
-            .ok_or(Error::new(ErrorKind::Corrupt, op))?;
+        let corrupt = Error::new(ErrorKind::Corrupt, op);
+        let (held, counted, kept) =
+            self.state.with(|state| match state.holds.get(&handle.name).and_then(Weak::upgrade) {
+                Some(hold) => Ok::<_, Error>((Some(hold), None, None)),
+                None => Ok((None, Some(self.count(state, handle.len, op)?), state.take(handle.name))),
+            })?;
+        // A hold may be dropped here, but not in the step above, which it needs itself.
+        let Some(counted) = counted else {
+            return held.filter(|hold| hold.handle() == *handle).ok_or(corrupt);
+        };
+        let (file, is_made) = self.open(handle.name, kept).map_err(|errno| errno.at(op))?.ok_or(corrupt)?;
         let is_it = file.is(handle);
         let hold = Hold::new(counted, file, handle.generation, is_made);
-        if is_it { Ok(hold.share()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
+        if is_it { Ok(hold.share()) } else { Err(corrupt) }
     }
 
     /// Holds the file that a slot names, without looking at its bytes. `None` if there is no such
     /// blob: then no process counts it any more.
     pub(super) fn hold_named(self: &Arc<Self>, handle: &Handle) -> Option<Arc<Hold>> {
-        if let Some(hold) = self.find(handle) {
-            return Some(hold);
+        let (held, kept) = self.state.with(|state| {
+            let held = state.holds.get(&handle.name).and_then(Weak::upgrade);
+            let kept = if held.is_none() { state.take(handle.name) } else { None };
+            (held, kept)
+        });
+        if let Some(hold) = held {
+            return (hold.generation == handle.generation).then_some(hold);
         }
-        let nothing = Counted { store: Arc::clone(self), len: 0, process: sync::generation() };
-        match self.open(handle.name) {
+        match self.open(handle.name, kept) {
             Ok(Some((file, is_made))) => {
                 let is_it = file.generation() == handle.generation;
-                let hold = Arc::new(Hold::new(nothing, file, handle.generation, is_made));
-                is_it.then_some(hold)
+                let hold = Hold::new(self.counted(0), file, handle.generation, is_made);
+                is_it.then(|| Arc::new(hold))
             }
             Ok(None) | Err(Errno::NOENT) => None,
             Err(_) => {
                 // Without a descriptor its count cannot be changed; the next sweep corrects it.
-                self.with(|state| state.left.push(handle.name));
+                self.state.with(|state| state.left.push(handle.name));
                 None
             }
         }
     }
 
-    fn find(&self, handle: &Handle) -> Option<Arc<Hold>> {
-        let hold = self.with(|state| state.holds.get(&handle.name).and_then(Weak::upgrade))?;
-        (hold.handle() == *handle).then_some(hold)
-    }
-
-    /// Opens and locks a file, and returns whether this process is its maker; otherwise the lock is
-    /// a holder's.
-    fn open(&self, name: Name) -> std::result::Result<Option<(BlobFile, bool)>, Errno> {
-        let (made, seen) = self.with(|state| {
-            let made = take(&mut state.pool, name);
-            let seen = if made.is_some() { None } else { take(&mut state.seen, name) };
-            (made, seen)
-        });
-        let file = match (made, seen) {
-            (Some(made), _) => return Ok(Some((made, true))),
-            (_, Some(seen)) => Some(seen),
-            _ => BlobFile::open(self.folder.location(), name)?,
+    /// Opens and locks a file, unless it was kept by this process, and returns whether this process
+    /// is its maker; otherwise the lock is a holder's.
+    fn open(
+        &self,
+        name: Name,
+        kept: Option<(BlobFile, bool)>,
+    ) -> std::result::Result<Option<(BlobFile, bool)>, Errno> {
+        let file = match kept {
+            Some((_, true)) => return Ok(kept),
+            Some((seen, false)) => Some(seen),
+            None => BlobFile::open(self.folder.location(), name)?,
         };
         let Some(file) = file else { return Ok(None) };
         file.hold()?;
         Ok(Some((file, false)))
-    }
-
-    /// Removes a dropped hold, so that it is not found any more.
-    fn forget(&self, name: Name) {
-        self.with(|state| {
-            if state.holds.get(&name).is_some_and(|hold| hold.strong_count() == 0) {
-                state.holds.remove(&name);
-            }
-        });
-    }
-
-    /// Returns the file of a blob that this process made to the pool.
-    fn give_back(&self, file: BlobFile) {
-        let over = self.with(|state| {
-            let bytes: u64 = state.pool.iter().map(|file| file.capacity() as u64).sum();
-            let fits = bytes.saturating_add(file.capacity() as u64) <= self.limits.pool;
-            if fits && file.is_whole() && state.pool.len() < MOST_KEPT {
-                state.pool.push(file);
-                return None;
-            }
-            Some(file)
-        });
-        self.give_up(over);
     }
 
     /// Releases files that this process made and will not use again.
@@ -349,25 +376,11 @@ impl Store {
         }
     }
 
-    /// Unlocks a file that another process made, and keeps its mapping for the next blob in it.
-    fn let_go(&self, file: BlobFile) {
+    /// Unlocks a file that another process made; returns it if its mapping is worth keeping.
+    fn let_go(&self, file: BlobFile) -> Option<BlobFile> {
         file.let_go();
-        if self.look_at(&file) || !file.is_whole() || file.capacity() as u64 > self.limits.pool {
-            return;
-        }
-        let dropped = self.with(|state| {
-            // Drop the files that their makers have freed.
-            let mut dropped: Vec<_> = state.seen.extract_if(.., |file| file.generation() == 0).collect();
-            state.seen.push(file);
-            let mut bytes: u64 = state.seen.iter().map(|file| file.capacity() as u64).sum();
-            while bytes > self.limits.pool || state.seen.len() > MOST_KEPT {
-                let oldest = state.seen.remove(0);
-                bytes -= oldest.capacity() as u64;
-                dropped.push(oldest);
-            }
-            dropped
-        });
-        drop(dropped);
+        let is_kept = !self.look_at(&file) && file.is_whole() && file.capacity() as u64 <= self.limits.pool;
+        is_kept.then_some(file)
     }
 
     fn slots(&self) -> Option<Arc<dyn Slots>> {
@@ -380,7 +393,10 @@ impl Store {
     }
 
     pub(crate) fn look_at_left(&self) {
-        let left = self.with(|state| mem::take(&mut state.left));
+        self.look_at_names(self.state.with(|state| mem::take(&mut state.left)));
+    }
+
+    fn look_at_names(&self, names: Vec<Name>) {
         let is_there = |name: &Name| match BlobFile::open(self.folder.location(), *name) {
             Ok(Some(file)) => {
                 file.doubt();
@@ -389,9 +405,9 @@ impl Store {
             Ok(None) => false,
             Err(errno) => errno != Errno::NOENT,
         };
-        let still: Vec<_> = left.into_iter().filter(is_there).collect();
+        let still: Vec<_> = names.into_iter().filter(is_there).collect();
         if !still.is_empty() {
-            self.with(|state| state.left.extend(still));
+            self.state.with(|state| state.left.extend(still));
         }
     }
 
@@ -428,7 +444,7 @@ impl Store {
 
     /// Gives up the files that are kept for later; returns false if there were none.
     fn give_up_idle(&self) -> bool {
-        let (pool, seen) = self.with(|state| (mem::take(&mut state.pool), mem::take(&mut state.seen)));
+        let (pool, seen) = self.state.with(|state| (mem::take(&mut state.pool), mem::take(&mut state.seen)));
         let has_some = !pool.is_empty() || !seen.is_empty();
         drop(seen);
         self.give_up(pool);
@@ -488,11 +504,6 @@ pub(super) fn remove_left(path: &Path) -> std::result::Result<Option<BlobAudit>,
         Ok(()) | Err(Errno::NOENT) => Ok(Some(found)),
         Err(errno) => Err(errno),
     }
-}
-
-fn take(files: &mut Vec<BlobFile>, name: Name) -> Option<BlobFile> {
-    let at = files.iter().rposition(|file| file.name == name)?;
-    Some(files.remove(at))
 }
 
 impl fmt::Debug for Store {
