@@ -106,15 +106,15 @@ struct Header {
     generation: AtomicU64,
     /// Bytes of data that have pages.
     capacity: AtomicU64,
-    /// A [`Named`]. Only a process with a lock changes the count.
+    /// A [`Named`]. Only a process with a lock raises the count.
     named: AtomicU64,
 }
 
 /// `{ version: 31, doubted: 1, count: 32 }`: how many slots name the file. The version grows with
-/// each change. A death may leave the count too high, but never too low; then the count is doubted
-/// until a process has counted the slots.
+/// each change. A death may leave the count too high, but never too low, and the file without a
+/// maker; then the count is doubted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named(u64);
+pub(super) struct Named(u64);
 
 impl Named {
     fn count(self) -> u32 {
@@ -273,19 +273,33 @@ impl BlobFile {
         self.count(true);
     }
 
-    /// Counts one slot less. Called by the process that made the slot's step, after the step.
+    /// Counts one slot less. Called by the process that made the slot's step, after the step, if it
+    /// holds the file or is its maker.
     pub(super) fn remove_name(&self) {
         self.count(false);
+    }
+
+    /// The same by any other process. `seen` is the word from before the step: if it has changed,
+    /// a process may have counted the slots after the step. Returns whether the caller must look.
+    pub(super) fn remove_seen_name(&self, seen: Named) -> bool {
+        match seen.counted(false) {
+            Some(next) if self.replace(seen, next) => next.is_doubted(),
+            _ => {
+                self.doubt();
+                true
+            }
+        }
     }
 
     fn count(&self, more: bool) {
         self.change(|named| named.counted(more));
     }
 
-    /// Records that a death may have left the count too high: the next process that finds no holder
-    /// of the file must count the slots.
+    /// Records that a death may have left the count too high, and that the file may have no maker:
+    /// from now on, processes that detach it look at it, and one that finds no holder counts the
+    /// slots.
     pub(super) fn doubt(&self) {
-        self.change(|named| (named.count() > 0).then(|| named.next(true, named.count())));
+        self.change(|named| Some(named.next(true, named.count())));
     }
 
     fn change(&self, next: impl Fn(Named) -> Option<Named>) {
@@ -299,7 +313,7 @@ impl BlobFile {
         }
     }
 
-    fn named(&self) -> Named {
+    pub(super) fn named(&self) -> Named {
         Named(self.header().named.load(Ordering::Acquire))
     }
 
@@ -321,6 +335,7 @@ impl BlobFile {
 
     /// Releases the maker's lock: this process does not use the file again.
     pub(super) fn give_up(&self) {
+        self.doubt();
         self.unlock(MAKER);
     }
 
@@ -340,13 +355,17 @@ impl BlobFile {
 
     /// Whether it still has its name and its length. Another program may have removed the folder.
     pub(super) fn is_there(&self) -> bool {
-        self.is_uncut() && self.names_and_len().is_some_and(|(names, _)| names > 0)
+        self.is_whole() && self.names_and_len().is_some_and(|(names, len)| names > 0 && self.fits(len))
     }
 
     /// As [`is_whole`](Self::is_whole), but asks the kernel: a file that was cut short within its
     /// last page misses no page.
     pub(super) fn is_uncut(&self) -> bool {
-        self.is_whole() && self.names_and_len().is_none_or(|(_, len)| len >= self.mapping.len() as u64)
+        self.is_whole() && self.names_and_len().is_none_or(|(_, len)| self.fits(len))
+    }
+
+    fn fits(&self, len: u64) -> bool {
+        len >= self.mapping.len() as u64
     }
 
     fn names_and_len(&self) -> Option<(u64, u64)> {
@@ -356,14 +375,14 @@ impl BlobFile {
     /// Whether its maker, this process, can use it again: no slot names it, and no other process
     /// holds it. The answer is right only if the file [is there](Self::is_there) afterwards.
     pub(super) fn is_unused(&self, slots: Option<&dyn Slots>) -> bool {
-        self.observe(HOLDERS..MAKER, slots)
+        self.observe(true, slots)
     }
 
     /// Frees the file if no process holds it and no slot names it; returns whether it did. The
-    /// caller has no lock of it any more. It calls this after every action that can have made the
-    /// file free: after it unlocked the file, and after a step by which a slot stopped naming it.
+    /// caller has no lock of it. It calls this after every action that can have made the file free:
+    /// after it unlocked the file, and after it lowered a doubted count.
     pub(super) fn look(&self, folder: &Path, slots: Option<&dyn Slots>) -> bool {
-        let is_garbage = self.observe(HOLDERS..MAKER + 1, slots) && self.is_intact();
+        let is_garbage = self.observe(false, slots) && self.is_intact();
         if is_garbage {
             // Relaxed: no process holds the file or finds it in a slot.
             self.header().generation.store(0, Ordering::Relaxed);
@@ -392,22 +411,24 @@ impl BlobFile {
         names && (is_held || slots.is_none_or(|slots| slots.naming(self.name) > 0))
     }
 
-    /// Whether at some moment no other process had one of these locks and no slot named the file.
-    /// The answer is right only if the descriptor is intact afterwards.
-    fn observe(&self, locks: std::ops::Range<u64>, slots: Option<&dyn Slots>) -> bool {
+    /// Whether at some moment no other process held the file, no slot named it, and, unless this
+    /// process `is_maker`, it had no maker. The answer is right only if the descriptor is intact
+    /// afterwards.
+    fn observe(&self, is_maker: bool, slots: Option<&dyn Slots>) -> bool {
         let is_free = || {
             // The kernel may find no lock without taking a lock of its own, so the fence keeps the
             // question to the kernel between the two looks at the count.
             fence(Ordering::SeqCst);
-            let asked = memory::is_any_locked(self.fd.as_fd(), locks.clone());
+            let locks = if is_maker { HOLDERS..MAKER } else { HOLDERS..MAKER + 1 };
+            let asked = memory::is_any_locked(self.fd.as_fd(), locks);
             fence(Ordering::SeqCst);
             asked == Ok(false)
         };
         // A process that changed the word meanwhile may have died before it looked.
         for _ in 0..TURNS {
             let named = self.named();
-            // The process that makes a slot stop naming the file looks after that step, unless it
-            // has died.
+            // As long as the count is not doubted, the maker will use the file again, or the sweep
+            // after its death looks.
             if named.count() > 0 && !named.is_doubted() || !is_free() {
                 return false;
             }
@@ -419,9 +440,12 @@ impl BlobFile {
                     return false;
                 }
             }
-            let is_unchanged = match named.count() {
-                0 => self.named() == named,
-                _ => self.replace(named, named.next(false, found)),
+            let stays = named.count() == 0 && !(is_maker && named.is_doubted());
+            let is_unchanged = if stays {
+                self.named() == named
+            } else {
+                // Without a maker, the mark stays.
+                self.replace(named, named.next(!is_maker, found))
             };
             if is_unchanged {
                 return found == 0;

@@ -29,8 +29,11 @@ impl Folder {
 
     /// The folder of a segment without a name.
     pub(crate) fn in_memory(random: u64, owner: u32, mode: u32) -> Folder {
-        let path = PathBuf::from(format!("/dev/shm/pipework-{owner}/{random:016x}.blobs"));
-        Folder { path, mode, owner, is_nested: true }
+        Folder::nested(Path::new(&format!("/dev/shm/pipework-{owner}")), random, owner, mode)
+    }
+
+    pub(super) fn nested(above: &Path, random: u64, owner: u32, mode: u32) -> Folder {
+        Folder { path: above.join(format!("{random:016x}.blobs")), mode, owner, is_nested: true }
     }
 
     pub(crate) fn location(&self) -> &Path {
@@ -52,6 +55,16 @@ impl Folder {
         }
         // Its name is random and known only from the segment, so no other user can have made it.
         make_folder(&self.path, self.mode | searchable(self.mode)).map(drop)
+    }
+
+    /// The folders of other channels without a path.
+    pub(super) fn siblings(&self) -> Vec<PathBuf> {
+        let above = self.path.parent().filter(|_| self.is_nested);
+        let entries = above.and_then(|above| std::fs::read_dir(above).ok());
+        let paths = entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        paths
+            .filter(|path| *path != self.path && path.extension().is_some_and(|ext| ext == "blobs"))
+            .collect()
     }
 
     /// The folder at this path. Its channel was removed.

@@ -13,11 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::region;
+use crate::region::Region;
 pub(crate) use file::{Handle, Name, Slots};
 pub(crate) use folder::Folder;
 pub use store::BlobAudit;
-use store::Hold;
+use store::{Found, Hold};
 pub(crate) use store::{Limits, Store};
 
 /// Removes the folder of a channel that no process uses any more, with the files in it. Returns the
@@ -104,9 +104,7 @@ enum Bytes {
     Copied(Arc<Vec<u8>>),
 }
 
-/// A blob that a slot names, held by this process while the slot starts or stops naming it. Without
-/// the hold, a sweep could count the slots between the step of the slot and the change of the
-/// count.
+/// A blob that a slot is about to name, held by this process meanwhile.
 #[derive(Clone)]
 pub(crate) struct Named(Arc<Hold>);
 
@@ -123,19 +121,34 @@ impl Named {
         }
     }
 
-    /// Holds the blob that a slot names. `None` if there is no such file: then there is no count to
-    /// change.
-    pub(crate) fn find(store: &Arc<Store>, handle: &Handle) -> Option<Named> {
-        store.hold_named(handle).map(Named)
-    }
-
     pub(crate) fn handle(&self) -> Handle {
         self.0.handle()
     }
 
-    /// Records that this slot no longer names the blob.
+    /// Records that the slot does not name the blob.
     pub(crate) fn remove(self) {
         self.0.file().remove_name();
+    }
+}
+
+/// A file that a slot is about to stop naming.
+pub(crate) struct Detaching {
+    found: Found,
+    /// The word from before the slot's step.
+    seen: file::Named,
+}
+
+impl Detaching {
+    /// Called before the slot's step. `None` if there is no such file: then there is no count to
+    /// change.
+    pub(crate) fn find(store: &Arc<Store>, handle: &Handle) -> Option<Detaching> {
+        let found = store.detaching(handle)?;
+        Some(Detaching { seen: found.file().named(), found })
+    }
+
+    /// Records that the slot no longer names it. Called after the slot's step.
+    pub(crate) fn remove(self) {
+        self.found.remove_name(self.seen);
     }
 }
 
@@ -156,19 +169,36 @@ impl Blob {
         }
     }
 
+    /// Calls `copy` with the bytes of the blob that a slot names, and their number. The slot must
+    /// name it until this returns.
+    pub(crate) fn read<T>(
+        store: &Arc<Store>,
+        handle: &Handle,
+        op: &'static str,
+        copy: impl FnOnce(&Region, usize) -> T,
+    ) -> Result<T> {
+        store.read(handle, op, copy)
+    }
+
+    /// A new blob with these bytes.
+    pub(crate) fn copy_of(store: &Arc<Store>, bytes: &[u8], op: &'static str) -> Result<Blob> {
+        let mut draft = store.draft(bytes.len(), op)?;
+        draft.file_mut().bytes_mut(bytes.len()).copy_from_slice(bytes);
+        // A look at the file's length would cost as much as the copy, and the file may be cut short
+        // at any later time.
+        if draft.file().is_whole() {
+            Ok(Blob(Bytes::Lent(draft.share())))
+        } else {
+            Err(Error::new(ErrorKind::Corrupt, op))
+        }
+    }
+
     /// Its bytes as a vector.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         match self.0 {
             Bytes::Copied(bytes) => Arc::unwrap_or_clone(bytes),
             Bytes::Lent(_) => self.to_vec(),
         }
-    }
-
-    /// Appends its bytes to `bytes`. `Os` with ENOMEM if there is no memory for them.
-    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>, op: &'static str) -> Result<()> {
-        region::reserve(bytes, self.len()).map_err(|errno| errno.at(op))?;
-        bytes.extend_from_slice(self);
-        Ok(())
     }
 
     /// Whether this process got its own copy, because another user owns the file or may change it.

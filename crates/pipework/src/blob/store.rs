@@ -10,9 +10,10 @@ use std::mem;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::file::{BlobFile, Handle, Name, Slots, path_of};
+use super::file::{BlobFile, Handle, Name, Named, Slots, path_of};
 use super::folder::Folder;
 use crate::error::{Error, ErrorKind, Explanation, Result};
+use crate::region::Region;
 use crate::sync::{self, Hint, Own};
 use crate::sys::{Errno, memory};
 
@@ -222,6 +223,64 @@ impl Drop for Hold {
     }
 }
 
+/// A file that an operation uses for a moment.
+pub(super) enum Found {
+    /// A blob in it is held.
+    Held(Arc<Hold>),
+    /// It has no holder here.
+    Kept(Kept),
+}
+
+impl Found {
+    pub(super) fn file(&self) -> &BlobFile {
+        match self {
+            Found::Held(hold) => hold.file(),
+            Found::Kept(kept) => kept.file(),
+        }
+    }
+
+    /// Records that a slot has stopped naming it. `seen` is the word from before the slot's step.
+    pub(super) fn remove_name(&self, seen: Named) {
+        match self {
+            Found::Kept(kept) if !kept.is_made => {
+                if kept.file().remove_seen_name(seen) {
+                    kept.store.look_at(kept.file());
+                }
+            }
+            found => found.file().remove_name(),
+        }
+    }
+}
+
+/// Returns the file to the kept ones when it is dropped.
+pub(super) struct Kept {
+    store: Arc<Store>,
+    /// Present until this is dropped.
+    file: Option<BlobFile>,
+    is_made: bool,
+    process: u32,
+}
+
+impl Kept {
+    fn file(&self) -> &BlobFile {
+        self.file.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let (store, limits) = (&self.store, &self.store.limits);
+        // In a child that a signal handler has forked, the file is its parent's.
+        let Some(file) = self.file.take().filter(|_| self.process == sync::generation()) else { return };
+        if self.is_made {
+            let over = store.state.with(|state| state.keep_made(file, limits));
+            store.give_up(over);
+        } else if store.is_worth_keeping(&file) {
+            drop(store.state.with(|state| state.keep_seen(file, limits)));
+        }
+    }
+}
+
 impl Store {
     pub(crate) fn new(folder: Folder, limits: Limits) -> Store {
         Store { folder, limits, slots: OnceLock::new(), state: Own::default(), copied: Hint::new(0) }
@@ -296,7 +355,11 @@ impl Store {
         let folder = &self.folder;
         let create = || BlobFile::create(folder.location(), folder.mode(), len);
         match create() {
-            Err(Errno::NOENT) => folder.make().and_then(|()| create()),
+            Err(Errno::NOENT) => {
+                folder.make()?;
+                folder.siblings().iter().for_each(|folder| free_unused(folder));
+                create()
+            }
             // Give up files that are kept for later or that a dead process has left, and try again.
             Err(Errno::NOSPC | Errno::MFILE) => {
                 self.give_up_idle();
@@ -325,30 +388,57 @@ impl Store {
         if is_it { Ok(hold.share()) } else { Err(corrupt) }
     }
 
-    /// Holds the file that a slot names, without looking at its bytes. `None` if there is no such
-    /// blob: then no process counts it any more.
-    pub(super) fn hold_named(self: &Arc<Self>, handle: &Handle) -> Option<Arc<Hold>> {
-        let (held, kept) = self.state.with(|state| {
-            let held = state.holds.get(&handle.name).and_then(Weak::upgrade);
-            let kept = if held.is_none() { state.take(handle.name) } else { None };
-            (held, kept)
-        });
-        if let Some(hold) = held {
-            return (hold.generation == handle.generation).then_some(hold);
+    /// Calls `copy` with the bytes of a blob that a slot names, without holding the blob. The slot
+    /// must name it until this returns.
+    pub(super) fn read<T>(
+        self: &Arc<Self>,
+        handle: &Handle,
+        op: &'static str,
+        copy: impl FnOnce(&Region, usize) -> T,
+    ) -> Result<T> {
+        let corrupt = Error::new(ErrorKind::Corrupt, op);
+        let found = self.find(handle.name).map_err(|errno| errno.at(op))?.ok_or(corrupt)?;
+        let file = found.file();
+        if !file.is(handle) {
+            return Err(corrupt);
         }
-        match self.open(handle.name, kept) {
-            Ok(Some((file, is_made))) => {
-                let is_it = file.generation() == handle.generation;
-                let hold = Hold::new(self.counted(0), file, handle.generation, is_made);
-                is_it.then(|| Arc::new(hold))
-            }
-            Ok(None) | Err(Errno::NOENT) => None,
+        let len = handle.len as usize;
+        let done = copy(&file.region(len), len);
+        if file.is_whole() { Ok(done) } else { Err(corrupt) }
+    }
+
+    /// The file that a slot is about to stop naming. `None` if there is no such blob: then no process
+    /// counts it any more.
+    pub(super) fn detaching(self: &Arc<Self>, handle: &Handle) -> Option<Found> {
+        match self.find(handle.name) {
+            Ok(found) => found.filter(|found| found.file().generation() == handle.generation),
+            Err(Errno::NOENT) => None,
             Err(_) => {
                 // Without a descriptor its count cannot be changed; the next sweep corrects it.
                 self.state.with(|state| state.left.push(handle.name));
                 None
             }
         }
+    }
+
+    /// Finds a file that this process holds or keeps, or opens it. `None` if it is not a sound blob
+    /// file.
+    fn find(self: &Arc<Self>, name: Name) -> std::result::Result<Option<Found>, Errno> {
+        let (held, kept) = self.state.with(|state| {
+            let held = state.holds.get(&name).and_then(Weak::upgrade);
+            let kept = if held.is_none() { state.take(name) } else { None };
+            (held, kept)
+        });
+        let (file, is_made) = match (held, kept) {
+            (Some(hold), _) => return Ok(Some(Found::Held(hold))),
+            (None, Some(kept)) => kept,
+            (None, None) => match BlobFile::open(self.folder.location(), name)? {
+                Some(file) => (file, false),
+                None => return Ok(None),
+            },
+        };
+        let process = sync::generation();
+        Ok(Some(Found::Kept(Kept { store: Arc::clone(self), file: Some(file), is_made, process })))
     }
 
     /// Opens and locks a file, unless it was kept by this process, and returns whether this process
@@ -379,8 +469,12 @@ impl Store {
     /// Unlocks a file that another process made; returns it if its mapping is worth keeping.
     fn let_go(&self, file: BlobFile) -> Option<BlobFile> {
         file.let_go();
-        let is_kept = !self.look_at(&file) && file.is_whole() && file.capacity() as u64 <= self.limits.pool;
-        is_kept.then_some(file)
+        self.look_at(&file);
+        self.is_worth_keeping(&file).then_some(file)
+    }
+
+    fn is_worth_keeping(&self, seen: &BlobFile) -> bool {
+        seen.generation() != 0 && seen.is_whole() && seen.capacity() as u64 <= self.limits.pool
     }
 
     fn slots(&self) -> Option<Arc<dyn Slots>> {
@@ -464,6 +558,26 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// Frees the files that no process and no message needs, in the folder of any channel. Processes
+/// that are killed leave the files that they kept for later, and a channel without a path has
+/// nobody else to find them.
+fn free_unused(path: &Path) {
+    let mut has_freed = false;
+    for name in Folder::left(path).names() {
+        let Ok(Some(file)) = BlobFile::open(path, name) else { continue };
+        if file.look(path, None) {
+            has_freed = true;
+        } else if file.is_held() {
+            // The channel is in use.
+            break;
+        }
+    }
+    if has_freed {
+        // It stays if it has other files.
+        let _ = memory::remove_folder(path);
     }
 }
 

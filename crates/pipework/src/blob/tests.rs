@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::path_of;
-use super::{Blob, BlobMut, Folder, Handle, Limits, Name, Named, Slots, Store};
+use super::{Blob, BlobMut, Detaching, Folder, Handle, Limits, Name, Named, Slots, Store};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::sys::fault::{Turn, fork, wait};
@@ -79,7 +79,7 @@ fn named(store: &Arc<Store>, blob: &Blob) -> Handle {
 
 /// Makes the slot stop naming it.
 fn detach(store: &Arc<Store>, handle: &Handle) {
-    Named::find(store, handle).unwrap().remove();
+    Detaching::find(store, handle).unwrap().remove();
 }
 
 /// Gives the channel these slots, as long as the result lives.
@@ -239,6 +239,66 @@ fn last_holder_frees_a_file_that_a_sweep_found_held() {
     assert_eq!(names(1, &[&maker, &receiver, &other]), 1);
     drop(received);
     assert_eq!(names(0, &[&maker, &receiver, &other]), 0, "the slot that named it had died with its process");
+}
+
+#[test]
+fn count_that_was_corrected_after_a_slot_let_go_is_not_lowered_again() {
+    let place = Place::new();
+    let (maker, other) = (place.store(), place.store());
+    let blob = made(&maker, b"bytes");
+    let handle = named(&maker, &blob);
+    named(&maker, &blob);
+    drop(blob);
+    maker.close();
+    let detaching = Detaching::find(&other, &handle).unwrap();
+    // Its slot makes the step now, and another process counts the slots before the count is lowered.
+    let _slots = with_slots(&other, &[handle.name]);
+    assert!(other.sweep(&mut None, || false));
+    detaching.remove();
+    assert_eq!(names(1, &[&other]), 1, "a slot names it");
+    assert_eq!(&*Blob::receive(&other, &handle, "test").unwrap(), b"bytes");
+    assert_eq!(names(1, &[&other]), 1);
+    detach(&other, &handle);
+    assert_eq!(names(0, &[&other]), 0);
+}
+
+#[test]
+fn file_without_a_maker_is_freed_by_the_process_that_detaches_it_last() {
+    let place = Place::new();
+    let (maker, holder, last) = (place.store(), place.store(), place.store());
+    let blob = made(&maker, b"bytes");
+    let handle = named(&maker, &blob);
+    let received = Blob::receive(&holder, &handle, "test").unwrap();
+    detach(&holder, &handle);
+    drop(blob);
+    maker.close();
+    // No slot names it at this moment.
+    named(&holder, &received);
+    drop(received);
+    assert_eq!(names(1, &[&holder, &last]), 1, "a slot names it");
+    detach(&last, &handle);
+    assert_eq!(names(0, &[&holder, &last]), 0);
+}
+
+#[test]
+fn new_folder_frees_what_killed_processes_kept_for_channels_without_a_path() {
+    let place = Place::with(Some(Turn::alone()));
+    let (user, above) = (crate::sys::memory::user(), place.0.join("above"));
+    let nested = |random: u64| Folder::nested(&above, random, user, 0o600);
+    let store = |random| Arc::new(Store::new(nested(random), Limits { pool: 1 << 20, held: u64::MAX }));
+    let (used, named_there) = (store(1), store(2));
+    let held = made(&used, b"held");
+    let handle = named(&named_there, &made(&named_there, b"named by a slot"));
+    wait(fork(|| {
+        let dies = store(3);
+        drop((made(&dies, b"kept for later"), made(&dies, b"another")));
+        std::mem::forget(dies);
+    }));
+    assert_eq!(store(3).folder().names().len(), 2, "the child has ended without destructors");
+    drop(made(&store(4), b"new"));
+    assert!(!nested(3).location().exists());
+    assert_eq!((used.folder().names().len(), &*held), (1, &b"held"[..]));
+    assert_eq!(&*Blob::receive(&named_there, &handle, "test").unwrap(), b"named by a slot");
 }
 
 #[test]

@@ -220,18 +220,44 @@ fn a_long_payload_is_copied_once_and_lent_to_its_receiver_until_that_drops_it() 
     let place = Place::new();
     let (near, far) = (place.open(), place.open());
     let (client, server) = (near.client().unwrap(), far.server().unwrap());
-    let bytes: Vec<u8> = (0..10_000u32).map(|number| number as u8).collect();
+    let bytes: Vec<u8> = (0..40_000u32).map(|number| number as u8).collect();
     let ticket = client.try_send(Message::new(&bytes).flags(7)).unwrap().expect("a slot is free");
     assert_eq!(place.files(1, [&near, &far]), 1, "the slot names it");
     let request = server.try_recv().unwrap().expect("it was sent");
     assert_eq!((&*request, request.flags(), request.blobs().len()), (&*bytes, 7, 0));
-    assert_eq!((far.blob_stats().held, far.blob_stats().copied), (10_000, 0));
+    assert_eq!((far.blob_stats().held, far.blob_stats().copied), (40_000, 0));
     assert_eq!(request.reply(&bytes[1..]), Ok(true));
     let reply = client.recv(ticket, SOON).unwrap();
-    assert_eq!((&*reply, near.blob_stats().held), (&bytes[1..], 9_999));
+    assert_eq!((&*reply, near.blob_stats().held), (&bytes[1..], 39_999));
     assert_eq!(place.files(1, [&near, &far]), 1, "the reply is held, and the request is free");
     drop(reply);
     assert_eq!((place.files(0, [&near, &far]), near.blob_stats().held), (0, 0));
+    all_free(&near);
+}
+
+#[test]
+fn a_payload_that_is_a_little_longer_than_a_slot_is_copied_out_and_its_file_is_free_at_once() {
+    let place = Place::new();
+    let (near, far) = (place.open(), place.open());
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let mut replies = Vec::new();
+    for byte in 0..20 {
+        let ticket = client.send(&[byte; 5000], SOON).unwrap();
+        let request = server.recv(SOON).unwrap();
+        assert_eq!((&*request, far.blob_stats().held), (&[byte; 5000][..], 0));
+        assert_eq!(request.reply(&[byte; 101]), Ok(true));
+        replies.push(client.recv(ticket, SOON).unwrap());
+    }
+    assert!(replies.iter().zip(0..).all(|(reply, byte)| **reply == [byte; 101]));
+    let files = near.blob_audit().files;
+    assert!(files <= 4, "each side uses its file again: {files} files");
+    let ticket = client.send(&[1; 5000], SOON).unwrap();
+    let mut into = [0; 6000];
+    let mut request = server.recv(SOON).unwrap();
+    assert_eq!(request.try_reply(&[2; 6000]), Ok(true));
+    drop(request);
+    assert_eq!(client.recv_into(ticket, &mut into, SOON).unwrap().0, 6000);
+    assert_eq!((into, near.blob_stats().held), ([2; 6000], 0));
     all_free(&near);
 }
 
@@ -320,19 +346,19 @@ fn a_long_payload_that_has_no_blob_is_not_sent_and_its_error_says_why() {
 
 #[test]
 fn blob_limit_holds_for_long_payloads_on_both_sides() {
-    let segment = Options::new().slots(1).blob_limit(1000).request_bytes(100).anonymous().unwrap();
+    let segment = Options::new().slots(1).blob_limit(100_000).request_bytes(100).anonymous().unwrap();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-    let refused = client.send(&[1; 1001], SOON).unwrap_err();
+    let refused = client.send(&[1; 100_001], SOON).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TooLong);
     assert!(refused.to_string().contains("`blob_limit`"), "{refused}");
     // What is held leaves no place for the request.
-    let ticket = client.send(&[1; 600], SOON).unwrap();
-    let held = blob(&segment, &[2; 600]);
+    let ticket = client.send(&[1; 60_000], SOON).unwrap();
+    let held = blob(&segment, &[2; 60_000]);
     let good = Deadline::after(Duration::from_millis(1));
     assert_eq!(server.recv(good).unwrap_err().kind(), ErrorKind::TimedOut);
     let failed = client.recv(ticket, SOON).unwrap_err();
     assert!(failed.to_string().contains("`blob_limit`"), "{failed}");
     drop(held);
-    client.send(&[1; 1000], SOON).unwrap();
-    assert_eq!(*server.recv(SOON).unwrap(), [1; 1000]);
+    client.send(&[1; 100_000], SOON).unwrap();
+    assert_eq!(*server.recv(SOON).unwrap(), [1; 100_000]);
 }

@@ -4,7 +4,7 @@ use super::layout::{Direction, HANDLE};
 use super::mapping::Shared;
 use super::naming::{Blobs, Leaving, NamedBlobs, Names, Naming};
 use super::word::SlotWord;
-use crate::blob::{Blob, BlobMut, Handle, Name, Named, Slots};
+use crate::blob::{Blob, Detaching, Handle, Name, Named, Slots};
 use crate::error::{Error, ErrorKind, Explanation, Result};
 
 const _: () = assert!(Handle::BYTES == HANDLE);
@@ -36,7 +36,7 @@ impl Shared {
         let named = self.slot(idx).map_or_else(NamedBlobs::default, |slot| slot.named(direction));
         if named.count > 0 {
             let found = self.handles(idx, direction, named);
-            leaving.0.extend(found.iter().filter_map(|handle| Named::find(self.blobs(), handle)));
+            leaving.0.extend(found.iter().filter_map(|handle| Detaching::find(self.blobs(), handle)));
         }
     }
 
@@ -87,7 +87,7 @@ impl Shared {
                 Some(named) => named,
                 // It is a blob of another channel, or a copy.
                 None => {
-                    let copied = self.copied_blob(blob, op)?;
+                    let copied = Blob::copy_of(self.blobs(), blob, op)?;
                     Named::new(self.blobs(), &copied).ok_or(Error::new(ErrorKind::Corrupt, op))?
                 }
             };
@@ -96,12 +96,6 @@ impl Shared {
             naming.0.get_or_insert_default().blobs.push(named);
         }
         Ok(naming)
-    }
-
-    pub(super) fn copied_blob(&self, bytes: &[u8], op: &'static str) -> Result<Blob> {
-        let mut draft = BlobMut::new(self.blobs(), bytes.len(), op)?;
-        draft.copy_from_slice(bytes);
-        draft.freeze()
     }
 
     /// Adds the blobs that are attached to a message that this process has received, while its slot
@@ -138,8 +132,8 @@ impl Shared {
         attached.map(|handle| Blob::receive(self.blobs(), handle, op)).collect()
     }
 
-    /// The payload of a message that is a blob, in the same way; `None` if it lies in the slot.
-    /// `TooLong` if it has more than `max` bytes.
+    /// The handle of a payload that is a blob; `None` if it lies in the slot. `TooLong` if it has
+    /// more than `max` bytes.
     #[inline(always)]
     pub(super) fn long_payload(
         &self,
@@ -147,27 +141,26 @@ impl Shared {
         direction: Direction,
         max: usize,
         op: &'static str,
-    ) -> Result<Option<Blob>> {
+    ) -> Result<Option<Handle>> {
         match self.slot(idx).map(|slot| slot.named(direction)) {
-            Some(named) if named.is_long => self.receive_long(idx, direction, named, max, op).map(Some),
+            Some(named) if named.is_long => self.find_long(idx, direction, named, max, op).map(Some),
             _ => Ok(None),
         }
     }
 
     #[cold]
-    fn receive_long(
+    fn find_long(
         &self,
         idx: u32,
         direction: Direction,
         named: NamedBlobs,
         max: usize,
         op: &'static str,
-    ) -> Result<Blob> {
+    ) -> Result<Handle> {
         match self.long_handle(idx, direction, named) {
             Some(handle) if handle.len > max as u64 => Err(Error::new(ErrorKind::TooLong, op)),
-            Some(handle) => Blob::receive(self.blobs(), &handle, op),
             // Only a peer that breaks the rules names none.
-            None => Err(Error::new(ErrorKind::Corrupt, op)),
+            found => found.ok_or(Error::new(ErrorKind::Corrupt, op)),
         }
     }
 

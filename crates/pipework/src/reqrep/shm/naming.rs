@@ -1,13 +1,13 @@
 //! The blobs that a message names, and those that a slot stops naming with a step.
 //!
-//! Invariant: a file's count is raised before a slot names the file, and lowered after the slot has
-//! stopped naming it. The process that does so holds the file during both.
+//! Invariant: a file's count is raised before a slot names the file, by a process that holds the file
+//! until then, and lowered after the slot has stopped naming it.
 
 use std::mem;
 use std::sync::Arc;
 
 use super::word::{SlotWord, State};
-use crate::blob::{Blob, Named};
+use crate::blob::{Blob, Detaching, Named};
 
 /// The number and use of the blobs that a message names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,14 +84,14 @@ pub(crate) fn none_leave(_: SlotWord, _: SlotWord) -> Leaving {
 
 /// The blobs that a slot stops naming with its next step.
 #[derive(Default)]
-pub(crate) struct Leaving(pub(super) Vec<Named>);
+pub(crate) struct Leaving(pub(super) Vec<Detaching>);
 
 impl Leaving {
     /// Counts the names down, after the slot has made the step.
     #[inline]
     pub(crate) fn apply(self) {
         if !self.0.is_empty() {
-            self.0.into_iter().for_each(Named::remove);
+            self.0.into_iter().for_each(Detaching::remove);
         }
     }
 }

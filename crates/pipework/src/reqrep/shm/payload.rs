@@ -16,6 +16,10 @@ use crate::sys::Errno;
 /// The operation of errors about the blob of a long payload.
 const LONG: &str = "reqrep blob for a long message";
 
+/// A long payload of up to this many bytes is copied when it is received. That costs less than to
+/// hold its blob: the copy needs no system call.
+const COPIED: u64 = 32 << 10;
+
 impl Shared {
     /// Writes a request or a reply to its slot; returns the blobs that the slot is to name. `Os`
     /// with ENOSPC if there is no page for it. `Corrupt` if a page of the segment was lost, because
@@ -53,7 +57,7 @@ impl Shared {
         op: &'static str,
     ) -> Result<Naming> {
         let slot = self.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        let payload = self.copied_blob(message.payload, LONG)?;
+        let payload = Blob::copy_of(self.blobs(), message.payload, LONG)?;
         slot.describe(direction, 0, message.flags);
         self.check_whole(op)?;
         self.name_some(idx, direction, Some(&payload), message.blobs, op)
@@ -129,8 +133,12 @@ impl Shared {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (len, flags) = slot.described(direction);
         let fits = match self.long_payload(idx, direction, max, op)? {
-            Some(blob) => {
-                payload.set_blob(blob);
+            Some(handle) if handle.len <= COPIED => {
+                let copied = Blob::read(self.blobs(), &handle, op, |area, len| payload.fill(area, len))?;
+                copied.map_err(|errno| errno.at(op))?
+            }
+            Some(handle) => {
+                payload.set_blob(Blob::receive(self.blobs(), &handle, op)?);
                 true
             }
             None => payload.fill(&area, len as usize).map_err(|errno| errno.at(op))?,
@@ -155,11 +163,11 @@ impl Shared {
     ) -> Result<Option<u32>> {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (before, (len, flags)) = (bytes.len(), slot.described(direction));
-        if let Some(blob) = self.long_payload(idx, direction, max, op)? {
-            blob.append_to(bytes, op)?;
-            return self.check_whole(op).map(|()| Some(flags));
-        }
-        let copied = area.append_to(len as usize, bytes);
+        let copied = match self.long_payload(idx, direction, max, op)? {
+            Some(handle) => Blob::read(self.blobs(), &handle, op, |area, len| area.append_to(len, bytes))
+                .inspect_err(|_| bytes.truncate(before))?,
+            None => area.append_to(len as usize, bytes),
+        };
         self.check_whole(op).inspect_err(|_| bytes.truncate(before))?;
         Ok(copied.map_err(|errno| errno.at(op))?.then_some(flags))
     }
@@ -175,9 +183,10 @@ impl Shared {
     ) -> Result<Option<(usize, u32)>> {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (len, flags) = slot.described(direction);
-        if let Some(blob) = self.long_payload(idx, direction, bytes.len(), op)? {
-            bytes[..blob.len()].copy_from_slice(&blob);
-            return self.check_whole(op).map(|()| Some((blob.len(), flags)));
+        if let Some(handle) = self.long_payload(idx, direction, bytes.len(), op)? {
+            let len = handle.len as usize;
+            let copied = Blob::read(self.blobs(), &handle, op, |area, len| area.copy_out(&mut bytes[..len]))?;
+            return self.check_whole(op).map(|()| copied.then_some((len, flags)));
         }
         let len = len as usize;
         if len > area.len() {
