@@ -427,9 +427,10 @@ impl BlobFile {
         // A process that changed the word meanwhile may have died before it looked.
         for _ in 0..TURNS {
             let named = self.named();
-            // As long as the count is not doubted, the maker will use the file again, or the sweep
-            // after its death looks.
-            if named.count() > 0 && !named.is_doubted() || !is_free() {
+            // As long as the count is not doubted, the file has a maker, or the sweep after its
+            // maker's death looks.
+            let is_settled = !named.is_doubted() && (named.count() > 0 || !is_maker);
+            if is_settled || !is_free() {
                 return false;
             }
             let mut found = 0;

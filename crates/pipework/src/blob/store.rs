@@ -14,7 +14,7 @@ use super::file::{BlobFile, Handle, Name, Named, Slots, path_of};
 use super::folder::Folder;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region::Region;
-use crate::sync::{self, Hint, Own};
+use crate::sync::{self, Flag, Hint, Own};
 use crate::sys::{Errno, memory};
 
 /// The files of a channel's blobs, of all processes together. While the channel is in use, the counts
@@ -58,6 +58,8 @@ pub(crate) struct Store {
     slots: OnceLock<Weak<dyn Slots>>,
     state: Own<State>,
     copied: Hint,
+    /// Whether this process has used the folder.
+    has_opened: Flag,
 }
 
 #[derive(Default)]
@@ -283,7 +285,14 @@ impl Drop for Kept {
 
 impl Store {
     pub(crate) fn new(folder: Folder, limits: Limits) -> Store {
-        Store { folder, limits, slots: OnceLock::new(), state: Own::default(), copied: Hint::new(0) }
+        Store {
+            folder,
+            limits,
+            slots: OnceLock::new(),
+            state: Own::default(),
+            copied: Hint::new(0),
+            has_opened: Flag::new(),
+        }
     }
 
     /// Sets the slots that name blobs. Called once, before anything else.
@@ -353,12 +362,21 @@ impl Store {
 
     fn create(&self, len: usize) -> std::result::Result<BlobFile, Errno> {
         let folder = &self.folder;
+        self.has_opened.set(true);
         let create = || BlobFile::create(folder.location(), folder.mode(), len);
         match create() {
             Err(Errno::NOENT) => {
-                folder.make()?;
                 folder.siblings().iter().for_each(|folder| free_unused(folder));
-                create()
+                let mut made = Err(Errno::NOENT);
+                // Another process may remove the folder as long as it is empty.
+                for _ in 0..100 {
+                    folder.make()?;
+                    made = create();
+                    if made.as_ref().err() != Some(&Errno::NOENT) {
+                        break;
+                    }
+                }
+                made
             }
             // Give up files that are kept for later or that a dead process has left, and try again.
             Err(Errno::NOSPC | Errno::MFILE) => {
@@ -432,7 +450,7 @@ impl Store {
         let (file, is_made) = match (held, kept) {
             (Some(hold), _) => return Ok(Some(Found::Held(hold))),
             (None, Some(kept)) => kept,
-            (None, None) => match BlobFile::open(self.folder.location(), name)? {
+            (None, None) => match self.open_file(name)? {
                 Some(file) => (file, false),
                 None => return Ok(None),
             },
@@ -451,11 +469,16 @@ impl Store {
         let file = match kept {
             Some((_, true)) => return Ok(kept),
             Some((seen, false)) => Some(seen),
-            None => BlobFile::open(self.folder.location(), name)?,
+            None => self.open_file(name)?,
         };
         let Some(file) = file else { return Ok(None) };
         file.hold()?;
         Ok(Some((file, false)))
+    }
+
+    fn open_file(&self, name: Name) -> std::result::Result<Option<BlobFile>, Errno> {
+        self.has_opened.set(true);
+        BlobFile::open(self.folder.location(), name)
     }
 
     /// Releases files that this process made and will not use again.
@@ -491,7 +514,7 @@ impl Store {
     }
 
     fn look_at_names(&self, names: Vec<Name>) {
-        let is_there = |name: &Name| match BlobFile::open(self.folder.location(), *name) {
+        let is_there = |name: &Name| match self.open_file(*name) {
             Ok(Some(file)) => {
                 file.doubt();
                 !self.look_at(&file)
@@ -513,7 +536,7 @@ impl Store {
             if last.is_some_and(|last| name <= last) {
                 continue;
             }
-            if let Ok(Some(file)) = BlobFile::open(self.folder.location(), name) {
+            if let Ok(Some(file)) = self.open_file(name) {
                 file.doubt();
                 self.look_at(&file);
             }
@@ -536,20 +559,19 @@ impl Store {
         self.folder.location()
     }
 
-    /// Gives up the files that are kept for later; returns false if there were none.
-    fn give_up_idle(&self) -> bool {
+    /// Gives up the files that are kept for later.
+    fn give_up_idle(&self) {
         let (pool, seen) = self.state.with(|state| (mem::take(&mut state.pool), mem::take(&mut state.seen)));
-        let has_some = !pool.is_empty() || !seen.is_empty();
         drop(seen);
         self.give_up(pool);
-        has_some
     }
 
     /// Gives up the files that are kept, and removes the folder if it is empty. Called when the
     /// channel is closed.
     pub(crate) fn close(&self) {
         self.look_at_left();
-        if self.give_up_idle() {
+        self.give_up_idle();
+        if self.has_opened.is_set() {
             self.folder.remove();
         }
     }
@@ -565,20 +587,17 @@ impl Drop for Store {
 /// that are killed leave the files that they kept for later, and a channel without a path has
 /// nobody else to find them.
 fn free_unused(path: &Path) {
-    let mut has_freed = false;
     for name in Folder::left(path).names() {
         let Ok(Some(file)) = BlobFile::open(path, name) else { continue };
-        if file.look(path, None) {
-            has_freed = true;
-        } else if file.is_held() {
+        if file.is_held() {
             // The channel is in use.
             break;
         }
+        file.doubt();
+        file.look(path, None);
     }
-    if has_freed {
-        // It stays if it has other files.
-        let _ = memory::remove_folder(path);
-    }
+    // It stays if it has other files.
+    let _ = memory::remove_folder(path);
 }
 
 fn audit(folder: &Folder, slots: Option<&dyn Slots>) -> BlobAudit {

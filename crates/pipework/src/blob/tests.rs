@@ -295,8 +295,9 @@ fn new_folder_frees_what_killed_processes_kept_for_channels_without_a_path() {
         std::mem::forget(dies);
     }));
     assert_eq!(store(3).folder().names().len(), 2, "the child has ended without destructors");
+    std::fs::create_dir(nested(5).location()).unwrap();
     drop(made(&store(4), b"new"));
-    assert!(!nested(3).location().exists());
+    assert!(!nested(3).location().exists() && !nested(5).location().exists());
     assert_eq!((used.folder().names().len(), &*held), (1, &b"held"[..]));
     assert_eq!(&*Blob::receive(&named_there, &handle, "test").unwrap(), b"named by a slot");
 }
