@@ -366,7 +366,10 @@ impl Store {
         let create = || BlobFile::create(folder.location(), folder.mode(), len);
         match create() {
             Err(Errno::NOENT) => {
-                folder.siblings().iter().for_each(|folder| free_unused(folder));
+                if !LOOKED_BESIDE.is_set() {
+                    LOOKED_BESIDE.set(true);
+                    folder.siblings().iter().for_each(|folder| free_unused(folder));
+                }
                 let mut made = Err(Errno::NOENT);
                 // Another process may remove the folder as long as it is empty.
                 for _ in 0..100 {
@@ -583,10 +586,14 @@ impl Drop for Store {
     }
 }
 
+/// Whether this process, or one that it was forked from, has looked at the folders of other channels
+/// without a path.
+static LOOKED_BESIDE: Flag = Flag::new();
+
 /// Frees the files that no process and no message needs, in the folder of any channel. Processes
 /// that are killed leave the files that they kept for later, and a channel without a path has
 /// nobody else to find them.
-fn free_unused(path: &Path) {
+pub(super) fn free_unused(path: &Path) {
     for name in Folder::left(path).names() {
         let Ok(Some(file)) = BlobFile::open(path, name) else { continue };
         if file.is_held() {

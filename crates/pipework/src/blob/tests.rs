@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::path_of;
+use super::store::free_unused;
 use super::{Blob, BlobMut, Detaching, Folder, Handle, Limits, Name, Named, Slots, Store};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
@@ -281,7 +282,7 @@ fn file_without_a_maker_is_freed_by_the_process_that_detaches_it_last() {
 }
 
 #[test]
-fn new_folder_frees_what_killed_processes_kept_for_channels_without_a_path() {
+fn free_unused_frees_only_files_that_no_process_and_no_message_needs() {
     let place = Place::with(Some(Turn::alone()));
     let (user, above) = (crate::sys::memory::user(), place.0.join("above"));
     let nested = |random: u64| Folder::nested(&above, random, user, 0o600);
@@ -296,7 +297,9 @@ fn new_folder_frees_what_killed_processes_kept_for_channels_without_a_path() {
     }));
     assert_eq!(store(3).folder().names().len(), 2, "the child has ended without destructors");
     std::fs::create_dir(nested(5).location()).unwrap();
-    drop(made(&store(4), b"new"));
+    let here = nested(4);
+    assert_eq!(here.siblings().len(), 4);
+    here.siblings().iter().for_each(|folder| free_unused(folder));
     assert!(!nested(3).location().exists() && !nested(5).location().exists());
     assert_eq!((used.folder().names().len(), &*held), (1, &b"held"[..]));
     assert_eq!(&*Blob::receive(&named_there, &handle, "test").unwrap(), b"named by a slot");

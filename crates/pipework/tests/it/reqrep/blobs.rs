@@ -238,3 +238,22 @@ fn exhausted_descriptors_fail_blobs_but_not_calls() {
         assert_eq!(blob_files(&near), [] as [&Path; 0]);
     });
 }
+
+#[test]
+fn first_blob_of_a_process_frees_what_killed_processes_kept_for_a_channel_without_a_path() {
+    alone(|| {
+        let (left, has_kept) = (small().anonymous().unwrap(), &shared(1)[0]);
+        let child = fork(|| {
+            drop(blob_of(&left, &[7; 5000]));
+            has_kept.store(1, SeqCst);
+            thread::park();
+        });
+        awaited(has_kept);
+        assert_eq!(blob_files(&left).len(), 1, "the child keeps it for its next blob");
+        child.kill();
+        let folder = blob_folder(&left);
+        drop(left);
+        drop(blob_of(&small().anonymous().unwrap(), &[1; 10]));
+        assert!(!folder.exists());
+    });
+}
