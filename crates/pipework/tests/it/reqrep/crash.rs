@@ -34,7 +34,7 @@ mod stopping;
 
 type Scene = fn(&Fate);
 
-const SCENES: [(&str, Scene); 80] = [
+const SCENES: [(&str, Scene); 82] = [
     ("attach client", joining::attach_client),
     ("attach server", joining::attach_server),
     ("attach in a dead server's place", joining::attach_in_a_dead_place),
@@ -103,6 +103,8 @@ const SCENES: [(&str, Scene); 80] = [
     ("reply with a blob to a cancelled call", blobs::reply_to_a_cancelled_call),
     ("fail a request with a blob", blobs::fail),
     ("receive a reply with a blob", blobs::receive_reply),
+    ("receive a long reply", blobs::receive_long_reply),
+    ("receive a long request", blobs::receive_long_request),
     ("give a part with a blob", blobs::give),
     ("take a part with a blob", blobs::take_a_part),
     ("cancel a call with a blob before a server has it", blobs::cancel_sent),

@@ -18,7 +18,7 @@ use super::fate::{Fate, Victim};
 use super::getting::{server_gets_on, streaming};
 use super::recovering::caught;
 use super::serving::outcome_while;
-use super::{SOON, options};
+use super::{LONG, SOON, options};
 use crate::harness::tracee::{Tracee, mark, trace};
 use crate::harness::{Folder, PATIENCE, blob_files, blob_folder, blob_of};
 
@@ -166,6 +166,19 @@ pub(super) fn receive_reply(fate: &Fate) {
 }
 
 /// The server sleeps until it can give the next part.
+/// The victim copies the bytes without a lock of their file.
+pub(super) fn receive_long_reply(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let (server, next) = (segment.server().unwrap(), segment.client().unwrap());
+    let victim = fate.caller(segment, |client, ticket| {
+        assert_eq!(&*client.try_recv(ticket).unwrap().unwrap(), LONG);
+    });
+    assert_eq!(server.try_recv().unwrap().unwrap().reply(LONG), Ok(true));
+    next_gets_the_slot(fate, &next, || victim.die());
+    channel.assert_whole(vec![]);
+}
+
 pub(super) fn take_a_part(fate: &Fate) {
     let channel = Channel::new(1);
     let segment = &channel.segment;
@@ -262,6 +275,24 @@ pub(super) fn receive(fate: &Fate) {
     let died = victim.die();
     assert_answered(&server, fate, died, &client, ticket, 2);
     channel.assert_whole(vec![kept]);
+}
+
+/// As `receive_long_reply`.
+pub(super) fn receive_long_request(fate: &Fate) {
+    let channel = Channel::new(1);
+    let segment = &channel.segment;
+    let (server, client) = (segment.server().unwrap(), insistent(segment));
+    let victim = fate.victim(segment, || {
+        let server = segment.server().unwrap();
+        mark();
+        let request = server.try_recv().unwrap().unwrap();
+        mark();
+        assert_eq!(&*request, LONG);
+    });
+    let ticket = client.try_send(LONG).unwrap().unwrap();
+    let died = victim.die();
+    assert_answered(&server, fate, died, &client, ticket, 0);
+    channel.assert_whole(vec![]);
 }
 
 pub(super) fn give_back(fate: &Fate) {
@@ -502,7 +533,8 @@ fn caller<'a>(fate: &Fate, segment: &'a Segment, operation: impl FnOnce(&Client,
 /// Answers with the request's blobs.
 fn hand_on(request: Request<'_>) {
     let blobs = request.blobs().to_vec();
-    assert!(!blobs.is_empty() && blobs.iter().all(|blob| **blob == *BYTES), "{blobs:?}");
+    let is_whole = blobs.iter().all(|blob| **blob == *BYTES);
+    assert!(is_whole && (!blobs.is_empty() || &*request == LONG), "{request:?}");
     // The caller may be dead, and its death may have been noticed.
     let _was_wanted = request.reply(Message::new("pong").attach(&blobs)).expect("it is this server's");
 }
