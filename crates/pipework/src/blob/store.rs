@@ -188,8 +188,11 @@ impl Hold {
         self.counted.process == sync::generation()
     }
 
+    /// Whether slots of the store's channel can name it. A process may have a channel open several
+    /// times, with a store each.
     pub(super) fn is_of(&self, store: &Arc<Store>) -> bool {
         Arc::ptr_eq(&self.counted.store, store)
+            || self.counted.store.folder.location() == store.folder.location()
     }
 
     /// Makes it findable: if this process receives the same blob, it gets this hold.

@@ -168,6 +168,22 @@ fn receive_returns_the_blob_that_the_process_already_holds() {
 }
 
 #[test]
+fn slot_names_a_blob_that_the_process_has_from_another_store_of_the_channel() {
+    let place = Place::new();
+    let (maker, other, receiver) = (place.store_with(0, 0o600), place.store(), place.store());
+    let blob = made(&maker, b"bytes");
+    let handle = named(&other, &blob);
+    drop(blob);
+    let received = Blob::receive(&receiver, &handle, "test").unwrap();
+    detach(&other, &handle);
+    assert_eq!((&*received, names(1, &[&maker, &other, &receiver])), (&b"bytes"[..], 1));
+    drop(received);
+    assert_eq!(names(0, &[&maker, &other, &receiver]), 0);
+    let elsewhere = Place::with(None).store();
+    assert!(Named::new(&elsewhere, &made(&maker, b"bytes")).is_none());
+}
+
+#[test]
 fn receive_copies_a_blob_that_the_group_may_write() {
     let place = Place::new();
     let (maker, receiver) = (place.store_with(64 << 20, 0o660), place.store_with(64 << 20, 0o660));
