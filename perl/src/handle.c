@@ -4,9 +4,18 @@
 int pwp_free_magic(pTHX_ SV *object, MAGIC *magic) {
     const pwp_class *kind = (const pwp_class *)magic->mg_virtual;
     void *state = magic->mg_ptr;
+    dSAVE_ERRNO;
     PERL_UNUSED_ARG(object);
     magic->mg_ptr = NULL;
     if (state) kind->release(aTHX_ state);
+    RESTORE_ERRNO;
+    return 0;
+}
+
+int pwp_local_magic(pTHX_ SV *fresh, MAGIC *magic) {
+    PERL_UNUSED_CONTEXT;
+    PERL_UNUSED_ARG(fresh);
+    PERL_UNUSED_ARG(magic);
     return 0;
 }
 
@@ -19,7 +28,7 @@ int pwp_dup_magic(pTHX_ MAGIC *magic, CLONE_PARAMS *param) {
 
 void pwp_attach(pTHX_ SV *object, const pwp_class *kind, void *state) {
     MAGIC *magic = sv_magicext(object, NULL, PERL_MAGIC_ext, &kind->vtable, (const char *)state, 0);
-    magic->mg_flags |= MGf_DUP;
+    magic->mg_flags |= MGf_DUP | MGf_LOCAL;
 }
 
 /* A scalar that is too small for magic has something else in that place. */

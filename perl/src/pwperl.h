@@ -38,10 +38,12 @@ typedef struct pwp_class {
 
 extern int pwp_free_magic(pTHX_ SV *object, MAGIC *magic);
 extern int pwp_dup_magic(pTHX_ MAGIC *magic, CLONE_PARAMS *param);
+/* `local` makes another scalar. It gets no state: two owners would free one state twice. */
+extern int pwp_local_magic(pTHX_ SV *fresh, MAGIC *magic);
 #ifdef USE_ITHREADS
-#define PWP_VTABLE {NULL, NULL, NULL, NULL, pwp_free_magic, NULL, pwp_dup_magic, NULL}
+#define PWP_VTABLE {NULL, NULL, NULL, NULL, pwp_free_magic, NULL, pwp_dup_magic, pwp_local_magic}
 #else
-#define PWP_VTABLE {NULL, NULL, NULL, NULL, pwp_free_magic, NULL, NULL, NULL}
+#define PWP_VTABLE {NULL, NULL, NULL, NULL, pwp_free_magic, NULL, NULL, pwp_local_magic}
 #endif
 
 /* Hangs `state` on `object`, the target of a reference. */

@@ -39,6 +39,16 @@ for my $class (sort keys %make) {
     no warnings 'uninitialized';
     ok(!eval { $class->new(undef, 1); 1 }, "$class: half-built objects");
 }
+{   # `local` of a name makes a scalar that is no object.
+    our $name;
+    no strict 'refs';
+    my $srv = $make{'Pipework::ReqRep'}->();
+    local *name = my $cli = Pipework::ReqRep::Client->new_from_fd($srv->memfd);
+    $cli->send(1);
+    { local $name; ok(!eval { (\$name)->pending; 1 }, 'local makes no object') }
+    is(attached($srv), 1, 'and its end destroys none');
+    is($cli->pending, 1, 'which goes on');
+}
 {   # What DESTROY keeps.
     my $object = $make{'Pipework::ReqRep::Client'}->();
     $object->send(1);
