@@ -60,7 +60,8 @@ Whole messages of any size through one pipe, also between printed text; between 
 =item L<Pipework::ReqRep>, for programs of Data::ReqRep::Shared
 
 Calls and replies through shared memory, between many clients and many competing servers. Its other classes
-are L<Pipework::ReqRep::Client>, C<::Stream>, C<::Int> and C<::Int::Client>.
+are L<Pipework::ReqRep::Client>, C<::Stream>, C<::Int> and C<::Int::Client>. Large data goes in a
+L<Pipework::ReqRep::Blob>, which is not copied.
 
 =item L<Pipework::Pipe>
 
@@ -104,8 +105,8 @@ B<Signal handlers> run while a call waits. They may die, close the object, or ca
 nothing is lost. A handler that returns does not end the wait. (System calls that Pipework::FD makes
 for Perl end with EINTR, as Perl's own do.)
 
-B<Strings> are bytes, and characters over 255 die C<Wide character in NAME>. Only Pipework::ReqRep
-takes any string, and gives it back as it was.
+B<Strings> are bytes, and characters over 255 die C<Wide character in NAME>. Only requests and
+responses of Pipework::ReqRep may be any string, which arrives as it was.
 
 B<fork> and B<threads>: a child or a thread may use what it inherits, as each module says.
 

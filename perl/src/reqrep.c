@@ -53,7 +53,7 @@ void pwp_reqrep_share(pTHX) {
     static const char *const of_all[] = {
         "open",       "new_from_fd", "DESTROY", "size",  "is_empty", "capacity",
         "resp_slots", "resp_size",   "path",    "memfd", "stats",    "audit",
-        "geometry",   "members",     "recover", "_doorbell",
+        "geometry",   "members",     "recover", "_doorbell", "blob", "blob_from",
     };
     for (size_t i = 0; i < C_ARRAY_LENGTH(of_all); i++) {
         give(aTHX_ get_cv(Perl_form(aTHX_ "Pipework::ReqRep::%s", of_all[i]), 0), PWP_CLIENT);

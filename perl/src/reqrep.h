@@ -23,6 +23,8 @@ void pwp_reqrep_share(pTHX);
 
 extern const pwp_class pwp_reqrep_classes[4];
 extern const pwp_class pwp_stream_class;
+extern const pwp_class pwp_blob_class;
+extern const pwp_class pwp_draft_class;
 
 /* Bytes of an integer. */
 #define PWP_INT_BYTES sizeof(int64_t)
@@ -123,6 +125,51 @@ pwk_buffer *pwp_scratch(pTHX);
 /* To be called when its bytes are copied: gives much memory back. */
 void pwp_scratch_done(pTHX);
 
+/* ------------------------------------------------ reqrep_blob.c: blobs */
+
+/* The blobs of a message that is sent, or of one that is received. They last until the statement is over. */
+typedef struct pwp_blobs {
+    /* One more than can be sent: the library has the words for too many. */
+    pwk_blob *sent[PWK_MAX_BLOBS + 1];
+    size_t count;
+    pwk_blobs received;
+} pwp_blobs;
+
+/* None yet. */
+pwp_blobs *pwp_blobs_new(pTHX);
+/* Those of the argument `blobs`, which is not fetched; NULL if it is NULL or undef. */
+pwp_blobs *pwp_blobs_given(pTHX_ SV *given);
+
+/* What may stand behind the data of a message; NULL if it is not given. Not fetched. */
+typedef struct pwp_with {
+    SV *seconds, *blobs;
+} pwp_with;
+
+/* From the stack: `timeout => $secs` or $secs alone, if the method `takes_time`; `blobs => [...]`. */
+pwp_with pwp_with_of(pTHX_ CV *cv, I32 ax, I32 first, I32 items, bool takes_time);
+#define PWP_WITH(first, takes_time) pwp_with_of(aTHX_ cv, ax, first, items, takes_time)
+
+/* A payload with its blobs; NULL is none. Both are lent. */
+pwk_message pwp_message_of(const pwp_payload *payload, const pwp_blobs *blobs);
+/* Takes number `i` of the blobs that were received: a mortal object. */
+SV *pwp_blobs_next(pTHX_ pwp_blobs *blobs, size_t i);
+/* A Pipework::ReqRep::Message of the data and all blobs that were received. */
+SV *pwp_message_sv(pTHX_ SV *data, pwp_blobs *blobs);
+
+SV *pwp_reqrep_blob(pTHX_ SV *self, int role, SV *len);
+SV *pwp_reqrep_blob_from(pTHX_ SV *self, int role, SV *bytes);
+
+void pwp_draft_write(pTHX_ SV *self, SV *offset, SV *bytes);
+size_t pwp_draft_length(pTHX_ SV *self);
+SV *pwp_draft_freeze(pTHX_ SV *self);
+
+size_t pwp_blob_length(pTHX_ SV *self);
+SV *pwp_blob_copy(pTHX_ SV *self);
+SV *pwp_blob_substr(pTHX_ SV *self, SV *offset, SV *count);
+SV *pwp_blob_map(pTHX_ SV *self);
+bool pwp_blob_is_copied(pTHX_ SV *self);
+void pwp_blob_check(pTHX_ SV *self);
+
 /* ------------------------------------------------ reqrep_open.c: constructors */
 
 /* The arguments of `new` and `new_memfd` behind the first; NULL is absent. */
@@ -164,19 +211,21 @@ int pwp_reqrep_doorbell(pTHX_ SV *self, int role, bool is_for_sending);
 
 /* ------------------------------------------------ reqrep_client.c: the calling end */
 
-I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool throws);
-I32 pwp_client_send(pTHX_ I32 ax, SV *self, int role, SV *data, bool rings);
-I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool rings);
+/* How a call returns its reply: as the original does, with exceptions, or as a message and with them. */
+enum pwp_way { PWP_AS_ORIGINAL, PWP_THROWING, PWP_MESSAGE };
+I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, const pwp_with *with, enum pwp_way way);
+I32 pwp_client_send(pTHX_ I32 ax, SV *self, int role, SV *data, const pwp_with *with, bool rings);
+I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, const pwp_with *with, bool rings);
 I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id);
-I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds);
-I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds);
+I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds, bool as_message);
+I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds, bool as_message);
 void pwp_client_cancel(pTHX_ SV *self, int role, SV *id);
 bool pwp_client_forget(pTHX_ SV *self, int role, SV *id);
 
 /* ------------------------------------------------ reqrep_stream.c */
 
-SV *pwp_client_stream(pTHX_ SV *self, int role, SV *data, SV *seconds);
-I32 pwp_stream_next(pTHX_ I32 ax, SV *self, SV *seconds);
+SV *pwp_client_stream(pTHX_ SV *self, int role, SV *data, const pwp_with *with);
+I32 pwp_stream_next(pTHX_ I32 ax, SV *self, SV *seconds, bool as_message);
 
 /* ------------------------------------------------ reqrep_server.c: the answering end */
 
@@ -184,8 +233,9 @@ I32 pwp_server_recv(pTHX_ I32 ax, SV *self, int role);
 I32 pwp_server_recv_wait(pTHX_ I32 ax, SV *self, int role, SV *seconds);
 I32 pwp_server_drain(pTHX_ I32 ax, SV *self, int role, SV *max);
 I32 pwp_server_recv_wait_multi(pTHX_ I32 ax, SV *self, int role, SV *max, SV *seconds);
-I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds);
-I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds);
+I32 pwp_server_blobs(pTHX_ I32 ax, SV *self, int role, SV *id);
+I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, const pwp_with *with);
+I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, const pwp_with *with);
 I32 pwp_server_flush(pTHX_ I32 ax, SV *self, SV *id, SV *seconds);
 I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason);
 I32 pwp_server_is_wanted(pTHX_ I32 ax, SV *self, int role, SV *id);

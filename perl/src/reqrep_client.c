@@ -10,6 +10,10 @@ typedef struct half {
     uint64_t ticket;
     /* Of the whole, where the first half must not be cut into slices; else 0. */
     pwk_deadline whole;
+    /* The request's; NULL is none. */
+    pwp_blobs *blobs;
+    /* For those of the reply, which becomes a message with them; NULL if only its data is wanted. */
+    pwp_blobs *received;
 } half;
 
 /* Whether a request is longer than a slot: it goes in parts, and starts again after a failure. */
@@ -20,23 +24,21 @@ static bool is_long(const half *call) {
 /* Sends at once, or PWK_WOULD_BLOCK. */
 static pwk_status try_send(pTHX_ half *call, pwk_error *error) {
     pwk_client *client;
-    const pwp_payload *payload = &call->payload;
+    pwk_message request = pwp_message_of(&call->payload, call->blobs);
     pwk_status status = pwp_attach_client(aTHX_ call->subject.channel, &client, error);
     if (status != PWK_OK) return status;
-    return pwk_client_try_send_message(client, pwp_payload_data(payload), payload->bytes.len,
-                                       payload->flags, &call->ticket, error);
+    return pwk_client_try_send_blobs(client, &request, &call->ticket, error);
 }
 
 static pwk_status send_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     half *call = arguments;
-    const pwp_payload *payload = &call->payload;
+    pwk_message request = pwp_message_of(&call->payload, call->blobs);
     pwk_client *client;
     pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
     pwk_status status = pwp_attach_client(aTHX_ channel, &client, error);
     if (status != PWK_OK) return status;
     if (is_long(call)) until = call->whole;
-    return pwk_client_send_message(client, pwp_payload_data(payload), payload->bytes.len,
-                                   payload->flags, until, &call->ticket, error);
+    return pwk_client_send_blobs(client, &request, until, &call->ticket, error);
 }
 
 /* Sends, and waits for a slot if it must. */
@@ -66,8 +68,8 @@ static pwk_status arrived(pTHX_ half *call, pwk_status status, pwk_error *error)
 }
 
 /*
- * An integer goes to `number`. Bytes go to the scratch memory, and so does the reason after
- * PWK_FAILED.
+ * An integer without blobs goes to `number`. Everything else goes to the scratch memory, and so does
+ * the reason after PWK_FAILED.
  */
 static pwk_status receive(pTHX_ half *call, pwk_client *client, pwk_deadline until, pwk_error *error) {
     pwk_buffer *scratch = pwp_scratch(aTHX);
@@ -75,6 +77,11 @@ static pwk_status receive(pTHX_ half *call, pwk_client *client, pwk_deadline unt
     pwk_status status;
     scratch->len = 0;
     payload->flags = 0;
+    if (call->received) {
+        status = pwk_client_recv_blobs(client, call->ticket, until, scratch, &payload->flags,
+                                       &call->received->received, error);
+        return arrived(aTHX_ call, status, error);
+    }
     if (payload->is_number) {
         payload->bytes.data = &payload->number;
         status = pwk_client_recv_into(client, call->ticket, until, &payload->number, PWP_INT_BYTES,
@@ -98,6 +105,7 @@ static SV *reply_of(pTHX_ const half *call, int role, pwk_status status, pwk_err
     SV *reply = &PL_sv_undef;
     if (status == PWK_OK) {
         reply = pwp_payload_sv(aTHX_ &call->payload, role);
+        if (call->received) reply = pwp_message_sv(aTHX_ reply, call->received);
     } else {
         pwk_buffer *scratch = pwp_scratch(aTHX);
         size_t reason = status == PWK_FAILED ? scratch->len : 0;
@@ -115,10 +123,12 @@ static I32 ended(pTHX_ I32 ax, const half *call, int role, pwk_status status, pw
 }
 
 /* The arguments of req, send and the like. */
-static half call_of(pTHX_ SV *self, int role, SV *data, SV *seconds, pwk_deadline *deadline) {
+static half call_of(pTHX_ SV *self, int role, SV *data, const pwp_with *with, pwk_deadline *deadline) {
     half call;
     data = pwp_fetch(aTHX_ data);
-    *deadline = pwp_deadline(aTHX_ seconds);
+    *deadline = pwp_deadline(aTHX_ with->seconds);
+    call.blobs = pwp_blobs_given(aTHX_ with->blobs);
+    call.received = NULL;
     call.payload = pwp_payload_of(aTHX_ data, role);
     call.subject = pwp_subject_of(aTHX_ self, role);
     return call;
@@ -176,12 +186,13 @@ static bool is_half(const pwk_error *error) {
     return strcmp(error->op, "reqrep send") == 0 || strcmp(error->op, "reqrep recv") == 0;
 }
 
-I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool throws) {
+I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, const pwp_with *with, enum pwp_way way) {
     pwk_deadline deadline;
-    half call = call_of(aTHX_ self, role, data, seconds, &deadline);
+    half call = call_of(aTHX_ self, role, data, with, &deadline);
     pwk_status status;
     pwk_error error;
-    if (!throws) must_fit(aTHX_ &call);
+    if (way == PWP_AS_ORIGINAL) must_fit(aTHX_ &call);
+    if (way == PWP_MESSAGE) call.received = pwp_blobs_new(aTHX);
     status = send_until(aTHX_ &call, deadline, &error);
     if (status == PWK_OK) {
         status = recv_guarded(aTHX_ &call, deadline, &error);
@@ -193,7 +204,7 @@ I32 pwp_client_req(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool
     }
     /* Both halves are one operation here. */
     if (status != PWK_OK && is_half(&error)) my_strlcpy(error.op, "reqrep call", sizeof error.op);
-    return ended(aTHX_ ax, &call, role, status, &error, throws);
+    return ended(aTHX_ ax, &call, role, status, &error, way != PWP_AS_ORIGINAL);
 }
 
 /* ---------------------------------------------------------------- sending */
@@ -208,17 +219,17 @@ static I32 sent(pTHX_ I32 ax, const half *call, pwk_status status, pwk_error *er
     return pwp_give(aTHX_ ax, &PL_sv_undef);
 }
 
-I32 pwp_client_send(pTHX_ I32 ax, SV *self, int role, SV *data, bool rings) {
+I32 pwp_client_send(pTHX_ I32 ax, SV *self, int role, SV *data, const pwp_with *with, bool rings) {
     pwk_deadline never;
-    half call = call_of(aTHX_ self, role, data, NULL, &never);
+    half call = call_of(aTHX_ self, role, data, with, &never);
     pwk_error error;
     must_fit(aTHX_ &call);
     return sent(aTHX_ ax, &call, try_send(aTHX_ &call, &error), &error, rings);
 }
 
-I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds, bool rings) {
+I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, const pwp_with *with, bool rings) {
     pwk_deadline deadline;
-    half call = call_of(aTHX_ self, role, data, seconds, &deadline);
+    half call = call_of(aTHX_ self, role, data, with, &deadline);
     pwk_error error;
     must_fit(aTHX_ &call);
     return sent(aTHX_ ax, &call, send_until(aTHX_ &call, deadline, &error), &error, rings);
@@ -226,12 +237,19 @@ I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, SV *seconds
 
 /* ---------------------------------------------------------------- receiving */
 
-/* A call by its id; PWK_STALE if no call can have that id, since nothing was sent. */
-static pwk_status begin(pTHX_ half *call, SV *self, int role, uint64_t id, pwk_error *error) {
-    call->payload = PWP_NO_PAYLOAD;
-    call->payload.is_number = PWP_IS_INT(role);
-    call->ticket = id;
-    call->subject = pwp_subject_of(aTHX_ self, role);
+/* What a reply goes to: that of call `id`, or with 0 that of any call. */
+static half waiting_for(pTHX_ SV *self, int role, uint64_t id, bool as_message) {
+    half call;
+    Zero(&call, 1, half);
+    call.payload.is_number = PWP_IS_INT(role);
+    call.ticket = id;
+    call.received = as_message ? pwp_blobs_new(aTHX) : NULL;
+    call.subject = pwp_subject_of(aTHX_ self, role);
+    return call;
+}
+
+/* PWK_STALE if no call can have that id, since nothing was sent. */
+static pwk_status begin(pTHX_ const half *call, int role, pwk_error *error) {
     if (pwk_ticket_slot(call->ticket) >= call->subject.channel->geometry.slots) {
         croak("%s: invalid slot index", pwp_class_called(aTHX_ role));
     }
@@ -241,10 +259,10 @@ static pwk_status begin(pTHX_ half *call, SV *self, int role, uint64_t id, pwk_e
 }
 
 I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
-    half call;
+    half call = waiting_for(aTHX_ self, role, pwp_count(aTHX_ id), false);
     pwk_error error;
     pwk_buffer *scratch = pwp_scratch(aTHX);
-    pwk_status status = begin(aTHX_ &call, self, role, pwp_count(aTHX_ id), &error);
+    pwk_status status = begin(aTHX_ &call, role, &error);
     scratch->len = 0;
     if (status == PWK_OK && call.payload.is_number) {
         status = receive(aTHX_ &call, call.subject.channel->client, 0, &error);
@@ -257,12 +275,12 @@ I32 pwp_client_get(pTHX_ I32 ax, SV *self, int role, SV *id) {
     return ended(aTHX_ ax, &call, role, status, &error, false);
 }
 
-I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds) {
-    half call;
+I32 pwp_client_get_wait(pTHX_ I32 ax, SV *self, int role, SV *id, SV *seconds, bool as_message) {
     pwk_error error;
     uint64_t ticket = pwp_count(aTHX_ id);
     pwk_deadline deadline = pwp_deadline(aTHX_ seconds);
-    pwk_status status = begin(aTHX_ &call, self, role, ticket, &error);
+    half call = waiting_for(aTHX_ self, role, ticket, as_message);
+    pwk_status status = begin(aTHX_ &call, role, &error);
     if (status == PWK_OK) {
         status = pwp_wait(aTHX_ &call.subject.self, recv_slice, &call, deadline, &error);
     } else {
@@ -279,22 +297,17 @@ static pwk_status any_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error
     pwp_channel *channel = pwp_channel_again(aTHX_ &call->subject);
     pwk_status status = pwp_attach_client(aTHX_ channel, &client, error);
     if (status != PWK_OK) return status;
-    status = pwk_client_recv_any_message(client, until, &call->ticket, scratch,
-                                         &call->payload.flags, error);
+    status = pwk_client_recv_any_blobs(client, until, &call->ticket, scratch, &call->payload.flags,
+                                       call->received ? &call->received->received : NULL, error);
     return arrived(aTHX_ call, status, error);
 }
 
-I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds) {
-    half call;
-    pwk_deadline deadline;
+I32 pwp_client_recv_any(pTHX_ I32 ax, SV *self, int role, SV *seconds, bool as_message) {
+    pwk_deadline deadline = pwp_deadline(aTHX_ seconds);
+    half call = waiting_for(aTHX_ self, role, 0, as_message);
     pwk_error error;
     pwk_status status;
     SV *reply;
-    deadline = pwp_deadline(aTHX_ seconds);
-    call.payload = PWP_NO_PAYLOAD;
-    call.payload.is_number = PWP_IS_INT(role);
-    call.ticket = 0;
-    call.subject = pwp_subject_of(aTHX_ self, role);
     status = pwp_wait(aTHX_ &call.subject.self, any_slice, &call, deadline, &error);
     if (!call.ticket) {
         if (status != PWK_OK) pwp_failed(aTHX_ &error);

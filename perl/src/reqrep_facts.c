@@ -20,12 +20,14 @@ SV *pwp_reqrep_stats(pTHX_ SV *self, int role) {
     pwk_segment *segment = segment_of(aTHX_ self, role);
     pwk_geometry geometry;
     pwk_stats stats;
+    pwk_blob_stats blobs;
     pwk_error error;
     struct stat file;
     HV *all;
     SV *result = hash_ref(aTHX_ &all);
     if (pwk_segment_stats(segment, &stats, sizeof stats, &error) != PWK_OK
-        || pwk_segment_geometry(segment, &geometry, sizeof geometry, &error) != PWK_OK) {
+        || pwk_segment_geometry(segment, &geometry, sizeof geometry, &error) != PWK_OK
+        || pwk_segment_blob_stats(segment, &blobs, sizeof blobs, &error) != PWK_OK) {
         pwp_throw(aTHX_ &error);
     }
     PUT(all, "size", pwk_segment_len(segment));
@@ -45,6 +47,8 @@ SV *pwp_reqrep_stats(pTHX_ SV *self, int role) {
     PUT(all, "cancelled", stats.cancelled);
     PUT(all, "dead_members", stats.dead_members);
     PUT(all, "redelivered", stats.redelivered);
+    PUT(all, "blob_bytes_held", blobs.held);
+    PUT(all, "blobs_copied", blobs.copied);
     if (!PWP_IS_INT(role)) {
         PUT(all, "arena_cap", geometry.request_bytes);
         PUT(all, "arena_used", 0);

@@ -64,6 +64,17 @@ static void set_size(pTHX_ SV *given, int role, const char *method, const char *
     if (number && SvOK(number)) *size = size_of(aTHX_ number, role, method, name);
 }
 
+/* Sets a number of bytes that was given, which may be any; infinity is no limit. */
+static void set_bytes(pTHX_ SV *given, int role, const char *method, const char *name,
+                      uint64_t *bytes) {
+    SV *number = given ? pwp_number(aTHX_ given) : NULL;
+    NV wanted;
+    if (!number || !SvOK(number)) return;
+    wanted = pwp_real(aTHX_ number);
+    if (!(wanted >= 0)) croak("%s->%s: %s must be 0 or more", pwp_class_called(aTHX_ role), method, name);
+    *bytes = wanted < 0x1p63 ? (uint64_t)wanted : UINT64_MAX;
+}
+
 static void set_mode(pTHX_ SV *given, int role, const char *method, uint32_t *mode) {
     set_size(aTHX_ given, role, method, "mode", mode);
     if (*mode > 07777 || (*mode & 0600) != 0600) {
@@ -159,22 +170,20 @@ SV *pwp_reqrep_new_memfd(pTHX_ SV *class, int role, SV *name, const pwp_sizes *g
 /* ---------------------------------------------------------------- opening */
 
 /* Opens the segment at a path, or else behind a descriptor; both are fetched. Croaks if it cannot. */
-static pwk_segment *opened(pTHX_ int role, const char *method, SV *path, SV *fd, bool any_owner) {
+static pwk_segment *opened(pTHX_ int role, const char *method, SV *path, SV *fd,
+                           const pwk_segment_options *options) {
     pwk_segment *segment = NULL;
-    pwk_segment_options options;
     pwk_error error;
     pwk_status status;
     const char *at = path ? pwp_path(aTHX_ path, method) : NULL;
-    pwk_segment_options_init(&options, sizeof options);
-    options.any_owner = any_owner;
     if (path) {
-        status = pwk_segment_open(at, &options, &segment, &error);
+        status = pwk_segment_open(at, options, &segment, &error);
     } else {
         IV number = SvOK(fd) && looks_like_number(fd) ? SvIV_nomg(fd) : -1;
         if (number < 0 || number > INT_MAX) {
             croak("%s->%s: invalid descriptor", pwp_class_called(aTHX_ role), method);
         }
-        status = pwk_segment_from_fd((int)number, PWK_FD_DUP, &options, &segment, &error);
+        status = pwk_segment_from_fd((int)number, PWK_FD_DUP, options, &segment, &error);
     }
     if (status == PWK_OK) status = check_kind(role, &segment, &error);
     if (status != PWK_OK) {
@@ -187,12 +196,12 @@ static pwk_segment *opened(pTHX_ int role, const char *method, SV *path, SV *fd,
 
 SV *pwp_reqrep_new_client(pTHX_ SV *class, int role, SV *path) {
     path = pwp_fetch(aTHX_ path);
-    return bless_into(aTHX_ class, role, opened(aTHX_ role, "new", path, NULL, false));
+    return bless_into(aTHX_ class, role, opened(aTHX_ role, "new", path, NULL, NULL));
 }
 
 SV *pwp_reqrep_new_from_fd(pTHX_ SV *class, int role, SV *fd) {
     fd = pwp_fetch(aTHX_ fd);
-    return bless_into(aTHX_ class, role, opened(aTHX_ role, "new_from_fd", NULL, fd, false));
+    return bless_into(aTHX_ class, role, opened(aTHX_ role, "new_from_fd", NULL, fd, NULL));
 }
 
 /* ---------------------------------------------------------------- with named arguments */
@@ -209,16 +218,20 @@ static bool is_true(pTHX_ const pwp_named *given) {
 }
 
 SV *pwp_reqrep_create(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role, bool or_open) {
-    enum { PATH, MODE, SLOTS, QUEUE, MEMBERS, SPARSE, REQUEST_BYTES, REPLY_BYTES, ALL };
+    enum {
+        PATH, MODE, SLOTS, QUEUE, MEMBERS, SPARSE, BLOBS, BLOB_POOL, BLOB_LIMIT, REQUEST_BYTES, REPLY_BYTES, ALL
+    };
     pwp_named given[ALL] = {
-        {"path", NULL},    {"mode", NULL},   {"slots", NULL},         {"queue", NULL},
-        {"members", NULL}, {"sparse", NULL}, {"request_bytes", NULL}, {"reply_bytes", NULL},
+        {"path", NULL},          {"mode", NULL},        {"slots", NULL}, {"queue", NULL},
+        {"members", NULL},       {"sparse", NULL},      {"blobs", NULL}, {"blob_pool", NULL},
+        {"blob_limit", NULL},    {"request_bytes", NULL}, {"reply_bytes", NULL},
     };
     const char *method = or_open ? "open_or_create" : "create";
     pwk_segment_options options;
     uint32_t *const sizes[ALL] = {
         [SLOTS] = &options.slots, [QUEUE] = &options.queue, [MEMBERS] = &options.members,
         [REQUEST_BYTES] = &options.request_bytes, [REPLY_BYTES] = &options.reply_bytes,
+        [BLOBS] = &options.blobs,
     };
     pwk_segment *segment = NULL;
     pwk_error error;
@@ -234,6 +247,8 @@ SV *pwp_reqrep_create(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role, bool
         if (sizes[i]) set_size(aTHX_ given[i].value, role, method, given[i].name, sizes[i]);
     }
     options.sparse = is_true(aTHX_ &given[SPARSE]);
+    set_bytes(aTHX_ given[BLOB_POOL].value, role, method, "blob_pool", &options.blob_pool);
+    set_bytes(aTHX_ given[BLOB_LIMIT].value, role, method, "blob_limit", &options.blob_limit);
     if (PWP_IS_INT(role)) {
         options.request_bytes = options.reply_bytes = PWP_INT_BYTES;
     } else if (options.request_bytes == PWP_INT_BYTES && options.reply_bytes == PWP_INT_BYTES) {
@@ -251,25 +266,29 @@ SV *pwp_reqrep_create(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role, bool
 }
 
 SV *pwp_reqrep_open(pTHX_ CV *cv, I32 ax, I32 items, SV *class, int role) {
-    enum { PATH, FD, ANY_OWNER, REDELIVERIES, NEEDS_SERVER, ALL };
+    enum { PATH, FD, ANY_OWNER, BLOB_POOL, BLOB_LIMIT, REDELIVERIES, NEEDS_SERVER, ALL };
     pwp_named given[ALL] = {
-        {"path", NULL},         {"fd", NULL},           {"any_owner", NULL},
-        {"redeliveries", NULL}, {"needs_server", NULL},
+        {"path", NULL},       {"fd", NULL},           {"any_owner", NULL},    {"blob_pool", NULL},
+        {"blob_limit", NULL}, {"redeliveries", NULL}, {"needs_server", NULL},
     };
     const char *name = pwp_class_called(aTHX_ role);
     uint32_t redeliveries = 0;
-    bool any_owner, needs_server;
+    pwk_segment_options options;
+    bool needs_server;
     SV *path, *fd, *object;
     pwp_channel *channel;
     pwp_take_named(aTHX_ cv, ax, 1, items, given, PWP_IS_CLIENT(role) ? ALL : REDELIVERIES);
     path = value_of(aTHX_ &given[PATH]);
     fd = value_of(aTHX_ &given[FD]);
-    any_owner = is_true(aTHX_ &given[ANY_OWNER]);
+    pwk_segment_options_init(&options, sizeof options);
+    options.any_owner = is_true(aTHX_ &given[ANY_OWNER]);
+    set_bytes(aTHX_ given[BLOB_POOL].value, role, "open", "blob_pool", &options.blob_pool);
+    set_bytes(aTHX_ given[BLOB_LIMIT].value, role, "open", "blob_limit", &options.blob_limit);
     needs_server = is_true(aTHX_ &given[NEEDS_SERVER]);
     set_size(aTHX_ given[REDELIVERIES].value, role, "open", "redeliveries", &redeliveries);
     if (redeliveries > 3) croak("%s->open: at most 3 redeliveries", name);
     if (!path == !fd) croak("%s->open: either path or fd, and one of them", name);
-    object = bless_into(aTHX_ class, role, opened(aTHX_ role, "open", path, fd, any_owner));
+    object = bless_into(aTHX_ class, role, opened(aTHX_ role, "open", path, fd, &options));
     channel = pwp_state(aTHX_ object, &pwp_reqrep_classes[role]);
     channel->terms.redeliveries = (uint8_t)redeliveries;
     channel->terms.needs_server = needs_server;

@@ -151,6 +151,7 @@ typedef struct answer {
     pwp_subject subject;
     uint64_t ticket;
     pwp_payload payload;
+    pwp_blobs *blobs;
     bool wanted;
 } answer;
 
@@ -186,9 +187,8 @@ static I32 answer_result(pTHX_ I32 ax, const answer *of, pwk_status status,
 
 static pwk_status reply_until(pwk_server *server, answer *of, pwk_deadline until,
                               pwk_error *error) {
-    const pwp_payload *payload = &of->payload;
-    return pwk_server_reply_until(server, of->ticket, pwp_payload_data(payload), payload->bytes.len,
-                                  payload->flags, until, &of->wanted, error);
+    pwk_message reply = pwp_message_of(&of->payload, of->blobs);
+    return pwk_server_reply_blobs(server, of->ticket, &reply, until, &of->wanted, error);
 }
 
 static pwk_status try_reply(pwk_server *server, answer *of, pwk_error *error) {
@@ -231,12 +231,13 @@ static void must_be_possible(pTHX_ const answer *of) {
 }
 
 /* The arguments of reply and part. */
-static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, SV *seconds,
+static answer answer_of(pTHX_ SV *self, int role, SV *id, SV *data, const pwp_with *with,
                         pwk_deadline *deadline) {
     answer of;
     of.ticket = pwp_count(aTHX_ id);
     data = pwp_fetch(aTHX_ data);
-    *deadline = pwp_deadline(aTHX_ seconds);
+    *deadline = pwp_deadline(aTHX_ with->seconds);
+    of.blobs = pwp_blobs_given(aTHX_ with->blobs);
     of.payload = pwp_payload_of(aTHX_ data, role);
     of.subject = pwp_subject_of(aTHX_ self, role);
     must_be_possible(aTHX_ &of);
@@ -265,31 +266,30 @@ static I32 wait_for_client(pTHX_ I32 ax, pwp_attempt slice, answer *of, pwk_dead
     return answer_result(aTHX_ ax, of, status, &error);
 }
 
-I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
+I32 pwp_server_reply(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, const pwp_with *with) {
     pwk_deadline deadline;
-    answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
+    answer of = answer_of(aTHX_ self, role, id, data, with, &deadline);
     pwk_error error;
     pwk_status status = answered(&of, try_reply, &error);
     if (!is_unfinished(status)) return answer_result(aTHX_ ax, &of, status, &error);
-    return wait_for_client(aTHX_ ax, reply_slice, &of, deadline, seconds != NULL);
+    return wait_for_client(aTHX_ ax, reply_slice, &of, deadline, with->seconds != NULL);
 }
 
 static pwk_status part_slice(pTHX_ void *arguments, pwk_deadline until, pwk_error *error) {
     answer *of = arguments;
-    const pwp_payload *payload = &of->payload;
+    pwk_message part = pwp_message_of(&of->payload, of->blobs);
     pwk_server *server = pwp_channel_again(aTHX_ &of->subject)->server;
-    return pwk_server_part(server, of->ticket, pwp_payload_data(payload), payload->bytes.len,
-                           payload->flags, until, &of->wanted, error);
+    return pwk_server_part_blobs(server, of->ticket, &part, until, &of->wanted, error);
 }
 
-I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, SV *seconds) {
+I32 pwp_server_part(pTHX_ I32 ax, SV *self, int role, SV *id, SV *data, const pwp_with *with) {
     pwk_deadline deadline;
-    answer of = answer_of(aTHX_ self, role, id, data, seconds, &deadline);
+    answer of = answer_of(aTHX_ self, role, id, data, with, &deadline);
     pwk_error error;
     /* Whether the id is that of an open request; and a child makes it its own. */
     pwk_status status = answered(&of, is_wanted, &error);
     if (status != PWK_OK || !of.wanted) return answer_result(aTHX_ ax, &of, status, &error);
-    return wait_for_client(aTHX_ ax, part_slice, &of, deadline, seconds != NULL);
+    return wait_for_client(aTHX_ ax, part_slice, &of, deadline, with->seconds != NULL);
 }
 
 I32 pwp_server_fail(pTHX_ I32 ax, SV *self, int role, SV *id, SV *reason) {
@@ -318,6 +318,30 @@ static answer about(pTHX_ SV *self, int role, SV *id) {
     of.payload = PWP_NO_PAYLOAD;
     of.subject = pwp_subject_of(aTHX_ self, role);
     return of;
+}
+
+static pwk_status take_blobs(pwk_server *server, answer *of, pwk_error *error) {
+    return pwk_server_blobs(server, of->ticket, &of->blobs->received, error);
+}
+
+I32 pwp_server_blobs(pTHX_ I32 ax, SV *self, int role, SV *id) {
+    answer of = about(aTHX_ self, role, id);
+    pwk_blobs *received;
+    pwk_error error;
+    pwk_status status;
+    dSP;
+    of.blobs = pwp_blobs_new(aTHX);
+    received = &of.blobs->received;
+    status = answered(&of, take_blobs, &error);
+    if (status != PWK_OK) {
+        pwp_name_failure(status, &error, "reqrep blobs");
+        pwp_throw(aTHX_ &error);
+    }
+    if (GIMME_V == G_SCALAR) return pwp_give(aTHX_ ax, sv_2mortal(newSVuv(received->count)));
+    EXTEND(SP, (SSize_t)received->count);
+    PERL_UNUSED_VAR(sp);
+    for (size_t i = 0; i < received->count; i++) ST(i) = pwp_blobs_next(aTHX_ of.blobs, i);
+    return (I32)received->count;
 }
 
 I32 pwp_server_is_wanted(pTHX_ I32 ax, SV *self, int role, SV *id) {
@@ -375,7 +399,8 @@ static pwk_status flush_slice(pTHX_ void *arguments, pwk_deadline until, pwk_err
 
 I32 pwp_server_flush(pTHX_ I32 ax, SV *self, SV *id, SV *seconds) {
     pwk_deadline deadline;
-    answer of = answer_of(aTHX_ self, PWP_SERVER, id, &PL_sv_no, seconds, &deadline);
+    pwp_with with = {seconds, NULL};
+    answer of = answer_of(aTHX_ self, PWP_SERVER, id, &PL_sv_no, &with, &deadline);
     pwk_error error;
     pwk_status status = answered(&of, is_wanted, &error);
     if (status != PWK_OK || !of.wanted) return answer_result(aTHX_ ax, &of, status, &error);

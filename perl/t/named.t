@@ -80,8 +80,9 @@ subtest 'timeout, in every method that takes a time' => sub {
     $to->send('full');
     my ($from2) = my @pipe = Pipework::Pipe->pair;
     for my $late (
-        [$cli, req_wait => 'x'], [$cli, call => 'x'], [$cli, get_wait => $id], [$cli, 'recv_any'],
-        [$cli->stream('x'), 'next'], [$r, 'recv'], [$r, 'next_item'],
+        [$cli, req_wait => 'x'], [$cli, call => 'x'], [$cli, call_message => 'x'], [$cli, get_wait => $id],
+        [$cli, get_message => $id], [$cli, 'recv_any'], [$cli, 'recv_any_message'],
+        [$cli->stream('x'), 'next'], [$cli->stream('x'), 'next_message'], [$r, 'recv'], [$r, 'next_item'],
         [$from2, 'recv'], [$to, send => 'x'], [$to, copy_from_fd => \*STDIN],
     ) {
         my ($object, $method, @rest) = @$late;
@@ -118,15 +119,20 @@ subtest 'a name that is not known dies with those that are' => sub {
     my $cli = $client->open(fd => $srv->memfd);
     my ($r, $w) = Pipework::Pipe->pair;
     my ($reader) = my @ends = Pipework::Atomic->pair;
-    my $sizes = 'path, mode, slots, queue, members, sparse';
+    my $sizes = 'path, mode, slots, queue, members, sparse, blobs, blob_pool, blob_limit';
+    my $opens = 'path, fd, any_owner, blob_pool, blob_limit';
     for my $call (
         ["$server->create", $server, $sizes . ', request_bytes, reply_bytes'],
         ["$server\::Int->create", "$server\::Int", $sizes],
         ["$server->open_or_create", $server, $sizes . ', request_bytes, reply_bytes'],
-        ["$server->open", $server, 'path, fd, any_owner'],
-        ["$client->open", $client, 'path, fd, any_owner, redeliveries, needs_server'],
-        ["$client->call", $cli, 'timeout', 'x'], ["$server->recv_wait", $srv, 'timeout'],
-        ["$server->reply", $srv, 'timeout', 1, 'x'],
+        ["$server->open", $server, $opens],
+        ["$client->open", $client, "$opens, redeliveries, needs_server"],
+        (map { ["$client->$_", $cli, 'blobs', 'x'] } qw(req send send_notify)),
+        (map { ["$client->$_", $cli, 'timeout, blobs', 'x'] }
+            qw(call call_message send_wait send_wait_notify stream)),
+        (map { ["$server->$_", $srv, 'timeout, blobs', 1, 'x'] } qw(reply part)),
+        ["$client->req_wait", $cli, 'timeout, blobs', 'x', 5], ["$server->recv_wait", $srv, 'timeout'],
+        ["$client->get_message", $cli, 'timeout', 1], ["$client->recv_any_message", $cli, 'timeout'],
         ['Pipework::Atomic->recv', $reader, 'timeout'], ['Pipework::Pipe->pair', ref $r, 'capacity'],
         ['Pipework::Pipe->recv', $r, 'max, timeout'], ['Pipework::Pipe->send', $w, 'timeout', 'x'],
         ['Pipework::Pipe->copy_from_fd', $w, 'length, timeout', 0],

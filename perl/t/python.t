@@ -107,4 +107,48 @@ PYTHON
     kill TERM => $pid;
     waitpid $pid, 0;
 };
+
+subtest 'blobs to Python and back' => sub {
+    my $path = "$folder/blobs.shm";
+    my $segment = Pipework::ReqRep->create(path => $path, slots => 4);
+    my $pid = start(<<'PYTHON', \*STDIN, $path);
+server = reqrep.Server(sys.argv[2])
+for request in server:
+    bytes = memoryview(request.blobs[0])
+    draft = server.segment.blob(len(bytes))
+    memoryview(draft)[:] = bytes[::-1]
+    request.reply(b"%d" % len(bytes), blobs=[draft.freeze(), request.blobs[0]])
+    del bytes
+PYTHON
+    my $client = Pipework::ReqRep::Client->open(path => $path);
+    my $bytes = join ' ', 1 .. 200_000;
+    for my $sent ($bytes, '', "\0" x 4096) {
+        my $reply = $client->call_message('x', timeout => 20, blobs => [$client->blob_from($sent)]);
+        is($reply->data, length $sent, 'the length');
+        my ($turned, $same) = map { $_->map } $reply->blobs;
+        ok($$turned eq reverse($sent) && $$same eq $sent, 'the bytes');
+    }
+    is($client->stats->{blobs_copied}, 0, 'nothing was copied');
+    kill TERM => $pid;
+    waitpid $pid, 0;
+};
+
+subtest 'blobs from Python' => sub {
+    my $path = "$folder/from_blobs.shm";
+    my $server = Pipework::ReqRep->create(path => $path, slots => 4);
+    my $pid = start(<<'PYTHON', \*STDIN, $path);
+with reqrep.Client(sys.argv[2], timeout=20) as client:
+    reply = client.call_message(b"", blobs=[client.segment.blob_from(b"one"), client.segment.blob_from(b"two")])
+    assert reply.data == b"one two" and reply.blobs[0].tobytes() == b"two", reply
+    parts = list(client.stream_messages(b""))
+    assert [[blob.tobytes() for blob in part.blobs] for part in parts] == [[b"made in Perl"], []], parts
+PYTHON
+    my ($request, $id) = $server->recv_wait(20);
+    my @blobs = $server->blobs($id);
+    $server->reply($id, join(' ', map { $_->bytes } @blobs), blobs => [$blobs[1]]);
+    ($request, $id) = $server->recv_wait(20);
+    $server->part($id, '', timeout => 20, blobs => [$server->blob_from('made in Perl')]);
+    $server->reply($id, 'end', timeout => 20);
+    is(status($pid), 0, 'all of them');
+};
 done_testing;

@@ -121,6 +121,16 @@ recover(SV *self)
   CODE:
     PWP_GIVE_NUMBER(pwp_reqrep_recover(aTHX_ self, PWP_ROLE));
 
+void
+blob(pwp_object self, SV *len)
+  CODE:
+    PWP_GIVE(pwp_reqrep_blob(aTHX_ self, PWP_ROLE, len));
+
+void
+blob_from(pwp_object self, SV *bytes)
+  CODE:
+    PWP_GIVE(pwp_reqrep_blob_from(aTHX_ self, PWP_ROLE, bytes));
+
 # In Perl, doorbell and send_doorbell make a handle of it.
 int
 _doorbell(pwp_object self, bool is_for_sending = false)
@@ -167,14 +177,25 @@ drain(pwp_object self, SV *max = NULL)
     XSRETURN(pwp_server_drain(aTHX_ ax, self, PWP_ROLE, max));
 
 void
+blobs(pwp_object self, SV *id)
+  CODE:
+    XSRETURN(pwp_server_blobs(aTHX_ ax, self, PWP_ROLE, id));
+
+void
 reply(pwp_object self, SV *id, SV *response, ...)
   CODE:
-    XSRETURN(pwp_server_reply(aTHX_ ax, self, PWP_ROLE, id, response, PWP_TIMEOUT(3)));
+  {
+    pwp_with with = PWP_WITH(3, true);
+    XSRETURN(pwp_server_reply(aTHX_ ax, self, PWP_ROLE, id, response, &with));
+  }
 
 void
 part(pwp_object self, SV *id, SV *bytes, ...)
   CODE:
-    XSRETURN(pwp_server_part(aTHX_ ax, self, PWP_ROLE, id, bytes, PWP_TIMEOUT(3)));
+  {
+    pwp_with with = PWP_WITH(3, true);
+    XSRETURN(pwp_server_part(aTHX_ ax, self, PWP_ROLE, id, bytes, &with));
+  }
 
 void
 flush(pwp_object self, SV *id, ...)
@@ -239,40 +260,69 @@ new(pwp_held class, SV *path)
     PWP_GIVE(pwp_reqrep_new_client(aTHX_ class, PWP_ROLE, path));
 
 void
-req(pwp_object self, SV *data)
+req(pwp_object self, SV *data, ...)
   CODE:
-    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, NULL, false));
+  {
+    pwp_with with = PWP_WITH(2, false);
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, &with, PWP_AS_ORIGINAL));
+  }
 
 void
 req_wait(pwp_object self, SV *data, SV *seconds, ...)
   CODE:
-    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), false));
+  {
+    pwp_with with = PWP_WITH(2, true);
     PERL_UNUSED_VAR(seconds);
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, &with, PWP_AS_ORIGINAL));
+  }
 
 void
 call(pwp_object self, SV *data, ...)
   CODE:
-    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), true));
+  {
+    pwp_with with = PWP_WITH(2, true);
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, &with, PWP_THROWING));
+  }
 
 void
-send(pwp_object self, SV *data)
+call_message(pwp_object self, SV *data, ...)
   CODE:
-    XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, false));
+  {
+    pwp_with with = PWP_WITH(2, true);
+    XSRETURN(pwp_client_req(aTHX_ ax, self, PWP_ROLE, data, &with, PWP_MESSAGE));
+  }
 
 void
-send_notify(pwp_object self, SV *data)
+send(pwp_object self, SV *data, ...)
   CODE:
-    XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, true));
+  {
+    pwp_with with = PWP_WITH(2, false);
+    XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, &with, false));
+  }
+
+void
+send_notify(pwp_object self, SV *data, ...)
+  CODE:
+  {
+    pwp_with with = PWP_WITH(2, false);
+    XSRETURN(pwp_client_send(aTHX_ ax, self, PWP_ROLE, data, &with, true));
+  }
 
 void
 send_wait(pwp_object self, SV *data, ...)
   CODE:
-    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), false));
+  {
+    pwp_with with = PWP_WITH(2, true);
+    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, &with, false));
+  }
 
 void
 send_wait_notify(pwp_object self, SV *data, ...)
   CODE:
-    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, PWP_TIMEOUT(2), true));
+  {
+    pwp_with with = PWP_WITH(2, true);
+    XSRETURN(pwp_client_send_wait(aTHX_ ax, self, PWP_ROLE, data, &with, true));
+  }
 
 void
 get(pwp_object self, SV *id)
@@ -282,17 +332,30 @@ get(pwp_object self, SV *id)
 void
 get_wait(pwp_object self, SV *id, ...)
   CODE:
-    XSRETURN(pwp_client_get_wait(aTHX_ ax, self, PWP_ROLE, id, PWP_TIMEOUT(2)));
+    XSRETURN(pwp_client_get_wait(aTHX_ ax, self, PWP_ROLE, id, PWP_TIMEOUT(2), false));
+
+void
+get_message(pwp_object self, SV *id, ...)
+  CODE:
+    XSRETURN(pwp_client_get_wait(aTHX_ ax, self, PWP_ROLE, id, PWP_TIMEOUT(2), true));
 
 void
 recv_any(pwp_object self, ...)
   CODE:
-    XSRETURN(pwp_client_recv_any(aTHX_ ax, self, PWP_ROLE, PWP_TIMEOUT(1)));
+    XSRETURN(pwp_client_recv_any(aTHX_ ax, self, PWP_ROLE, PWP_TIMEOUT(1), false));
+
+void
+recv_any_message(pwp_object self, ...)
+  CODE:
+    XSRETURN(pwp_client_recv_any(aTHX_ ax, self, PWP_ROLE, PWP_TIMEOUT(1), true));
 
 void
 stream(pwp_object self, SV *data, ...)
   CODE:
-    PWP_GIVE(pwp_client_stream(aTHX_ self, PWP_ROLE, data, PWP_TIMEOUT(2)));
+  {
+    pwp_with with = PWP_WITH(2, true);
+    PWP_GIVE(pwp_client_stream(aTHX_ self, PWP_ROLE, data, &with));
+  }
 
 void
 cancel(pwp_object self, SV *id)
@@ -314,12 +377,79 @@ MODULE = Pipework    PACKAGE = Pipework::ReqRep::Stream
 void
 next(pwp_object self, ...)
   CODE:
-    XSRETURN(pwp_stream_next(aTHX_ ax, self, PWP_TIMEOUT(1)));
+    XSRETURN(pwp_stream_next(aTHX_ ax, self, PWP_TIMEOUT(1), false));
+
+void
+next_message(pwp_object self, ...)
+  CODE:
+    XSRETURN(pwp_stream_next(aTHX_ ax, self, PWP_TIMEOUT(1), true));
 
 void
 DESTROY(SV *self)
   CODE:
     pwp_destroy(aTHX_ self, &pwp_stream_class);
+
+# ---------------------------------------------------------------- blobs
+
+MODULE = Pipework    PACKAGE = Pipework::ReqRep::BlobMut
+
+void
+write(pwp_object self, SV *offset, SV *bytes)
+  CODE:
+    pwp_draft_write(aTHX_ self, offset, bytes);
+
+void
+length(SV *self)
+  CODE:
+    PWP_GIVE_NUMBER(pwp_draft_length(aTHX_ self));
+
+void
+freeze(SV *self)
+  CODE:
+    PWP_GIVE(pwp_draft_freeze(aTHX_ self));
+
+void
+DESTROY(SV *self)
+  CODE:
+    pwp_destroy(aTHX_ self, &pwp_draft_class);
+
+MODULE = Pipework    PACKAGE = Pipework::ReqRep::Blob
+
+void
+length(SV *self)
+  CODE:
+    PWP_GIVE_NUMBER(pwp_blob_length(aTHX_ self));
+
+void
+bytes(SV *self)
+  CODE:
+    PWP_GIVE(pwp_blob_copy(aTHX_ self));
+
+void
+substr(pwp_object self, SV *offset, SV *count = NULL)
+  CODE:
+    PWP_GIVE(pwp_blob_substr(aTHX_ self, offset, count));
+
+void
+map(SV *self)
+  CODE:
+    PWP_GIVE(pwp_blob_map(aTHX_ self));
+
+void
+is_copied(SV *self)
+  CODE:
+    PWP_GIVE(boolSV(pwp_blob_is_copied(aTHX_ self)));
+
+void
+check(SV *self)
+  CODE:
+    pwp_blob_check(aTHX_ self);
+    PWP_GIVE(&PL_sv_yes);
+
+void
+DESTROY(SV *self)
+  CODE:
+    pwp_destroy(aTHX_ self, &pwp_blob_class);
 
 # ---------------------------------------------------------------- eventfds that programs ring
 

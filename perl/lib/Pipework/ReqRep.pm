@@ -11,6 +11,9 @@ require Pipework::ReqRep::Client;
 require Pipework::ReqRep::Int;
 require Pipework::ReqRep::Int::Client;
 require Pipework::ReqRep::Stream;
+require Pipework::ReqRep::Message;
+require Pipework::ReqRep::Blob;
+require Pipework::ReqRep::BlobMut;
 
 Pipework::accept_versions($_, '0.07')
     for map { ($_, "${_}::Client") } 'Pipework::ReqRep', 'Pipework::ReqRep::Int';
@@ -84,7 +87,8 @@ and C<open>, whose arguments have names.
 
 There are four classes, which this module loads: servers of strings are described here and clients
 in L<Pipework::ReqRep::Client>; servers and clients of numbers in L<Pipework::ReqRep::Int> and
-L<Pipework::ReqRep::Int::Client>.
+L<Pipework::ReqRep::Int::Client>. Large data goes in blobs: memory that processes pass on without a
+copy, see L</BLOBS>.
 
 Strings may have any bytes. A string with Perl's UTF-8 flag arrives as one, unless its bytes are not
 valid UTF-8, as those of a peer in another language may be. Undef is the empty string, with the
@@ -142,11 +146,16 @@ processes call it at the same time, one of them does. Neither waits. The argumen
     members         clients and servers that are attached at a time, 1 to 65535: 256
     mode            of the file: 0600
     sparse          true: memory is taken when it is first used, and not at once
+    blobs           how many blobs a message can carry, 0 to 8: 8
+    blob_pool       bytes of shared memory that this object keeps for its next blobs after
+                    earlier ones were freed: 64 MiB
+    blob_limit      bytes of blobs and drafts that this object may hold at a time: no limit
 
 =head2 open(path => $path), open(fd => $fd)
 
 Opens a segment that exists, by its path or a descriptor, which stays the caller's.
 C<< any_owner => 1 >> opens one that belongs to another user: that user is trusted not to disturb.
+C<blob_pool> and C<blob_limit> are as for C<create>, and each object's own.
 
 =head2 new($path, $req_cap, $resp_slots, $resp_size [, $arena [, $mode]])
 
@@ -189,20 +198,21 @@ or none came in time. C<recv> does not wait.
 Up to C<$n> or C<$max> requests at once: C<($data1, $id1, $data2, $id2, ...)>. C<recv_wait_multi> waits for
 the first; the others do not wait. The empty list if no request is there.
 
-=head2 reply($id, $response [, $secs])
+=head2 reply($id, $response [, $secs] [, blobs => [...]])
 
 Answers a request. True if the client has not cancelled it, though it may have died since. False if
 it has, and C<$!> is left alone; false with ESTALE and C<Stale> in C<Pipework::error> if the id is
 not that of an open request: it was answered before, or belongs to another process or object. Only
 the object that has received a request can answer it, even if the same process has another object
 for the segment. Dies with C<CLASS: response too long (max N bytes)>, or C<CLASS: invalid slot
-index> for an id that no call can have; then the request is still to be answered.
+index> for an id that no call can have; then the request is still to be answered. So it is if
+C<reply> returns false with EMSGSIZE, because of more blobs than the segment allows.
 
 It does not wait, except for the client to take a C<part> that was given before. If it does not
 within C<$secs>, undef, and the request is still to be answered; so it is if a signal handler dies.
 Without C<$secs> the request is given up after 10 seconds: false, with ETIMEDOUT.
 
-=head2 part($id, $bytes [, $secs])
+=head2 part($id, $bytes [, $secs] [, blobs => [...]])
 
 Gives the client a part of the response. More parts may follow, and C<reply> ends the response; its
 own data may be empty. A client that does not ask for parts gets all of them as one response. Waits
@@ -249,6 +259,40 @@ servers go on. Requests that were taken can be answered. May be called in a sign
 nothing.
 
     $SIG{TERM} = sub { $srv->stop };    # the request in progress is answered
+
+=head1 BLOBS
+
+A blob is shared memory that is filled once and then read in place by every process that holds it: a
+L<Pipework::ReqRep::Blob>. C<< blobs => [$blob, ...] >> at the end of C<reply> and C<part>, and of all
+methods of a client that send, attaches up to 8 blobs. The message names them and holds them, so the
+program may drop them as soon as the method returns. Anything but a reference to an array of blobs
+dies, and nothing is sent. More blobs than the segment allows are C<TooLong>, EMSGSIZE in C<$!>. A blob
+of another segment, and one whose C<is_copied> is true, is copied into a new one when it is sent.
+
+The files lie in a folder beside the segment, C<PATH.> and 16 digits and C<.blobs>, or under
+F</dev/shm/pipework-UID> if the segment has no path. What an object keeps for its next blobs is freed
+with the object. Files of processes that were killed are freed by C<recover>, by the next process that
+notices the death, or by C<pipework doctor --yes>.
+
+=head2 blob($length)
+
+Makes a draft of so many bytes to be filled and frozen, a L<Pipework::ReqRep::BlobMut>. It does not wait
+for other processes. The first blob of a size has its memory allocated here; later ones use it again.
+Dies with a L<Pipework::Error>: C<Os>, with ENOSPC in C<$!> if there is no memory for it, or EMFILE
+if no descriptor is left; C<TooLong> if this object would hold more than its C<blob_limit>. Dies
+for a negative length.
+
+=head2 blob_from($bytes)
+
+Makes a L<Pipework::ReqRep::Blob> of a string, which it copies once. Dies as C<blob>, with C<Wide character
+in blob_from> for characters over 255, and for a reference.
+
+=head2 blobs($id)
+
+The blobs that came with a request: a list of L<Pipework::ReqRep::Blob> objects in their order, in
+scalar context their number. Call it before the request is answered; the objects stay after that. It
+does not wait. Dies with a L<Pipework::Error>: C<Stale> if the id is not that of an open request;
+C<TooLong>, C<Corrupt> or C<Os> if a blob cannot be opened.
 
 =head1 EVENT LOOPS
 
@@ -297,8 +341,10 @@ Its path, undef without one; its descriptor, -1 if it has a path.
 
 A reference to a hash: C<size capacity resp_slots resp_data_max mmap_size requests replies send_full
 recv_empty recoveries arena_cap arena_used recv_waiters send_waiters slot_waiters>, and C<cancelled
-dead_members redelivered>. C<recoveries> is slots taken back from the dead, C<arena_cap> the longest
-request; waiters and C<arena_used> are not counted, and are 0.
+dead_members redelivered blob_bytes_held blobs_copied>. C<recoveries> is slots taken back from the dead, C<arena_cap> the longest
+request; waiters and C<arena_used> are not counted, and are 0. C<blob_bytes_held> is bytes of the blobs and
+drafts that this object holds, and C<blobs_copied> how often it has received a blob as a copy, as C<is_copied>
+says.
 
 =head2 geometry
 
@@ -328,6 +374,6 @@ nothing.
 
 =head1 SEE ALSO
 
-L<Pipework::ReqRep::Client>, L<Pipework::ReqRep::Int>, L<Pipework::Error>
+L<Pipework::ReqRep::Client>, L<Pipework::ReqRep::Int>, L<Pipework::ReqRep::Blob>, L<Pipework::Error>
 
 =cut

@@ -25,6 +25,8 @@ sub use_all {
             sub { $srv->part(scalar $srv->recv, 'part', 0.001) if !$kind },
             sub { $srv->flush(scalar $srv->recv, 0.001) if !$kind },
             sub { my $stream = $cli->stream(7, 0.001); $stream->next(0.001) },
+            sub { $cli->send(7, blobs => [$cli->blob_from('x')]); map { $_->bytes, ${$_->map} } $srv->blobs(scalar $srv->recv) },
+            sub { my $id = $cli->send(7); $srv->reply($srv->recv, 8, blobs => [$srv->blob_from('y')]); map { $_->bytes } $cli->get_message($id, 0.001)->blobs },
             sub { $srv->stats; $srv->audit; $srv->geometry; $cli->members; $cli->pending },
             sub { $srv->recover; $srv->clear },
         ) {

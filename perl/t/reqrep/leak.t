@@ -15,7 +15,7 @@ my $int = Pipework::ReqRep::Int->new(undef, 64, 8);
 my $one = Pipework::ReqRep::Int::Client->new_from_fd($int->memfd);
 $srv->eventfd;
 $cli->req_eventfd_set($srv->fileno);
-my $text = "\x{263a} text";
+my ($text, $dot) = ("\x{263a} text", '.');
 my $dies = bless sub { die "argument\n" }, 'Dies';
 { package Dies; use overload '""' => sub { $_[0]->() }, fallback => 1; }
 
@@ -62,6 +62,25 @@ my %operations = (
         $srv->reply($id, '');
         $stream->next;
     },
+    'blobs' => sub {
+        my $draft = $cli->blob(100);
+        $draft->write(0, $dot);
+        my $blob = $draft->freeze;
+        my $map  = $blob->map;
+        my $id = $cli->send('x', blobs => [$blob, $blob]);
+        my $got = $srv->recv;
+        $srv->reply($got, 'x', blobs => [$srv->blobs($got)]);
+        my @blobs = $cli->get_message($id)->blobs;
+        my $part = $blobs[0]->substr(1, 2) . $blobs[1]->bytes . ${$blobs[0]->map};
+    },
+    'blobs in croaks' => sub {
+        my ($draft, $blob) = ($srv->blob(3), $srv->blob_from($dot));
+        eval { $draft->write(0, 'four') };
+        eval { $cli->send('x', blobs => [$blob, $draft]) };
+        eval { $cli->send('x' x 20_000, blobs => [$blob]) };
+        eval { $srv->blobs(1) };
+        $cli->send('x', blobs => [($blob) x 9]);
+    },
     'dropped streams' => sub { my $stream = $cli->stream('x', 1); eval { $stream->next(0) } },
     'facts' => sub { my @all = map { $srv->$_ } qw(stats audit geometry members path) },
 );
@@ -69,6 +88,10 @@ my %operations = (
 my %slow = (
     'objects' => sub { my @ends = map { $_->new_from_fd($srv->memfd) } $cli, $srv },
     'members' => sub { my $new = $cli->new_from_fd($srv->memfd); $new->cancel($new->send('x')) },
+    'blobs of new files' => sub {
+        my $new = Pipework::ReqRep->create(slots => 2, blob_pool => 0);
+        my $map = $new->blob_from('x' x 10_000)->map;
+    },
     'segments' => sub { Pipework::ReqRep->new(undef, 8, 2, 32) },
     'failed constructors' => sub {
         eval { Pipework::ReqRep::Client->new('/none/at/all') };

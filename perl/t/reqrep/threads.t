@@ -87,6 +87,34 @@ for my $kind ('', '::Int') {
     $srv->reply(scalar $srv->recv, 'part');
     is($stream->next, 'part', 'it stays where it was made');
 }
+{   # Threads have blobs and maps of their own; a draft is one thread's.
+    my ($srv, $cli) = ends('');
+    my ($blob, $draft) = ($cli->blob_from('bytes'), $cli->blob(3));
+    my $map = $blob->map;
+    my @threads = map {
+        threads->create(sub {
+            my $same = 0;
+            for (1 .. 500) {
+                my $own = $blob->map;
+                $same += $$own eq 'bytes' && $$map eq 'bytes' && $blob->substr(1, 2) eq 'yt';
+            }
+            undef $map;
+            eval { $draft->write(0, 'x') };
+            return "$same " . $blob->bytes . " $@";
+        });
+    } 1 .. 3;
+    undef $blob;
+    like($_->join, qr/^500 bytes Attempted to use a destroyed Pipework::ReqRep::BlobMut object/, 'in a thread')
+        for @threads;
+    is($$map, 'bytes', 'the map stays when threads drop theirs');
+    $draft->write(0, 'abc');
+    is($draft->freeze->bytes, 'abc', 'and so does the draft');
+    undef $draft;
+    $blob = threads->create(sub { $cli->send('x', blobs => [$cli->blob_from('from a thread')]); 1 })->join;
+    is(($srv->blobs(scalar $srv->recv))[0]->bytes, 'from a thread', 'what a thread has sent stays');
+    undef $map;
+    is($cli->stats->{blob_bytes_held}, 0, 'nothing is held');
+}
 {   # A wait in each of two threads, and a signal.
     my ($srv, $cli) = ends('');
     my $thread = threads->create(sub { scalar $srv->recv_wait(20) });

@@ -53,7 +53,7 @@ Strings, ids, times, failures, processes and threads are as L<Pipework::ReqRep> 
 
 =head2 open(path => $path), open(fd => $fd)
 
-Opens a segment that a server has made. Besides C<any_owner>, as L<< open of Pipework::ReqRep|Pipework::ReqRep/open(path => $path), open(fd => $fd) >> has it,
+Opens a segment that a server has made. Besides C<any_owner>, C<blob_pool> and C<blob_limit>, as L<< open of Pipework::ReqRep|Pipework::ReqRep/open(path => $path), open(fd => $fd) >> has it,
 takes
 
 =over
@@ -77,6 +77,10 @@ As C<open>, without these.
 
 =head1 CALLS
 
+Each method that sends takes C<< blobs => [$blob, ...] >> at its end, see L<Pipework::ReqRep/BLOBS>. The
+methods whose names end with C<message> return the blobs of a response as well; with the others they
+are dropped.
+
 =head2 req($data)
 
 =head2 req_wait($data, $secs)
@@ -88,6 +92,11 @@ too long (max N bytes)>.
 =head2 call($data [, $secs])
 
 As C<req_wait>, but dies with a L<Pipework::Error>. Its request may be of any length.
+
+=head2 call_message($data [, $secs])
+
+As C<call>, but returns a L<Pipework::ReqRep::Message>, which has the response and its blobs. Dies as
+C<call>; also if a blob of the response cannot be opened: C<TooLong>, C<Corrupt> or C<Os>.
 
 =head2 send($data), send_notify($data)
 
@@ -104,11 +113,20 @@ The response of a call. Undef if it has not come, and when the call is over: rec
 cleared, failed, or none of this object. C<get> does not wait. Dies with C<CLASS: invalid slot
 index> for an id that no call of this segment can have.
 
+=head2 get_message($id [, $secs])
+
+As C<get_wait>, but returns a L<Pipework::ReqRep::Message>. Undef, too, if a blob of the response cannot
+be opened; the call is over then.
+
 =head2 recv_any([$secs])
 
 Waits until any call ends: C<($response, $id)>, in scalar context the id. The response is undef if
 the call has failed, and C<$!> says why. The empty list when the time is over, and at once if no
 call is in progress.
+
+=head2 recv_any_message([$secs])
+
+As C<recv_any>, but C<($message, $id)>, with a L<Pipework::ReqRep::Message> or undef.
 
 =head2 cancel($id)
 
@@ -127,6 +145,10 @@ How many calls of this object are in progress.
 
 Sends a request whose response comes part by part: a L<Pipework::ReqRep::Stream>. The time is for
 sending, and for each part. Dies with a L<Pipework::Error>.
+
+=head1 BLOBS
+
+C<blob> and C<blob_from> are those of L<Pipework::ReqRep>.
 
 =head1 EVENT LOOPS
 

@@ -44,6 +44,12 @@ the stream.
 
 The next part, which may be empty; undef after the last. Waits for the time that C<stream> was
 given, unless it has one of its own. Dies with a L<Pipework::Error>: after C<TimedOut> the stream
-goes on, after anything else it is over. C<E<lt>$streamE<gt>> does the same.
+goes on, after anything else it is over. C<E<lt>$streamE<gt>> does the same. Blobs of the part are
+dropped.
+
+=head2 next_message([$secs])
+
+As C<next>, but returns a L<Pipework::ReqRep::Message>, which has the part and its blobs. Dies, too, if a
+blob cannot be opened: C<TooLong>, C<Corrupt> or C<Os>.
 
 =cut
