@@ -135,12 +135,12 @@ typedef struct pwp_blobs {
     pwk_blobs received;
 } pwp_blobs;
 
-/* None yet. */
+/* An empty list. */
 pwp_blobs *pwp_blobs_new(pTHX);
-/* Those of the argument `blobs`, which is not fetched; NULL if it is NULL or undef. */
+/* The blobs of the argument `blobs`, which is not fetched; NULL if it is NULL or undef. */
 pwp_blobs *pwp_blobs_given(pTHX_ SV *given);
 
-/* What may stand behind the data of a message; NULL if it is not given. Not fetched. */
+/* The arguments behind the data of a message. They are not fetched; NULL if not given. */
 typedef struct pwp_with {
     SV *seconds, *blobs;
 } pwp_with;
@@ -149,9 +149,9 @@ typedef struct pwp_with {
 pwp_with pwp_with_of(pTHX_ CV *cv, I32 ax, I32 first, I32 items, bool takes_time);
 #define PWP_WITH(first, takes_time) pwp_with_of(aTHX_ cv, ax, first, items, takes_time)
 
-/* A payload with its blobs; NULL is none. Both are lent. */
+/* A message of a payload and blobs, which may be NULL. It borrows both. */
 pwk_message pwp_message_of(const pwp_payload *payload, const pwp_blobs *blobs);
-/* Takes number `i` of the blobs that were received: a mortal object. */
+/* Takes blob number `i` of those that were received, and returns it as a mortal object. */
 SV *pwp_blobs_next(pTHX_ pwp_blobs *blobs, size_t i);
 /* A Pipework::ReqRep::Message of the data and all blobs that were received. */
 SV *pwp_message_sv(pTHX_ SV *data, pwp_blobs *blobs);

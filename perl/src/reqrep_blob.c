@@ -42,7 +42,7 @@ static void release_draft(pTHX_ void *state) {
     Safefree(draft);
 }
 
-/* Two threads could write to a draft and freeze it at the same time. */
+/* A new thread gets none: two threads could write to a draft and freeze it at the same time. */
 static void *share_nothing(pTHX_ void *state) {
     PERL_UNUSED_CONTEXT;
     PERL_UNUSED_VAR(state);
@@ -216,10 +216,10 @@ static int free_map(pTHX_ SV *scalar, MAGIC *magic);
 #else
 #define MAP_VTABLE {NULL, NULL, NULL, NULL, free_map, NULL, NULL, pwp_local_magic}
 #endif
-/* The scalar's. Its state is a handle of the blob, and its `mg_obj` a reference to the guard. */
+/* The scalar's class. Its state is a handle of the blob; `mg_obj` of its magic refers to the guard. */
 static const pwp_class map_class = {MAP_VTABLE, "", release_blob, share_blob};
 
-/* The scalar goes first: its guard has nothing to do any more. */
+/* Called when the scalar is freed before its guard, which then has nothing to do. */
 static int free_map(pTHX_ SV *scalar, MAGIC *magic) {
     if (magic->mg_obj) (void)pwp_take(aTHX_ magic->mg_obj, &guard_class);
     return pwp_free_magic(aTHX_ scalar, magic);
@@ -232,7 +232,7 @@ static void show(SV *scalar, pwk_bytes bytes) {
     SvLEN_set(scalar, 0);
 }
 
-/* The guard goes first. */
+/* Called when the guard is freed before its scalar. */
 static void release_scalar(pTHX_ void *state) {
     SV *scalar = state;
     MAGIC *magic = mg_findext(scalar, PERL_MAGIC_ext, &map_class.vtable);
@@ -241,7 +241,10 @@ static void release_scalar(pTHX_ void *state) {
     magic->mg_ptr = NULL;
 }
 
-/* The scalar's. Its state is the scalar. In a new thread it is none, and the scalar is freed like any. */
+/*
+ * The guard's class. Its state is the scalar. A guard has no state in a new thread, which frees all of its
+ * values when it ends.
+ */
 static const pwp_class guard_class = {PWP_VTABLE, "Pipework::ReqRep::Blob::Guard", release_scalar, share_nothing};
 
 /*
@@ -338,7 +341,7 @@ pwp_blobs *pwp_blobs_given(pTHX_ SV *given) {
         SV *one = place ? fetched_once(aTHX_ *place) : &PL_sv_undef;
         pwk_blob *blob = pwp_find(aTHX_ one, &pwp_blob_class);
         pwk_error error;
-        /* Of one that was destroyed, this says so. */
+        /* blob_of croaks, and says that the object was destroyed. */
         if (!blob && sv_isobject(one) && sv_derived_from(one, pwp_blob_class.name)) blob = blob_of(aTHX_ one);
         if (!blob) refuse(aTHX_ one);
         if (pwk_blob_clone(blob, &blobs->sent[blobs->count], &error) != PWK_OK) pwp_throw(aTHX_ &error);

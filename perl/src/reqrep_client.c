@@ -10,9 +10,9 @@ typedef struct half {
     uint64_t ticket;
     /* Of the whole, where the first half must not be cut into slices; else 0. */
     pwk_deadline whole;
-    /* The request's; NULL is none. */
+    /* Blobs of the request; NULL if it has none. */
     pwp_blobs *blobs;
-    /* For those of the reply, which becomes a message with them; NULL if only its data is wanted. */
+    /* Takes the blobs of the reply; NULL if only its data is wanted. */
     pwp_blobs *received;
 } half;
 
@@ -237,7 +237,7 @@ I32 pwp_client_send_wait(pTHX_ I32 ax, SV *self, int role, SV *data, const pwp_w
 
 /* ---------------------------------------------------------------- receiving */
 
-/* What a reply goes to: that of call `id`, or with 0 that of any call. */
+/* For receiving the reply of call `id`, or of any call if it is 0. */
 static half waiting_for(pTHX_ SV *self, int role, uint64_t id, bool as_message) {
     half call;
     Zero(&call, 1, half);

@@ -77,7 +77,7 @@ typedef struct next_part {
     SV *self;
     stream_state *state;
     pwp_payload payload;
-    /* For those of the part, which becomes a message with them; NULL if only its data is wanted. */
+    /* Takes the blobs of the part; NULL if only its data is wanted. */
     pwp_blobs *received;
 } next_part;
 
