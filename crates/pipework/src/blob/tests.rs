@@ -184,6 +184,30 @@ fn slot_names_a_blob_that_the_process_has_from_another_store_of_the_channel() {
 }
 
 #[test]
+fn folder_is_removed_by_the_receiver_that_frees_the_last_file_after_all_have_closed() {
+    let place = Place::new();
+    let (maker, receiver) = (place.store(), place.store());
+    let folder = maker.folder().location().to_owned();
+    let blob = made(&maker, b"bytes");
+    let handle = named(&maker, &blob);
+    let received = Blob::receive(&receiver, &handle, "test").unwrap();
+    detach(&receiver, &handle);
+    drop(blob);
+    maker.close();
+    receiver.close();
+    drop(maker);
+    assert!(folder.exists() && &*received == b"bytes");
+    drop(received);
+    // Children of other tests may have inherited locks.
+    let limit = Deadline::after(Duration::from_secs(20));
+    while folder.exists() && !limit.has_passed() {
+        receiver.close();
+        std::thread::yield_now();
+    }
+    assert!(!folder.exists());
+}
+
+#[test]
 fn receive_copies_a_blob_that_the_group_may_write() {
     let place = Place::new();
     let (maker, receiver) = (place.store_with(64 << 20, 0o660), place.store_with(64 << 20, 0o660));
