@@ -75,7 +75,7 @@ pub(crate) struct CarryArgs {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) concurrency: u32,
 
-    /// The largest request, reply or part, in bytes (default 256 MiB)
+    /// The largest request, reply or part with its blobs, in bytes (default 256 MiB)
     #[arg(long, value_name = "BYTES", default_value_t = defaults::MAX_MESSAGE)]
     pub(crate) max_message: usize,
 

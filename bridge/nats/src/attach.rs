@@ -7,7 +7,7 @@ use crate::connection::backoff;
 use crate::figures::Side;
 use crate::mailboxes::Mailbox;
 use crate::message::{Call, Status, Step};
-use crate::parts::{Misfit, Received, Sent, cut};
+use crate::parts::{Misfit, Of, Piece, Pieces, Received, Sent, Whole};
 use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subject};
 use bytes::Bytes;
@@ -306,7 +306,7 @@ struct FarSide {
     control: Option<Subject>,
     /// Of the request.
     sent: Sent,
-    rest: Bytes,
+    rest: Pieces,
     /// Of the reply.
     received: Received,
     heard: Instant,
@@ -320,15 +320,19 @@ impl Carried<'_> {
         if bridge.nats.connection_state() != State::Connected {
             return Outcome::NotBegun { nobody_there: true };
         }
-        let mut rest = Bytes::copy_from_slice(request);
-        let first = cut(&mut rest, bridge.piece_bytes());
+        let mut rest = Pieces::new(Bytes::copy_from_slice(request), request.blobs());
+        let first = match rest.next(bridge.piece_bytes()) {
+            Ok(first) => first.expect("every message has a payload"),
+            Err(error) => return Outcome::Over(self.fail(Status::Failed, error.to_string().as_bytes())),
+        };
         let timeout = bridge.settings.timeout.map(|timeout| timeout.saturating_sub(self.begin.elapsed()));
         let call = Call {
             knows_steps: true,
             is_probe: false,
+            is_blob: first.of == Of::Blob,
             timeout,
             flags: request.flags(),
-            more: !rest.is_empty(),
+            more: first.more,
         };
         let mut far = FarSide {
             mailbox: bridge.mailboxes.mailbox(),
@@ -339,14 +343,18 @@ impl Carried<'_> {
             heard: Instant::now(),
         };
         far.sent.add();
-        if bridge.request(&call, &far.mailbox.subject, first).await.is_err() {
+        if bridge.request(&call, &far.mailbox.subject, first.bytes).await.is_err() {
             return Outcome::NotBegun { nobody_there: true };
         }
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
         loop {
-            self.hand_out(&mut far).await;
+            if let Err(error) = self.hand_out(&mut far).await {
+                let name = self.fail(Status::Failed, error.to_string().as_bytes());
+                self.cancel(far);
+                return Outcome::Over(name);
+            }
             let outcome = tokio::select! {
                 biased;
                 message = far.mailbox.recv() => self.hear(&mut far, message).await,
@@ -364,17 +372,19 @@ impl Carried<'_> {
         }
     }
 
-    /// Sends as many pieces as the far side has space for.
-    async fn hand_out(&self, far: &mut FarSide) {
-        let Some(control) = &far.control else { return };
+    /// Sends as many pieces as the far side has space for. It fails if a blob has lost bytes.
+    async fn hand_out(&self, far: &mut FarSide) -> Result<(), pipework::Error> {
+        let Some(control) = &far.control else { return Ok(()) };
         let bridge = &self.attached.bridge;
-        while !far.rest.is_empty() && far.sent.has_space() {
-            let piece = cut(&mut far.rest, bridge.piece_bytes());
-            let step = Step::Part { number: far.sent.count(), more: !far.rest.is_empty(), flags: 0 };
+        while far.sent.has_space()
+            && let Some(piece) = far.rest.next(bridge.piece_bytes())?
+        {
+            let step = piece.step(far.sent.count(), 0);
             far.sent.add();
             // If it is lost, the far side notices the gap, or its silence ends the call.
-            let _ = bridge.say(control, Some(&far.mailbox.subject), &step, piece).await;
+            let _ = bridge.say(control, Some(&far.mailbox.subject), &step, piece.bytes).await;
         }
+        Ok(())
     }
 
     /// Looks whether the call is over without a word of the far side.
@@ -430,10 +440,12 @@ impl Carried<'_> {
                 far.sent.acknowledge(next);
                 None
             }
-            Ok(Step::Part { number, more, flags }) => match far.received.take(number, more, &payload) {
-                Ok(part) => self.give(far, part, flags).await,
-                Err(misfit) => Some(self.misfit(misfit)),
-            },
+            Ok(Step::Part { number, more, flags }) => {
+                self.take(far, number, Piece { of: Of::Payload, more, bytes: payload }, flags).await
+            }
+            Ok(Step::Blob { number, more }) => {
+                self.take(far, number, Piece { of: Of::Blob, more, bytes: payload }, 0).await
+            }
             Ok(Step::Reply { number, flags }) => match far.received.end(number, &payload) {
                 Ok(reply) => Some(Next::End(self.reply(reply, flags).await)),
                 Err(misfit) => Some(self.misfit(misfit)),
@@ -453,20 +465,25 @@ impl Carried<'_> {
     fn misfit(&mut self, misfit: Misfit) -> Next {
         Next::Cancel(match misfit {
             Misfit::Gap => self.far_side_died("part_lost"),
-            Misfit::TooLong => Outcome::Over(self.fail(Status::TooLong, b"")),
+            Misfit::TooLong => {
+                let reason = self.attached.bridge.too_long();
+                Outcome::Over(self.fail(Status::TooLong, reason.as_bytes()))
+            }
+            Misfit::Malformed(wrong) => Outcome::Over(self.fail(Status::Malformed, wrong.as_bytes())),
         })
     }
 
-    /// Gives the caller a part, and acknowledges its pieces.
-    async fn give(&mut self, far: &mut FarSide, part: Option<Vec<u8>>, flags: u32) -> Option<Next> {
-        if let (Some(part), Some(request)) = (part, &mut self.request) {
-            let given =
-                timeout(PART_TIMEOUT, request.part_async(reqrep::Message::new(&part).flags(flags))).await;
-            if !matches!(given, Ok(Ok(true))) {
-                // Dropped, it fails at its client, if that is still there.
-                self.request = None;
-                return Some(Next::Cancel(Outcome::Over("cancelled")));
+    /// Takes a piece of the reply: acknowledges it, and gives the caller the part that it completes.
+    async fn take(&mut self, far: &mut FarSide, number: u64, piece: Piece, flags: u32) -> Option<Next> {
+        match far.received.take(number, &piece) {
+            Ok(None) => {}
+            Ok(Some(part)) => {
+                let over = self.give(part, flags).await;
+                if over.is_some() {
+                    return over;
+                }
             }
+            Err(misfit) => return Some(self.misfit(misfit)),
         }
         if let (Some(next), Some(control)) = (far.received.due(), &far.control) {
             let reply = Some(&far.mailbox.subject);
@@ -476,11 +493,36 @@ impl Carried<'_> {
         None
     }
 
-    async fn reply(&mut self, reply: Vec<u8>, flags: u32) -> Outcome {
+    async fn give(&mut self, part: Whole, flags: u32) -> Option<Next> {
+        let blobs = match self.attached.bridge.blobs(part.blobs) {
+            Ok(blobs) => blobs,
+            Err((status, reason)) => {
+                return Some(Next::Cancel(Outcome::Over(self.fail(status, reason.as_bytes()))));
+            }
+        };
+        let Some(request) = &mut self.request else { return None };
+        let message = reqrep::Message::new(&part.payload).flags(flags).attach(&blobs);
+        let over = match timeout(PART_TIMEOUT, request.part_async(message)).await {
+            Ok(Ok(true)) => return None,
+            Ok(Err(error)) => self.fail(Status::Failed, error.to_string().as_bytes()),
+            Ok(Ok(false)) | Err(_) => {
+                // Dropped, it fails at its client, if that is still there.
+                self.request = None;
+                "cancelled"
+            }
+        };
+        Some(Next::Cancel(Outcome::Over(over)))
+    }
+
+    async fn reply(&mut self, reply: Whole, flags: u32) -> Outcome {
+        let blobs = match self.attached.bridge.blobs(reply.blobs) {
+            Ok(blobs) => blobs,
+            Err((status, reason)) => return Outcome::Over(self.fail(status, reason.as_bytes())),
+        };
         let Some(request) = self.request.take() else { return Outcome::Over("cancelled") };
+        let message = reqrep::Message::new(&reply.payload).flags(flags).attach(&blobs);
         // After a part it waits until the caller has taken that.
-        let replied =
-            timeout(PART_TIMEOUT, request.reply_async(reqrep::Message::new(&reply).flags(flags))).await;
+        let replied = timeout(PART_TIMEOUT, request.reply_async(message)).await;
         Outcome::Over(match replied {
             Ok(Ok(true)) => "answered",
             Ok(Ok(false)) => "cancelled",

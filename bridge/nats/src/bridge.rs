@@ -3,12 +3,12 @@
 use crate::channel::{self, Failure, at};
 use crate::figures::Figures;
 use crate::mailboxes::Mailboxes;
-use crate::message::{Call, Step};
+use crate::message::{Call, Status, Step};
 use crate::parts;
 use crate::spin::Spin;
 use async_nats::{Client, Subject};
 use bytes::Bytes;
-use pipework::reqrep::{Segment, Ticket};
+use pipework::reqrep::{Blob, Segment, Ticket};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct Settings {
     pub queue: String,
     /// Calls in progress at the same time, in each direction.
     pub concurrency: usize,
-    /// Bytes of the longest request, reply or part.
+    /// Bytes of the longest request, reply or part, with its blobs.
     pub max_message: usize,
     /// How long a call that is sent out may take.
     pub timeout: Option<Duration>,
@@ -83,6 +83,36 @@ impl Bridge {
     /// Bytes of a piece that the server takes.
     pub(crate) fn piece_bytes(&self) -> usize {
         parts::piece_bytes(self.nats.max_payload())
+    }
+
+    /// Makes the blobs of a received message in the channel.
+    ///
+    /// # Errors
+    ///
+    /// The status and the reason for the other side.
+    pub(crate) fn blobs(&self, received: Vec<Vec<u8>>) -> Result<Vec<Blob>, (Status, String)> {
+        let (path, most) = (self.settings.channel.display(), self.segment.geometry().blobs);
+        if received.len() > most as usize {
+            let reason =
+                format!("{path}: {} blobs, but the channel was made for {most} a message", received.len());
+            return Err((Status::TooLong, reason));
+        }
+        let make = |bytes: Vec<u8>| {
+            let mut draft = self.segment.blob(bytes.len())?;
+            draft.copy_from_slice(&bytes);
+            draft.freeze()
+        };
+        let made: Result<_, pipework::Error> = received.into_iter().map(make).collect();
+        let folder = self.segment.blob_folder().display();
+        made.map_err(|error| (Status::Failed, format!("{folder}: {error}")))
+    }
+
+    /// The reason of a message that is too long to be received.
+    pub(crate) fn too_long(&self) -> String {
+        format!(
+            "longer, with its blobs, than the {} bytes of the bridge's --max-message",
+            self.settings.max_message
+        )
     }
 
     /// Publishes a request.

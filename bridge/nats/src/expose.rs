@@ -5,13 +5,13 @@ use crate::channel::{Direction, Failure, OnlyOne, at, has_worker, is_passing};
 use crate::figures::Side;
 use crate::mailboxes::Mailbox;
 use crate::message::{Call, Status, Step};
-use crate::parts::{Misfit, Received, Sent, cut};
+use crate::parts::{Misfit, Of, Piece, Pieces, Received, Sent, Whole};
 use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use pipework::ErrorKind;
-use pipework::reqrep::{CallError, Client, ClientOptions, Reply, Stream, Ticket};
+use pipework::reqrep::{self, CallError, Client, ClientOptions, Reply, Stream, Ticket};
 use std::cell::OnceCell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -30,6 +30,8 @@ const FEW: u64 = 8;
 const BEAT: Duration = Duration::from_millis(2);
 const PROBES: u32 = 8;
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
+/// The reason for a plain caller, which takes one message.
+const NO_BLOBS: &str = "the reply has blobs, and only a caller that sends Pipework-Call can get them";
 
 /// Exposes the channel of `bridge` until it is stopped, and then until the calls in progress are
 /// over. It subscribes while workers are attached.
@@ -238,6 +240,10 @@ enum End {
 }
 
 impl End {
+    fn because(status: Status, reason: impl Into<Bytes>) -> End {
+        End::Because(status, reason.into())
+    }
+
     fn name(&self) -> &'static str {
         match self {
             End::Because(status, _) => status.name(),
@@ -274,7 +280,9 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     async fn hold(&self, payload: Bytes) -> Result<(), End> {
         let held = async {
-            let request = if self.call.more { self.gather(payload).await? } else { payload };
+            let Call { more, is_blob, .. } = self.call;
+            let of = if is_blob { Of::Blob } else { Of::Payload };
+            let request = self.gather(Piece { of, more, bytes: payload }).await?;
             if !self.call.knows_steps {
                 return self.answer(request).await;
             }
@@ -310,39 +318,43 @@ impl Conversation<'_> {
         Ok(self.exposing.bridge.say(self.to, None, &step, payload).await?)
     }
 
-    /// Receives the other parts of a request.
-    async fn gather(&self, first: Bytes) -> Result<Bytes, End> {
+    /// Receives the other pieces of a request.
+    async fn gather(&self, first: Piece) -> Result<Whole, End> {
+        if first.is_last_of_message() {
+            return Ok(Whole { blobs: Vec::new(), payload: first.bytes.into() });
+        }
         let settings = &self.exposing.bridge.settings;
         let mut received = Received::new(settings.max_message);
         let fits = |misfit| match misfit {
-            Misfit::Gap => End::from(Status::WorkerDied),
-            Misfit::TooLong => End::from(Status::TooLong),
+            Misfit::Gap => Status::WorkerDied.into(),
+            Misfit::TooLong => End::because(Status::TooLong, self.exposing.bridge.too_long()),
+            Misfit::Malformed(wrong) => End::because(Status::Malformed, wrong),
         };
-        received.take(0, true, &first).map_err(fits)?;
+        received.take(0, &first).map_err(fits)?;
         self.say(Step::Accepted, Bytes::new()).await?;
         loop {
             let heard = timeout(settings.silence, self.mailbox().recv());
             let Ok(message) = heard.await else { return Err(End::Gone) };
-            match read(&message) {
-                Some(Step::Part { number, more, .. }) => {
-                    if let Some(request) = received.take(number, more, &message.payload).map_err(fits)? {
-                        return Ok(request.into());
-                    }
-                    if let Some(next) = received.due() {
-                        self.say(Step::Ack(next), Bytes::new()).await?;
-                    }
-                }
-                Some(Step::Accepted | Step::Ack(_)) => {}
+            let (number, of, more) = match read(&message) {
+                Some(Step::Part { number, more, .. }) => (number, Of::Payload, more),
+                Some(Step::Blob { number, more }) => (number, Of::Blob, more),
+                Some(Step::Accepted | Step::Ack(_)) => continue,
                 Some(_) => return Err(End::Gone),
                 None => return Err(Status::Malformed.into()),
+            };
+            let piece = Piece { of, more, bytes: message.payload };
+            if let Some(request) = received.take(number, &piece).map_err(fits)? {
+                return Ok(request);
+            }
+            if let Some(next) = received.due() {
+                self.say(Step::Ack(next), Bytes::new()).await?;
             }
         }
     }
 
     /// Calls a worker, and hands on its answer.
-    async fn answer(&self, request: Bytes) -> Result<(), End> {
-        let message = pipework::reqrep::Message::new(&request).flags(self.call.flags);
-        let mut stream = self.exposing.client.stream_async(message).await.map_err(ended)?;
+    async fn answer(&self, request: Whole) -> Result<(), End> {
+        let mut stream = self.send(request).await?;
         let known = BroughtIn::new(&self.exposing.bridge, stream.ticket());
         // The reply for a caller that takes one message only.
         let mut whole = Vec::new();
@@ -353,11 +365,17 @@ impl Conversation<'_> {
                 .map_err(|error| if known.was_taken_here() { Status::Busy.into() } else { ended(error) })?;
             let is_last = stream.ticket().is_none();
             let flags = if is_last { stream.end_flags() } else { part.as_ref().map_or(0, Reply::flags) };
+            let blobs = part.as_ref().map_or(Vec::new(), |part| part.blobs().to_vec());
             let part = part.map_or(Vec::new(), Reply::into_vec);
-            match (self.call.knows_steps, is_last) {
-                (true, false) => self.part(part.into(), flags).await?,
-                (true, true) => return self.reply(part.into(), flags).await,
-                (false, _) => {
+            match self.call.knows_steps {
+                true => {
+                    self.part(Pieces::new(part.into(), &blobs), flags, is_last).await?;
+                    if is_last {
+                        return Ok(());
+                    }
+                }
+                false if !blobs.is_empty() => return Err(End::because(Status::Failed, NO_BLOBS)),
+                false => {
                     whole = if whole.is_empty() { part } else { [whole, part].concat() };
                     if whole.len() > self.exposing.bridge.nats.max_payload().saturating_sub(64) {
                         return Err(Status::TooLong.into());
@@ -368,6 +386,14 @@ impl Conversation<'_> {
                 }
             }
         }
+    }
+
+    /// Sends the request to a worker. From then on its slot keeps its blobs.
+    async fn send(&self, request: Whole) -> Result<Stream, End> {
+        let made = self.exposing.bridge.blobs(request.blobs);
+        let blobs = made.map_err(|(status, reason)| End::because(status, reason))?;
+        let message = reqrep::Message::new(&request.payload).flags(self.call.flags).attach(&blobs);
+        self.exposing.client.stream_async(message).await.map_err(ended)
     }
 
     /// The next part of the reply.
@@ -384,30 +410,19 @@ impl Conversation<'_> {
         }
     }
 
-    async fn part(&self, mut part: Bytes, flags: u32) -> Result<(), End> {
-        loop {
-            let piece = cut(&mut part, self.exposing.bridge.piece_bytes());
-            self.piece(piece, !part.is_empty(), flags).await?;
-            if part.is_empty() {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn piece(&self, piece: Bytes, more: bool, flags: u32) -> Result<(), End> {
-        self.sent.space().await;
-        let number = self.sent.count();
-        self.sent.add();
-        self.say(Step::Part { number, more, flags }, piece).await
-    }
-
-    async fn reply(&self, mut reply: Bytes, flags: u32) -> Result<(), End> {
+    /// Sends a part of the reply, piece by piece. The last piece of the last part ends the call.
+    async fn part(&self, mut pieces: Pieces, flags: u32, is_last: bool) -> Result<(), End> {
         let bytes = self.exposing.bridge.piece_bytes();
-        while reply.len() > bytes {
-            let piece = cut(&mut reply, bytes);
-            self.piece(piece, true, flags).await?;
+        while let Some(piece) = pieces.next(bytes).map_err(ended)? {
+            let number = self.sent.count();
+            if is_last && piece.is_last_of_message() {
+                return self.end(Step::Reply { number, flags }, piece.bytes).await;
+            }
+            self.sent.space().await;
+            self.sent.add();
+            self.say(piece.step(number, flags), piece.bytes).await?;
         }
-        self.end(Step::Reply { number: self.sent.count(), flags }, reply).await
+        Ok(())
     }
 
     /// Listens to the caller, and sends it `accepted` from time to time; returns when the caller
@@ -456,12 +471,12 @@ fn ended(error: impl Into<CallError>) -> End {
     match error.kind() {
         ErrorKind::Failed => {
             let reason = error.into_reason().map_or(Vec::new(), Reply::into_vec);
-            End::Because(Status::Failed, reason.into())
+            End::because(Status::Failed, reason)
         }
         ErrorKind::PeerDied => Status::WorkerDied.into(),
         ErrorKind::NoServer => Status::NoWorker.into(),
-        ErrorKind::TooLong => Status::TooLong.into(),
-        _ => End::Because(Status::Failed, error.to_string().into()),
+        ErrorKind::TooLong => End::because(Status::TooLong, error.to_string()),
+        _ => End::because(Status::Failed, error.to_string()),
     }
 }
 

@@ -25,11 +25,13 @@ pub struct Call {
     pub knows_steps: bool,
     /// It asks whether a bridge answers here, and nothing else.
     pub is_probe: bool,
+    /// The payload is a piece of the request's first blob, and further pieces follow.
+    pub is_blob: bool,
     /// How long the caller waits, from now on.
     pub timeout: Option<Duration>,
     /// The user's 32 bits.
     pub flags: u32,
-    /// Parts of the request follow.
+    /// The payload, or the blob that `is_blob` names, goes on with the next piece.
     pub more: bool,
 }
 
@@ -49,6 +51,13 @@ pub enum Step {
         more: bool,
         /// The user's 32 bits.
         flags: u32,
+    },
+    /// A piece of a blob, which belongs to the message whose payload comes next.
+    Blob {
+        /// Counted from 0, together with the pieces of payloads.
+        number: u64,
+        /// The blob goes on with the next piece.
+        more: bool,
     },
     /// The caller no longer waits for the reply.
     Cancel,
@@ -156,9 +165,11 @@ impl Call {
             Some(VERSION) => true,
             Some(_) => return Err("Pipework-Call: another version than 1"),
         };
-        let is_probe = match text(headers, STEP) {
-            None => false,
-            Some("probe") => true,
+        let (is_probe, is_blob) = match text(headers, STEP) {
+            None => (false, false),
+            Some("probe") => (true, false),
+            Some("blob") if knows_steps => (false, true),
+            Some("blob") => return Err("Pipework-Step: blob without Pipework-Call"),
             Some(_) => return Err("Pipework-Step: not of a request"),
         };
         let more = mark(headers, MORE)?;
@@ -166,7 +177,7 @@ impl Call {
             return Err("Pipework-More: without Pipework-Call");
         }
         let timeout = number(headers, TIMEOUT)?.map(Duration::from_millis);
-        Ok(Call { knows_steps, is_probe, timeout, flags: flags(headers)?, more })
+        Ok(Call { knows_steps, is_probe, is_blob, timeout, flags: flags(headers)?, more })
     }
 
     /// The headers that say it.
@@ -177,6 +188,9 @@ impl Call {
         }
         if self.is_probe {
             headers.insert(STEP, "probe");
+        }
+        if self.is_blob {
+            headers.insert(STEP, "blob");
         }
         if let Some(timeout) = self.timeout {
             headers.insert(TIMEOUT, timeout.as_millis().min(u128::from(u64::MAX)).to_string());
@@ -206,7 +220,8 @@ impl Step {
             (Some("part"), Some(number)) => {
                 Step::Part { number, more: mark(headers, MORE)?, flags: flags(headers)? }
             }
-            (Some("ack" | "part"), None) => return Err("Pipework-Part: missing"),
+            (Some("blob"), Some(number)) => Step::Blob { number, more: mark(headers, MORE)? },
+            (Some("ack" | "part" | "blob"), None) => return Err("Pipework-Part: missing"),
             (Some(_), _) => return Err("Pipework-Step: not known"),
         })
     }
@@ -226,6 +241,11 @@ impl Step {
                 step("part");
                 headers.insert(PART, number.to_string());
                 add(&mut headers, *flags, *more);
+            }
+            Step::Blob { number, more } => {
+                step("blob");
+                headers.insert(PART, number.to_string());
+                add(&mut headers, 0, *more);
             }
             Step::Reply { number: 0, flags: 0 } => return None,
             Step::Reply { number, flags } => {
@@ -313,6 +333,7 @@ mod tests {
             let call = Call {
                 knows_steps: is("knows_steps"),
                 is_probe: is("is_probe"),
+                is_blob: is("is_blob"),
                 timeout: meant["timeout_ms"].as_u64().map(Duration::from_millis),
                 flags: meant["flags"].as_u64().unwrap_or(0) as u32,
                 more: is("more"),
@@ -339,6 +360,7 @@ mod tests {
                 "cancel" => Step::Cancel,
                 "ack" => Step::Ack(number),
                 "part" => Step::Part { number, more, flags },
+                "blob" => Step::Blob { number, more },
                 _ => Step::Failure(Status::of(vector["code"].as_u64().unwrap())),
             };
             assert_eq!(read, Ok(step), "{}", vector["name"]);

@@ -3,6 +3,7 @@
 
 mod harness;
 mod calls;
+mod blobs;
 mod endings;
 mod strangers;
 mod cluster;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Runs a task of a stranger, connected to the scene's server.
-fn stranger<T>(scene: &Scene, task: impl AsyncFnOnce(Client) -> T) -> T {
+pub(crate) fn stranger<T>(scene: &Scene, task: impl AsyncFnOnce(Client) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = async_nats::connect(scene.nats.url()).await.unwrap();
@@ -16,7 +16,7 @@ fn stranger<T>(scene: &Scene, task: impl AsyncFnOnce(Client) -> T) -> T {
 }
 
 /// One request, and its one answer; asked again until a bridge answers.
-async fn ask(client: &Client, headers: &[(&str, &str)], payload: Vec<u8>) -> Message {
+pub(crate) async fn ask(client: &Client, headers: &[(&str, &str)], payload: Vec<u8>) -> Message {
     let mut map = HeaderMap::new();
     headers.iter().for_each(|(name, value)| map.insert(*name, *value));
     loop {
@@ -27,7 +27,7 @@ async fn ask(client: &Client, headers: &[(&str, &str)], payload: Vec<u8>) -> Mes
     }
 }
 
-fn code(message: &Message) -> Option<&str> {
+pub(crate) fn code(message: &Message) -> Option<&str> {
     message.headers.as_ref()?.get("Nats-Service-Error-Code").map(|code| code.as_str())
 }
 
