@@ -1826,6 +1826,10 @@ void pwk_server_free(pwk_server *server);
  * Every function here that returns a blob returns a new handle, which the program frees with
  * pwk_blob_free or pwk_blobs_free. A handle that is attached to a message still belongs to the
  * program, which may free it as soon as the function returns.
+ *
+ * The functions that receive into memory of the program's, pwk_client_call_into and
+ * pwk_client_recv_into, drop the blobs of a reply: what arrives as a blob needs no such memory. The
+ * reason of pwk_server_fail is short, and has no blobs.
  */
 
 /*
@@ -1965,6 +1969,15 @@ pwk_status pwk_client_send_blobs(pwk_client *client, const pwk_message *request,
 /* As pwk_client_try_send_message, with blobs. Fails as pwk_client_send_blobs. */
 pwk_status pwk_client_try_send_blobs(pwk_client *client, const pwk_message *request,
                                      uint64_t *ticket, pwk_error *error);
+
+/*
+ * As pwk_client_send_many, with blobs, and with flags for each request.
+ *
+ * Fails as pwk_client_send_blobs, if none could be sent.
+ */
+pwk_status pwk_client_send_many_blobs(pwk_client *client, const pwk_message *requests,
+                                      size_t count, pwk_deadline deadline, uint64_t *tickets,
+                                      size_t *sent, pwk_error *error);
 
 /*
  * As pwk_client_recv_message, with the blobs of the reply, as pwk_client_call_blobs.

@@ -8,19 +8,23 @@
 //! Every function here that returns a blob returns a new handle, which the program frees with
 //! pwk_blob_free or pwk_blobs_free. A handle that is attached to a message still belongs to the
 //! program, which may free it as soon as the function returns.
+//!
+//! The functions that receive into memory of the program's, pwk_client_call_into and
+//! pwk_client_recv_into, drop the blobs of a reply: what arrives as a blob needs no such memory. The
+//! reason of pwk_server_fail is short, and has no blobs.
 
 use std::ffi::c_void;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Blob, BlobMut, CallError, Message, Reply, Request, Ticket};
+use pipework::reqrep::{Blob, BlobMut, Message, Ticket};
 
-use super::client::{failed, fill, pwk_client};
+use super::client::{pwk_client, recv_any, send, send_many, taken, try_recv, try_send};
 use super::segment::pwk_segment;
-use super::server::{pwk_server, with};
-use super::stream::pwk_stream;
-use crate::bytes::{Lending, pwk_buffer, pwk_bytes, pwk_space};
+use super::server::{give_part, pwk_server, reply_until, with};
+use super::stream::{begin, next_part, pwk_stream};
+use crate::bytes::{pwk_buffer, pwk_bytes, pwk_space};
 use crate::deadline::{at, pwk_deadline};
-use crate::edge::{Handle, In, InOut, Lent, Name, Out, done, free, get, hand_out, or_would_block, put, run};
+use crate::edge::{Handle, In, InOut, Lent, Name, Out, Space, done, free, get, hand_out, run};
 use crate::error::{PWK_OK, Result, pwk_error, pwk_status};
 
 /// Bytes in shared memory that do not change as long as any process holds them. Any threads may use
@@ -189,11 +193,12 @@ pub extern "C" fn pwk_client_call_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_call_blobs", error, |name| {
-        let (client, request) = (&name.given(client)?.client, Attached::of(request, name)?);
-        let mut received =
-            Received { into: name.given(reply)?.lend_beside(request.bytes, name)?, flags, blobs };
-        received.clear();
-        received.take(client.call(request.message(), at(deadline)))
+        // In this order: the request may have the blobs that the reply's blobs replace.
+        let (request, keep) = (Attached::of(request, name)?, storing(blobs));
+        let (client, mut reply) =
+            (&name.given(client)?.client, name.given(reply)?.lend_beside(request.bytes, name)?);
+        reply.clear();
+        taken(client.call(request.message(), at(deadline)), reply, flags, keep)
     })
 }
 
@@ -210,9 +215,7 @@ pub extern "C" fn pwk_client_send_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_send_blobs", error, |name| {
-        let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
-        let request = Attached::of(request, name)?;
-        put(Some(ticket), client.send(request.message(), at(deadline))?.to_bits())
+        send(client, Attached::of(request, name)?.message(), deadline, ticket, name)
     })
 }
 
@@ -225,9 +228,29 @@ pub extern "C" fn pwk_client_try_send_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_try_send_blobs", error, |name| {
-        let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
-        let request = Attached::of(request, name)?;
-        or_would_block(client.try_send(request.message())?, |sent| put(Some(ticket), sent.to_bits()))
+        try_send(client, Attached::of(request, name)?.message(), ticket, name)
+    })
+}
+
+/// As pwk_client_send_many, with blobs, and with flags for each request.
+///
+/// Fails as pwk_client_send_blobs, if none could be sent.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_client_send_many_blobs(
+    client: In<'_, pwk_client>,
+    requests: Lent<'_, pwk_message>,
+    count: usize,
+    deadline: pwk_deadline,
+    tickets: Space<'_, u64>,
+    sent: Out<'_, usize>,
+    error: Out<'_, pwk_error>,
+) -> pwk_status {
+    run("pwk_client_send_many_blobs", error, |name| {
+        let requests = requests.array(count, name)?.iter();
+        let requests = requests.map(|request| Attached::of(Some(request), name));
+        let requests = requests.collect::<Result<Vec<_>>>()?;
+        let messages = requests.iter().map(Attached::message).collect();
+        send_many(client, messages, deadline, tickets.array(count, name)?, sent, name)
     })
 }
 
@@ -246,9 +269,10 @@ pub extern "C" fn pwk_client_recv_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_recv_blobs", error, |name| {
-        let client = &name.given(client)?.client;
-        let received = Received::of(reply, flags, blobs, name)?;
-        received.take(client.recv(Ticket::from_bits(ticket), at(deadline)))
+        let (keep, client) = (storing(blobs), &name.given(client)?.client);
+        let mut reply = name.given(reply)?.lend(name)?;
+        reply.clear();
+        taken(client.recv(Ticket::from_bits(ticket), at(deadline)), reply, flags, keep)
     })
 }
 
@@ -263,9 +287,7 @@ pub extern "C" fn pwk_client_try_recv_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_try_recv_blobs", error, |name| {
-        let client = &name.given(client)?.client;
-        let received = Received::of(reply, flags, blobs, name)?;
-        or_would_block(client.try_recv(Ticket::from_bits(ticket)).transpose(), |ended| received.take(ended))
+        try_recv(client, ticket, reply, flags, storing(blobs), name)
     })
 }
 
@@ -281,12 +303,7 @@ pub extern "C" fn pwk_client_recv_any_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_recv_any_blobs", error, |name| {
-        let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
-        let received = Received::of(reply, flags, blobs, name)?;
-        ticket.write(0);
-        let Some(done) = client.recv_any(at(deadline))? else { return Ok(PWK_OK) };
-        ticket.write(done.ticket.to_bits());
-        received.take(done.result)
+        recv_any(client, deadline, ticket, reply, flags, storing(blobs), name)
     })
 }
 
@@ -300,9 +317,7 @@ pub extern "C" fn pwk_client_stream_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_stream_blobs", error, |name| {
-        let (client, stream) = (&name.given(client)?.client, name.given(stream)?);
-        let request = Attached::of(request, name)?;
-        hand_out(stream, pwk_stream(client.stream_by(request.message(), at(deadline))?))
+        begin(client, Attached::of(request, name)?.message(), deadline, stream, name)
     })
 }
 
@@ -317,10 +332,7 @@ pub extern "C" fn pwk_stream_next_part_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_stream_next_part_blobs", error, |name| {
-        let stream = &mut name.given(stream)?.0;
-        let received = Received::of(part, flags, blobs, name)?;
-        let part = stream.next_part(at(deadline)).transpose();
-        received.take(part.ok_or_else(|| name.failure(ErrorKind::Closed))?)
+        next_part(stream, deadline, part, flags, storing(blobs), name)
     })
 }
 
@@ -358,9 +370,7 @@ pub extern "C" fn pwk_server_reply_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_reply_blobs", error, |name| {
-        let (server, reply) = (&name.given(server)?.server, Attached::of(reply, name)?);
-        let answered = server.reply_until(Ticket::from_bits(ticket), &reply.message(), at(deadline))?;
-        put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
+        reply_until(server, ticket, Attached::of(reply, name)?.message(), deadline, wanted, name)
     })
 }
 
@@ -378,9 +388,7 @@ pub extern "C" fn pwk_server_part_blobs(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_part_blobs", error, |name| {
-        let (server, part) = (&name.given(server)?.server, Attached::of(part, name)?);
-        let give = |request: &mut Request<'_>| Ok(request.part(part.message(), at(deadline))?);
-        put(wanted, with(server, ticket, name, give)?)
+        give_part(server, ticket, Attached::of(part, name)?.message(), deadline, wanted, name)
     })
 }
 
@@ -416,42 +424,14 @@ impl Attached<'_> {
     }
 }
 
-/// The variables in which C wants a reply.
-struct Received<'a> {
-    into: Lending<'a>,
-    flags: Out<'a, u32>,
-    blobs: InOut<'a, pwk_blobs>,
-}
-
-impl<'a> Received<'a> {
-    fn of(
-        into: InOut<'a, pwk_buffer>,
-        flags: Out<'a, u32>,
-        blobs: InOut<'a, pwk_blobs>,
-        name: Name,
-    ) -> Result<Received<'a>> {
-        let mut received = Received { into: name.given(into)?.lend(name)?, flags, blobs };
-        received.clear();
-        Ok(received)
-    }
-
-    fn clear(&mut self) {
-        self.into.clear();
-        self.put_blobs(&[]);
-    }
-
-    /// Stores a reply there, or the reason why the call has none.
-    fn take(mut self, ended: std::result::Result<Reply, CallError>) -> Result<pwk_status> {
-        let reply = ended.map_err(|error| failed(error, &mut self.into))?;
-        self.put_blobs(reply.blobs());
-        let flags = reply.flags();
-        fill(&mut self.into, reply);
-        put(self.flags, flags)
-    }
-
-    fn put_blobs(&mut self, found: &[Blob]) {
-        if let Some(blobs) = &mut self.blobs {
+/// Empties the variable in which C wants the blobs of a reply, and returns a function that stores
+/// them there.
+fn storing(mut blobs: InOut<'_, pwk_blobs>) -> impl FnOnce(&[Blob]) {
+    let mut store = move |found: &[Blob]| {
+        if let Some(blobs) = &mut blobs {
             **blobs = pwk_blobs::of(found);
         }
-    }
+    };
+    store(&[]);
+    store
 }

@@ -1,12 +1,13 @@
 //! The calling end.
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::IntoRawFd;
 
-use pipework::reqrep::{CallError, Client, ClientOptions, Message, Reply, Ticket};
+use pipework::reqrep::{Blob, CallError, Client, ClientOptions, Message, Reply, Ticket};
 
 use super::segment::pwk_segment;
-use crate::bytes::{pwk_buffer, pwk_bytes};
+use crate::bytes::{Lending, pwk_buffer, pwk_bytes};
 use crate::deadline::{at, pwk_deadline};
 use crate::defaults::PWK_DEFAULT_MAX_MESSAGE;
 use crate::edge::{
@@ -162,7 +163,9 @@ pub extern "C" fn pwk_client_send(
     ticket: Out<'_, u64>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_send", error, |name| send(client, (data, len), 0, deadline, ticket, name))
+    run("pwk_client_send", error, |name| {
+        send(client, message(data.bytes(len, name)?, 0), deadline, ticket, name)
+    })
 }
 
 /// As pwk_client_send, with flags.
@@ -176,7 +179,9 @@ pub extern "C" fn pwk_client_send_message(
     ticket: Out<'_, u64>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_send_message", error, |name| send(client, (data, len), flags, deadline, ticket, name))
+    run("pwk_client_send_message", error, |name| {
+        send(client, message(data.bytes(len, name)?, flags), deadline, ticket, name)
+    })
 }
 
 /// Sends a request if a slot is free, else PWK_WOULD_BLOCK. It does not wait.
@@ -190,7 +195,9 @@ pub extern "C" fn pwk_client_try_send(
     ticket: Out<'_, u64>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_try_send", error, |name| try_send(client, (data, len), 0, ticket, name))
+    run("pwk_client_try_send", error, |name| {
+        try_send(client, message(data.bytes(len, name)?, 0), ticket, name)
+    })
 }
 
 /// As pwk_client_try_send, with flags.
@@ -203,7 +210,9 @@ pub extern "C" fn pwk_client_try_send_message(
     ticket: Out<'_, u64>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_try_send_message", error, |name| try_send(client, (data, len), flags, ticket, name))
+    run("pwk_client_try_send_message", error, |name| {
+        try_send(client, message(data.bytes(len, name)?, flags), ticket, name)
+    })
 }
 
 /// Sends `count` requests with the same flags, and wakes servers once for all of them. `tickets`
@@ -225,18 +234,10 @@ pub extern "C" fn pwk_client_send_many(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_send_many", error, |name| {
-        let (client, sent) = (&name.given(client)?.client, name.given(sent)?);
-        let (requests, space) = (requests.array(count, name)?, tickets.array(count, name)?);
-        for request in requests {
-            request.data.bytes(request.len, name)?;
-        }
-        let requests = requests.iter().filter_map(|request| {
-            let bytes = request.data.bytes(request.len, name).ok()?;
-            Some(message(bytes, flags))
-        });
-        let tickets = client.send_many(requests, at(deadline))?;
-        space.iter_mut().zip(&tickets).for_each(|(place, ticket)| _ = place.write(ticket.to_bits()));
-        put(Some(sent), tickets.len())
+        let requests = requests.array(count, name)?.iter();
+        let requests = requests.map(|request| Ok(message(request.data.bytes(request.len, name)?, flags)));
+        let requests = requests.collect::<Result<Vec<_>>>()?;
+        send_many(client, requests, deadline, tickets.array(count, name)?, sent, name)
     })
 }
 
@@ -280,7 +281,7 @@ pub extern "C" fn pwk_client_try_recv(
     reply: InOut<'_, pwk_buffer>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_try_recv", error, |name| try_recv(client, ticket, reply, None, name))
+    run("pwk_client_try_recv", error, |name| try_recv(client, ticket, reply, None, |_| (), name))
 }
 
 /// As pwk_client_try_recv, with the flags of the reply.
@@ -292,7 +293,7 @@ pub extern "C" fn pwk_client_try_recv_message(
     flags: Out<'_, u32>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_try_recv_message", error, |name| try_recv(client, ticket, reply, flags, name))
+    run("pwk_client_try_recv_message", error, |name| try_recv(client, ticket, reply, flags, |_| (), name))
 }
 
 /// As pwk_client_recv, into memory of the program's: `space` bytes at `into`. `len` says how long
@@ -335,7 +336,7 @@ pub extern "C" fn pwk_client_recv_any(
     reply: InOut<'_, pwk_buffer>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_recv_any", error, |name| recv_any(client, deadline, ticket, reply, None, name))
+    run("pwk_client_recv_any", error, |name| recv_any(client, deadline, ticket, reply, None, |_| (), name))
 }
 
 /// As pwk_client_recv_any, with the flags of the reply.
@@ -348,7 +349,9 @@ pub extern "C" fn pwk_client_recv_any_message(
     flags: Out<'_, u32>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_client_recv_any_message", error, |name| recv_any(client, deadline, ticket, reply, flags, name))
+    run("pwk_client_recv_any_message", error, |name| {
+        recv_any(client, deadline, ticket, reply, flags, |_| (), name)
+    })
 }
 
 /// How many bytes of a call's reply have come; 0 if none have. A hint: more may come right after.
@@ -444,7 +447,7 @@ pub extern "C" fn pwk_client_free(client: Handle<pwk_client>) {
     free(client);
 }
 
-// ---------------------------------------------------------------- with flags or without
+// ---------------------------------------------------------------- with flags or blobs, or without
 
 #[inline]
 fn call(
@@ -464,29 +467,39 @@ fn call(
 }
 
 #[inline]
-fn send(
+pub(super) fn send(
     client: In<'_, pwk_client>,
-    (data, len): (Lent<'_, c_void>, usize),
-    flags: u32,
+    request: Message<'_>,
     deadline: pwk_deadline,
     ticket: Out<'_, u64>,
     name: Name,
 ) -> Result<pwk_status> {
     let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
-    let request = message(data.bytes(len, name)?, flags);
     put(Some(ticket), client.send(request, at(deadline))?.to_bits())
 }
 
-#[inline]
-fn try_send(
+pub(super) fn send_many(
     client: In<'_, pwk_client>,
-    (data, len): (Lent<'_, c_void>, usize),
-    flags: u32,
+    requests: Vec<Message<'_>>,
+    deadline: pwk_deadline,
+    tickets: &mut [MaybeUninit<u64>],
+    sent: Out<'_, usize>,
+    name: Name,
+) -> Result<pwk_status> {
+    let (client, sent) = (&name.given(client)?.client, name.given(sent)?);
+    let all = client.send_many(requests, at(deadline))?;
+    tickets.iter_mut().zip(&all).for_each(|(place, ticket)| _ = place.write(ticket.to_bits()));
+    put(Some(sent), all.len())
+}
+
+#[inline]
+pub(super) fn try_send(
+    client: In<'_, pwk_client>,
+    request: Message<'_>,
     ticket: Out<'_, u64>,
     name: Name,
 ) -> Result<pwk_status> {
     let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
-    let request = message(data.bytes(len, name)?, flags);
     or_would_block(client.try_send(request)?, |sent| put(Some(ticket), sent.to_bits()))
 }
 
@@ -505,25 +518,27 @@ fn recv(
 }
 
 #[inline]
-fn try_recv(
+pub(super) fn try_recv(
     client: In<'_, pwk_client>,
     ticket: u64,
     reply: InOut<'_, pwk_buffer>,
     flags: Out<'_, u32>,
+    keep: impl FnOnce(&[Blob]),
     name: Name,
 ) -> Result<pwk_status> {
     let (client, mut into) = (&name.given(client)?.client, name.given(reply)?.lend(name)?);
     into.clear();
     let ended = client.try_recv(Ticket::from_bits(ticket)).transpose();
-    or_would_block(ended, |ended| put(flags, taken(ended, &mut into)?))
+    or_would_block(ended, |ended| taken(ended, into, flags, keep))
 }
 
-fn recv_any(
+pub(super) fn recv_any(
     client: In<'_, pwk_client>,
     deadline: pwk_deadline,
     ticket: Out<'_, u64>,
     reply: InOut<'_, pwk_buffer>,
     flags: Out<'_, u32>,
+    keep: impl FnOnce(&[Blob]),
     name: Name,
 ) -> Result<pwk_status> {
     let (client, ticket) = (&name.given(client)?.client, name.given(ticket)?);
@@ -532,7 +547,7 @@ fn recv_any(
     ticket.write(0);
     let Some(done) = client.recv_any(at(deadline))? else { return Ok(PWK_OK) };
     ticket.write(done.ticket.to_bits());
-    put(flags, taken(done.result, &mut into)?)
+    taken(done.result, into, flags, keep)
 }
 
 // ---------------------------------------------------------------- on this side
@@ -560,16 +575,22 @@ impl pwk_client_options {
     }
 }
 
-/// Puts a reply into `into`, or the reason why the call has none; returns the flags of the reply.
-fn taken(ended: std::result::Result<Reply, CallError>, into: &mut Vec<u8>) -> Result<u32> {
-    let reply = ended.map_err(|error| failed(error, into))?;
-    let flags = reply.flags();
-    fill(into, reply);
-    Ok(flags)
+/// Puts a reply where C wants it, or the reason why the call has none; `keep` gets its blobs.
+pub(super) fn taken(
+    ended: std::result::Result<Reply, CallError>,
+    mut into: Lending<'_>,
+    flags: Out<'_, u32>,
+    keep: impl FnOnce(&[Blob]),
+) -> Result<pwk_status> {
+    let reply = ended.map_err(|error| failed(error, &mut into))?;
+    let sent_with = reply.flags();
+    keep(reply.blobs());
+    fill(&mut into, reply);
+    put(flags, sent_with)
 }
 
 /// Puts the reason that a server gave into `into`, which is empty.
-pub(super) fn failed(error: CallError, into: &mut Vec<u8>) -> Failure {
+fn failed(error: CallError, into: &mut Vec<u8>) -> Failure {
     let failure = error.error().into();
     if let Some(reason) = error.into_reason() {
         fill(into, reason);
@@ -577,7 +598,7 @@ pub(super) fn failed(error: CallError, into: &mut Vec<u8>) -> Failure {
     failure
 }
 
-pub(super) fn fill(into: &mut Vec<u8>, reply: Reply) {
+fn fill(into: &mut Vec<u8>, reply: Reply) {
     // If the reply does not fit into the buffer's memory, it is moved instead of copied.
     if reply.len() <= into.capacity() { into.extend_from_slice(&reply) } else { *into = reply.into_vec() }
 }

@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{KeptRequest, Request, Server, ServerOptions, Ticket};
+use pipework::reqrep::{KeptRequest, Message, Request, Server, ServerOptions, Ticket};
 
 use super::client::message;
 use super::segment::pwk_segment;
@@ -215,10 +215,7 @@ pub extern "C" fn pwk_server_reply_until(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_reply_until", error, |name| {
-        let server = &name.given(server)?.server;
-        let reply = message(data.bytes(len, name)?, flags);
-        let answered = server.reply_until(Ticket::from_bits(ticket), &reply, at(deadline))?;
-        put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
+        reply_until(server, ticket, message(data.bytes(len, name)?, flags), deadline, wanted, name)
     })
 }
 
@@ -245,9 +242,7 @@ pub extern "C" fn pwk_server_part(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_server_part", error, |name| {
-        let server = &name.given(server)?.server;
-        let part = message(data.bytes(len, name)?, flags);
-        put(wanted, with(server, ticket, name, |request| Ok(request.part(part, at(deadline))?))?)
+        give_part(server, ticket, message(data.bytes(len, name)?, flags), deadline, wanted, name)
     })
 }
 
@@ -410,6 +405,31 @@ fn reply(
     let reply = message(data.bytes(len, name)?, flags);
     let answered = server.reply_to(Ticket::from_bits(ticket), &reply)?;
     put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
+}
+
+pub(super) fn reply_until(
+    server: In<'_, pwk_server>,
+    ticket: u64,
+    reply: Message<'_>,
+    deadline: pwk_deadline,
+    wanted: Out<'_, bool>,
+    name: Name,
+) -> Result<pwk_status> {
+    let server = &name.given(server)?.server;
+    let answered = server.reply_until(Ticket::from_bits(ticket), &reply, at(deadline))?;
+    put(wanted, answered.ok_or_else(|| name.failure(ErrorKind::Stale))?)
+}
+
+pub(super) fn give_part(
+    server: In<'_, pwk_server>,
+    ticket: u64,
+    part: Message<'_>,
+    deadline: pwk_deadline,
+    wanted: Out<'_, bool>,
+    name: Name,
+) -> Result<pwk_status> {
+    let server = &name.given(server)?.server;
+    put(wanted, with(server, ticket, name, |request| Ok(request.part(part, at(deadline))?))?)
 }
 
 // SAFETY: numbers.

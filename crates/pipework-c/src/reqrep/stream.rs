@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 
 use pipework::ErrorKind;
-use pipework::reqrep::Stream;
+use pipework::reqrep::{Blob, Message, Stream};
 
-use super::client::{failed, fill, message, pwk_client};
+use super::client::{message, pwk_client, taken};
 use crate::bytes::pwk_buffer;
 use crate::deadline::{at, pwk_deadline};
-use crate::edge::{Handle, In, InOut, Lent, Out, free, hand_out, put, run};
-use crate::error::{pwk_error, pwk_status};
+use crate::edge::{Handle, In, InOut, Lent, Name, Out, free, hand_out, run};
+use crate::error::{Result, pwk_error, pwk_status};
 
 /// The parts of a reply. One thread at a time. Freeing it, with pwk_stream_free, before its end
 /// cancels the call, and the server learns this with its next part.
@@ -30,9 +30,7 @@ pub extern "C" fn pwk_client_stream(
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
     run("pwk_client_stream", error, |name| {
-        let (client, stream) = (&name.given(client)?.client, name.given(stream)?);
-        let request = message(data.bytes(len, name)?, flags);
-        hand_out(stream, pwk_stream(client.stream_by(request, at(deadline))?))
+        begin(client, message(data.bytes(len, name)?, flags), deadline, stream, name)
     })
 }
 
@@ -50,23 +48,38 @@ pub extern "C" fn pwk_stream_next_part(
     flags: Out<'_, u32>,
     error: Out<'_, pwk_error>,
 ) -> pwk_status {
-    run("pwk_stream_next_part", error, |name| {
-        let (stream, mut into) = (&mut name.given(stream)?.0, name.given(part)?.lend(name)?);
-        into.clear();
-        match stream.next_part(at(deadline)) {
-            Ok(Some(part)) => {
-                let sent_with = part.flags();
-                fill(&mut into, part);
-                put(flags, sent_with)
-            }
-            Ok(None) => Err(name.failure(ErrorKind::Closed)),
-            Err(error) => Err(failed(error, &mut into)),
-        }
-    })
+    run("pwk_stream_next_part", error, |name| next_part(stream, deadline, part, flags, |_| (), name))
 }
 
 /// Ends the call, if it is not over.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_stream_free(stream: Handle<pwk_stream>) {
     free(stream);
+}
+
+// ---------------------------------------------------------------- with blobs or without
+
+pub(super) fn begin(
+    client: In<'_, pwk_client>,
+    request: Message<'_>,
+    deadline: pwk_deadline,
+    stream: Out<'_, Handle<pwk_stream>>,
+    name: Name,
+) -> Result<pwk_status> {
+    let (client, stream) = (&name.given(client)?.client, name.given(stream)?);
+    hand_out(stream, pwk_stream(client.stream_by(request, at(deadline))?))
+}
+
+pub(super) fn next_part(
+    stream: InOut<'_, pwk_stream>,
+    deadline: pwk_deadline,
+    part: InOut<'_, pwk_buffer>,
+    flags: Out<'_, u32>,
+    keep: impl FnOnce(&[Blob]),
+    name: Name,
+) -> Result<pwk_status> {
+    let (stream, mut into) = (&mut name.given(stream)?.0, name.given(part)?.lend(name)?);
+    into.clear();
+    let part = stream.next_part(at(deadline)).transpose();
+    taken(part.ok_or_else(|| name.failure(ErrorKind::Closed))?, into, flags, keep)
 }

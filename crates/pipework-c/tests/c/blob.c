@@ -126,6 +126,40 @@ static void blobs_travel_both_ways_in_every_form_of_a_call(void) {
     tear_down();
 }
 
+static void each_request_of_a_batch_has_its_own_blobs(void) {
+    uint64_t tickets[3];
+    size_t count = 9;
+    set_up();
+    pwk_blob *two[2] = {filled(LONG, 'a'), filled(3, 'b')};
+    pwk_message asks[3] = {with("one", two, 1), with("none", NULL, 0), with("two", two, 2)};
+    asks[1].flags = 8;
+    OK(pwk_client_send_many_blobs(client, asks, 3, SOON, tickets, &count, &error));
+    CHECK(count == 3);
+    pwk_blob_free(two[0]);
+    pwk_blob_free(two[1]);
+    for (size_t i = 0; i < 3; i++) {
+        OK(pwk_server_recv(server, SOON, &data, &request, &error));
+        CHECK(request.ticket == tickets[i] && holds(&data, asks[i].data) && request.flags == asks[i].flags);
+        OK(pwk_server_blobs(server, request.ticket, &blobs, &error));
+        CHECK(blobs.count == asks[i].blob_count);
+        CHECK(blobs.count == 0 || is_filled(blobs.blobs[0], LONG, 'a'));
+        CHECK(blobs.count < 2 || is_filled(blobs.blobs[1], 3, 'b'));
+        OK(pwk_server_reply(server, request.ticket, NULL, 0, &error));
+        OK(pwk_client_recv(client, tickets[i], SOON, &reply, &error));
+    }
+
+    /* A failure in between leaves the requests before it sent. */
+    pwk_blob *same[4] = {blobs.blobs[0], blobs.blobs[0], blobs.blobs[0], blobs.blobs[0]};
+    pwk_message some[3] = {with("three", same, 3), with("four", same, 4), with("none", NULL, 0)};
+    OK(pwk_client_send_many_blobs(client, some, 3, SOON, tickets, &count, &error));
+    CHECK(count == 1);
+    GIVES(PWK_TOO_LONG, pwk_client_send_many_blobs(client, some + 1, 2, SOON, tickets, &count, &error));
+    OK(pwk_server_recv(server, SOON, &data, &request, &error));
+    CHECK(holds(&data, "three"));
+    GIVES(PWK_WOULD_BLOCK, pwk_server_try_recv(server, &data, &request, &error));
+    tear_down();
+}
+
 static void *hand_back(void *none) {
     pwk_buffer taken = PWK_BUFFER;
     pwk_blobs found = PWK_BLOBS;
@@ -148,6 +182,13 @@ static void blobs_come_with_the_parts_of_a_reply(void) {
     pthread_t thread = started(hand_back, NULL);
     OK(pwk_client_call_blobs(client, &ask, SOON, &reply, &flags, &blobs, &error));
     CHECK(holds(&reply, "part") && flags == 7 && blobs.count == 2 && is_filled(blobs.blobs[1], LONG, 'x'));
+    pthread_join(thread, NULL);
+
+    /* The blobs of a reply go on with the call whose reply replaces them. */
+    pwk_message on = with("on", blobs.blobs, 1);
+    thread = started(hand_back, NULL);
+    OK(pwk_client_call_blobs(client, &on, SOON, &reply, &flags, &blobs, &error));
+    CHECK(holds(&reply, "part") && blobs.count == 2 && is_filled(blobs.blobs[0], LONG, 'x'));
     pthread_join(thread, NULL);
 
     thread = started(hand_back, NULL);
@@ -381,6 +422,14 @@ static void null_is_an_error_where_it_means_nothing(void) {
     bad.blob_count = SIZE_MAX;
     GIVES(PWK_INVALID, pwk_client_try_send_blobs(client, &bad, &ticket, &error));
     NAMES(pwk_client_try_send_blobs);
+    size_t count;
+    GIVES(PWK_INVALID, pwk_client_send_many_blobs(client, NULL, 1, SOON, &ticket, &count, &error));
+    NAMES(pwk_client_send_many_blobs);
+    GIVES(PWK_INVALID, pwk_client_send_many_blobs(client, &hole, 1, SOON, &ticket, &count, &error));
+    GIVES(PWK_INVALID, pwk_client_send_many_blobs(client, &good, 1, SOON, NULL, &count, &error));
+    GIVES(PWK_INVALID, pwk_client_send_many_blobs(client, &good, 1, SOON, &ticket, NULL, &error));
+    OK(pwk_client_send_many_blobs(client, NULL, 0, SOON, NULL, &count, &error));
+    CHECK(count == 0);
     GIVES(PWK_INVALID, pwk_client_call_blobs(client, &good, SOON, NULL, NULL, NULL, &error));
     NAMES(pwk_client_call_blobs);
     GIVES(PWK_INVALID, pwk_client_recv_blobs(NULL, 1, SOON, &reply, NULL, NULL, &error));
@@ -409,6 +458,7 @@ static void null_is_an_error_where_it_means_nothing(void) {
 
 static const struct test tests[] = {
     TEST(blobs_travel_both_ways_in_every_form_of_a_call),
+    TEST(each_request_of_a_batch_has_its_own_blobs),
     TEST(blobs_come_with_the_parts_of_a_reply),
     TEST(a_blob_outlives_the_death_of_the_process_that_made_it),
     TEST(a_draft_is_frozen_once_and_by_its_process),
