@@ -2011,7 +2011,7 @@ pwk_status pwk_stream_next_part_blobs(pwk_stream *stream, pwk_deadline deadline,
  * can ask for them until it answers the request, and keeps them after that.
  *
  * Fails with PWK_STALE if this server has no open request with that ticket. If a blob cannot be
- * opened: PWK_TOO_LONG, PWK_CORRUPT or PWK_OS.
+ * opened: PWK_TOO_LONG, PWK_CORRUPT or PWK_OS. Then the request must still be answered.
  */
 pwk_status pwk_server_blobs(pwk_server *server, uint64_t ticket, pwk_blobs *blobs,
                             pwk_error *error);

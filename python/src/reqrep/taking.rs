@@ -152,13 +152,19 @@ impl Taking {
     pub(super) fn kept<G: Given>(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<G>> {
         let server = self.get(py)?;
         let kept = server.kept(Ticket::from_bits(ticket)).or_raise(py)?;
-        kept.map(|kept| G::claimed(py, kept.into_owned(), self.limit())).transpose()
+        kept.map(|kept| self.with_blobs(py, kept)).transpose()
     }
 
     pub(super) fn adopt<G: Given>(&self, py: Python<'_>, ticket: u64) -> PyResult<G> {
         let server = self.get(py)?;
         let adopted = server.adopt(Ticket::from_bits(ticket)).or_raise(py)?;
-        G::claimed(py, adopted.into_owned(), self.limit())
+        self.with_blobs(py, adopted)
+    }
+
+    /// A request that was kept, with its blobs. If they cannot be received, its call fails.
+    fn with_blobs<G: Given>(&self, py: Python<'_>, mut kept: Request<'_>) -> PyResult<G> {
+        kept.read_blobs().or_raise(py)?;
+        G::claimed(py, kept.into_owned(), self.limit())
     }
 
     /// As `recv`; None once the server is closed or stopped.

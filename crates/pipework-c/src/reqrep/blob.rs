@@ -340,7 +340,7 @@ pub extern "C" fn pwk_stream_next_part_blobs(
 /// can ask for them until it answers the request, and keeps them after that.
 ///
 /// Fails with PWK_STALE if this server has no open request with that ticket. If a blob cannot be
-/// opened: PWK_TOO_LONG, PWK_CORRUPT or PWK_OS.
+/// opened: PWK_TOO_LONG, PWK_CORRUPT or PWK_OS. Then the request must still be answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_blobs(
     server: In<'_, pwk_server>,
@@ -351,7 +351,7 @@ pub extern "C" fn pwk_server_blobs(
     run("pwk_server_blobs", error, |name| {
         let (server, blobs) = (&name.given(server)?.server, name.given(blobs)?);
         *blobs = PWK_BLOBS;
-        *blobs = with(server, ticket, name, |request| Ok(pwk_blobs::of(request.blobs())))?;
+        *blobs = with(server, ticket, name, |request| Ok(pwk_blobs::of(request.read_blobs()?)))?;
         Ok(PWK_OK)
     })
 }

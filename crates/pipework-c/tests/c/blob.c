@@ -313,6 +313,22 @@ static void limits_are_errors_that_leave_everything_as_it_was(void) {
     CHECK(stats.held == LONG && stats.copied == 0);
     GIVES(PWK_STALE, pwk_server_blobs(server, request.ticket, &blobs, &error));
     CHECK(blobs.count == 0);
+
+    /* A request whose blobs do not fit any more can still be answered. */
+    pwk_blob *large = filled(2 * LONG, 'y');
+    pwk_message ask = with("ask", &large, 1);
+    OK(pwk_client_send_blobs(client, &ask, SOON, &ticket, &error));
+    pwk_blob_free(large);
+    OK(pwk_server_recv(server, SOON, &data, &request, &error));
+    pwk_blob *held = filled(3 * LONG, 'z');
+    GIVES(PWK_TOO_LONG, pwk_server_blobs(server, request.ticket, &blobs, &error));
+    OK(pwk_server_is_wanted(server, request.ticket, &answer, &error));
+    CHECK(answer && blobs.count == 0);
+    pwk_blob_free(held);
+    OK(pwk_server_blobs(server, request.ticket, &blobs, &error));
+    CHECK(blobs.count == 1 && is_filled(blobs.blobs[0], 2 * LONG, 'y'));
+    OK(pwk_server_reply(server, request.ticket, NULL, 0, &error));
+    OK(pwk_client_recv(client, ticket, SOON, &reply, &error));
     pwk_blob_free(blob);
     tear_down();
 }

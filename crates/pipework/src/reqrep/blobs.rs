@@ -159,6 +159,35 @@ fn every_end_of_a_call_frees_the_blobs_that_its_slot_names() {
 }
 
 #[test]
+fn kept_request_gets_its_blobs_when_it_is_read_and_is_answered_without_them() {
+    let segment = Options::new().slots(1).blob_limit(1000).blob_pool(0).anonymous().unwrap();
+    let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let ticket = client.send(Message::new("a").attach(&blob(&segment, &[1; 600])), SOON).unwrap();
+    let request = server.recv(SOON).unwrap();
+    assert_eq!(request.blobs().len(), 1);
+    request.keep();
+    assert_eq!(segment.blob_stats().held, 0);
+
+    // What this process holds leaves no place for them.
+    let held = blob(&segment, &[2; 600]);
+    let mut request = server.kept(ticket).unwrap().expect("it is kept");
+    assert!(request.is_wanted() && request.blobs().is_empty());
+    assert_eq!(request.read().unwrap_err().kind(), ErrorKind::TooLong);
+    assert_eq!(request.read_blobs().unwrap_err().kind(), ErrorKind::TooLong);
+    request.keep();
+    drop(held);
+    let mut request = server.kept(ticket).unwrap().expect("it is kept");
+    assert_eq!(request.read().unwrap(), b"a");
+    assert_eq!(*request.blobs()[0], [1; 600]);
+    request.keep();
+    let mut request = server.kept(ticket).unwrap().expect("it is kept");
+    assert_eq!(*request.read_blobs().unwrap()[0], [1; 600]);
+    assert_eq!(request.reply("b"), Ok(true));
+    assert_eq!(&*client.recv(ticket, SOON).unwrap(), b"b");
+    assert_eq!(segment.blob_stats().held, 0);
+}
+
+#[test]
 fn message_carries_as_many_blobs_as_the_channel_allows() {
     let segment = Options::new().slots(1).blobs(2).anonymous().unwrap();
     let (client, _server) = (segment.client().unwrap(), segment.server().unwrap());

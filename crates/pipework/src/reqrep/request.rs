@@ -68,8 +68,8 @@ impl<'a> Request<'a> {
 
 /// Its contents.
 impl Request<'_> {
-    /// The bytes of the request. Empty for one that was [claimed](super::Server::claim) and not
-    /// [read](Request::read).
+    /// The bytes of the request. Empty for one that was [claimed](super::Server::claim) or
+    /// [kept](super::Server::kept), until it is [read](Request::read).
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
@@ -79,7 +79,8 @@ impl Request<'_> {
         std::mem::replace(&mut self.payload, Payload::empty()).into_vec()
     }
 
-    /// The blobs that the client has [attached](super::Message::attach).
+    /// The blobs that the client has [attached](super::Message::attach). Empty for a request that
+    /// was [kept](super::Server::kept), until it is [read](Request::read).
     pub fn blobs(&self) -> &[Blob] {
         self.blobs.as_slice()
     }
@@ -130,8 +131,8 @@ impl Request<'_> {
     }
 
     /// Leaves the request with its server. [`Server::kept`](super::Server::kept) takes it back by
-    /// its ticket. This is for programs that pass numbers around. It drops the request's bytes;
-    /// [take](Request::take_payload) them before.
+    /// its ticket. This is for programs that pass numbers around. It drops the request's bytes and
+    /// blobs, which [`read`](Request::read) gets again.
     ///
     /// The server allocates one word for each slot, once; a request allocates nothing. If the last
     /// clone of the server is dropped first, the request fails at its client.
@@ -162,7 +163,7 @@ impl Request<'_> {
     }
 }
 
-/// Reading a request that was [claimed](super::Server::claim).
+/// Reading a request that was [claimed](super::Server::claim) or [kept](super::Server::kept).
 impl Request<'_> {
     /// Its length in bytes.
     pub fn size(&self) -> usize {
@@ -183,14 +184,16 @@ impl Request<'_> {
     }
 
     /// Copies its bytes out of the segment, or maps the blob that carries a long request, and
-    /// returns them. From then on [`payload`](Request::payload) returns them too.
+    /// returns them. From then on [`payload`](Request::payload) returns them too, and
+    /// [`blobs`](Request::blobs) its blobs.
     ///
     /// # Errors
     ///
-    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message). `Corrupt`
+    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message), or this
+    /// process would hold more than [`blob_limit`](super::Options::blob_limit). `Corrupt`
     /// if a client that breaks the rules wrote it, or the segment was damaged. `Os` with ENOMEM if
-    /// there is no memory for it, or with the kernel's error for its blob. `Stale` if the request
-    /// is no longer this server's.
+    /// there is no memory for it, or with the kernel's error for a blob. `Stale` if the request
+    /// is no longer this server's. The request still has to be answered.
     pub fn read(&mut self) -> Result<&[u8]> {
         if self.is_unread {
             self.check_held(RECV)?;
@@ -224,6 +227,15 @@ impl Request<'_> {
         let (len, flags) = read.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
         self.flags = flags;
         Ok(len)
+    }
+
+    /// As [`read`](Request::read), but only for its blobs: for bindings that have the bytes.
+    #[doc(hidden)]
+    pub fn read_blobs(&mut self) -> Result<&[Blob]> {
+        self.check_held(RECV)?;
+        let Request { server, claimed, blobs, .. } = self;
+        server.shared().add_named_blobs(claimed.idx, Direction::Request, blobs, RECV)?;
+        Ok(self.blobs.as_slice())
     }
 
     /// Whether this process has its bytes.

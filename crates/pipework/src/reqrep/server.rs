@@ -367,15 +367,13 @@ impl Server {
     }
 
     /// Takes back a request that was [kept](Request::keep). `None` if no request with this ticket
-    /// is kept, or it was taken back already. Its bytes are in the segment: [`Request::read`] gets
-    /// them again.
+    /// is kept, or it was taken back already. Its bytes and blobs are in the segment:
+    /// [`Request::read`] gets them again.
     ///
     /// # Errors
     ///
     /// `Stale` in a forked child, for a request that its parent keeps: use
-    /// [`adopt`](Server::adopt). `Stale` also if other members had to count this server as dead. If
-    /// its blobs cannot be received, `Stale` or an error of [`recv`](Server::recv); then its call
-    /// fails.
+    /// [`adopt`](Server::adopt). `Stale` also if other members had to count this server as dead.
     // Always: a call would move the request once more.
     #[inline(always)]
     pub fn kept(&self, ticket: Ticket) -> Result<Option<Request<'_>>> {
@@ -384,11 +382,7 @@ impl Server {
         match self.0.kept(ticket) {
             Some((taken, collected)) if taken.owner() == number => {
                 let claimed = self.claimed((ticket.idx(), taken));
-                let mut request = Request::kept(&self.0, claimed, collected);
-                match request.receive_blobs()? {
-                    true => Ok(Some(request)),
-                    false => Err(Error::new(ErrorKind::Stale, OP)),
-                }
+                Ok(Some(Request::kept(&self.0, claimed, collected)))
             }
             Some((taken, collected)) => {
                 self.0.keep(self.claimed((ticket.idx(), taken)), collected);
@@ -407,8 +401,7 @@ impl Server {
     ///
     /// `Stale` if the parent has answered it, has died, or has given a part of the reply, or if no
     /// request with this ticket was kept. The errors of [`Segment::server`], because the child
-    /// joins. If its blobs cannot be received, `Stale` or an error of [`recv`](Server::recv); then
-    /// its call fails.
+    /// joins.
     pub fn adopt(&self, ticket: Ticket) -> Result<Request<'_>> {
         const OP: &str = "reqrep adopt";
         let number = self.0.membership().present(OP)?;
@@ -420,8 +413,7 @@ impl Server {
             self.0.keep(self.claimed((ticket.idx(), taken)), collected);
             return Err(stale);
         };
-        let mut request = Request::kept(&self.0, self.claimed((ticket.idx(), adopted)), collected);
-        if request.receive_blobs()? { Ok(request) } else { Err(stale) }
+        Ok(Request::kept(&self.0, self.claimed((ticket.idx(), adopted)), collected))
     }
 
     /// A descriptor for an event loop, readable while a request waits. The client may be any
