@@ -149,7 +149,8 @@ class Stats(NamedTuple):
 
 @described(
     held="Bytes of the blobs that this process holds now, drafts included.",
-    copied="How many blobs it has received as copies, because another user may change their memory.",
+    copied="How many blobs it has copied: those that it received while another user may change them, "
+    "and those that it sent although they belong to another segment.",
 )
 class BlobStats(NamedTuple):
     """How much memory this process uses for the blobs of a segment."""

@@ -1265,8 +1265,9 @@ typedef struct pwk_blob_stats {
     /* Bytes of the blobs that it holds now, drafts included. */
     uint64_t held;
     /*
-     * How many blobs it has received as copies, as pwk_blob_is_copied says, since it opened the
-     * segment.
+     * How many blobs it has copied since it opened the segment: those that it received as copies,
+     * as pwk_blob_is_copied says, and those that it sent although they were copies or belong to
+     * another segment. A message that is longer than a slot does not count.
      */
     uint64_t copied;
 } pwk_blob_stats;
@@ -1887,7 +1888,7 @@ pwk_bytes pwk_blob_bytes(pwk_blob *blob);
 
 /*
  * Whether this process got its own copy of a blob, because another user owns its file or may
- * change it; false for NULL. pwk_blob_stats.copied counts these copies.
+ * change it; false for NULL. pwk_blob_stats.copied counts these copies, too.
  */
 bool pwk_blob_is_copied(pwk_blob *blob);
 

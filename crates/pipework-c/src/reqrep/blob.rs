@@ -102,7 +102,7 @@ pub extern "C" fn pwk_blob_bytes(blob: In<'_, pwk_blob>) -> pwk_bytes {
 }
 
 /// Whether this process got its own copy of a blob, because another user owns its file or may
-/// change it; false for NULL. pwk_blob_stats.copied counts these copies.
+/// change it; false for NULL. pwk_blob_stats.copied counts these copies, too.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_blob_is_copied(blob: In<'_, pwk_blob>) -> bool {
     get(false, || blob.is_some_and(|blob| blob.0.is_copied()))

@@ -311,8 +311,9 @@ pub extern "C" fn pwk_segment_stats(
 pub struct pwk_blob_stats {
     /// Bytes of the blobs that it holds now, drafts included.
     pub held: u64,
-    /// How many blobs it has received as copies, as pwk_blob_is_copied says, since it opened the
-    /// segment.
+    /// How many blobs it has copied since it opened the segment: those that it received as copies,
+    /// as pwk_blob_is_copied says, and those that it sent although they were copies or belong to
+    /// another segment. A message that is longer than a slot does not count.
     pub copied: u64,
 }
 

@@ -314,7 +314,7 @@ impl Store {
         self.copied.get()
     }
 
-    pub(super) fn count_copied(&self) {
+    pub(crate) fn count_copied(&self) {
         self.copied.set(self.copied.get() + 1);
     }
 

@@ -199,12 +199,14 @@ fn message_carries_as_many_blobs_as_the_channel_allows() {
 }
 
 #[test]
-fn blob_of_another_channel_is_copied_into_this_one() {
+fn blob_of_another_channel_is_copied_into_this_one_and_counted() {
     let [one, other] = [Place::new(), Place::with(None)].map(|place| (place.open(), place));
     let (client, server) = (other.0.client().unwrap(), other.0.server().unwrap());
-    client.send(Message::new("").attach(&blob(&one.0, b"bytes")), SOON).unwrap();
-    assert_eq!((one.1.files(0, [&one.0; 2]), other.1.files(1, [&other.0; 2])), (0, 1));
+    client.send(Message::new(&[1; 101]).attach(&blob(&one.0, b"bytes")), SOON).unwrap();
+    assert_eq!((one.1.files(0, [&one.0; 2]), other.1.files(2, [&other.0; 2])), (0, 2));
+    assert_eq!([&one.0, &other.0].map(|segment| segment.blob_stats().copied), [0, 1]);
     assert_eq!(&*server.try_recv().unwrap().unwrap().blobs()[0], b"bytes");
+    assert_eq!(other.0.blob_stats().copied, 1);
 }
 
 #[test]

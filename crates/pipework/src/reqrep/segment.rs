@@ -46,8 +46,9 @@ struct SegmentInner {
 pub struct BlobStats {
     /// Bytes of the blobs that the process holds now, drafts included.
     pub held: u64,
-    /// How many blobs the process has received as [copies](super::Blob::is_copied) since it opened
-    /// the channel.
+    /// How many blobs the process has copied since it opened the channel: those that it received as
+    /// [copies](super::Blob::is_copied), and those that it sent although they were copies or belong to
+    /// another channel. A payload that is longer than a slot does not count.
     pub copied: u64,
 }
 

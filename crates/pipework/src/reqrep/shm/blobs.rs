@@ -88,6 +88,7 @@ impl Shared {
                 // It is a blob of another channel, or a copy.
                 None => {
                     let copied = Blob::copy_of(self.blobs(), blob, op)?;
+                    self.blobs().count_copied();
                     Named::new(self.blobs(), &copied).ok_or(Error::new(ErrorKind::Corrupt, op))?
                 }
             };
