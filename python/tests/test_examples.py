@@ -26,7 +26,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_has_a_test() -> None:
-    tried = ["batching_web", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
+    tried = ["batching_web", "decoded_frames", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
 
@@ -66,6 +66,14 @@ def test_streaming_web() -> None:
     assert late < 2000, out
     # Browsers that leave ask for 100,000 words each.
     assert made - read < 1000, "the model works although no caller waits"
+
+
+def test_decoded_frames() -> None:
+    out = run("decoded_frames.py")
+    counts = re.fullmatch(r"120 frames, 120 of them right, by (\d+) workers; 3 were killed\nmemory for (\d+) frames\n", out)
+    assert counts is not None, out
+    assert int(counts[1]) > 1, "all workers get frames"
+    assert int(counts[2]) < 20, "a freed frame's memory is used for the next"
 
 
 def test_image_steps() -> None:
