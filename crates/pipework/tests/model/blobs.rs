@@ -4,13 +4,13 @@
 //! Each load, swap and store of shared memory, each question about a lock and each system call is
 //! its own step; between two steps any other process may act or die. Accesses are sequentially
 //! consistent. Left out is everything that the model of calls covers: the ring, waiting, proofs of
-//! death, and numbers that are taken over. Each process has one thread, except for the thread that
-//! cancels.
+//! death, and numbers that are taken over. Each process has one thread, except for a client beside
+//! which a second thread cancels.
 
 use super::search::{Kind, Model, Promise, Step};
 use detach::Detach;
 use look::{Look, Sweep};
-use world::{ACTORS, FILES, Handle, Name, Seen, State, Word};
+use world::{ACTORS, FILES, Handle, Name, State, Word};
 
 mod world;
 mod look;
@@ -31,6 +31,8 @@ pub(crate) struct Scope {
     /// Whether a server that sends blobs back does so in parts of the reply, as many as it has
     /// calls.
     pub(crate) parts: bool,
+    /// Whether clients, and servers that need no blob, copy the bytes that they receive.
+    pub(crate) copies: bool,
     /// Whether a client takes its reply with step 15.
     pub(crate) holds_replies: bool,
     /// Whether the file system has files without a name.
@@ -50,6 +52,8 @@ pub(crate) struct Whims {
     /// A server fails a request while a part of its reply waits.
     pub(crate) failures: u8,
     pub(crate) forks: u8,
+    /// A client leaves without a death.
+    pub(crate) leaves: u8,
 }
 
 /// The role of a process.
@@ -61,7 +65,7 @@ pub(crate) enum Part {
     Server,
     /// Replies with the blob that it has received.
     Echo,
-    /// Replies with a blob of its own.
+    /// Replies with a blob of its own, or gives one in each part of a reply.
     Maker,
     /// Sends the blob that it has received to another server, before its reply or after it.
     Forwarder,
@@ -89,10 +93,10 @@ macro_rules! rules {
 rules! {
     /// A process looks at a file after it has unlocked it,
     LookAfterDropping,
-    /// also if it locked the file only to detach a handle,
-    LookAfterDetaching,
-    /// and after it has given up its interest.
+    /// after it has given up its interest,
     LookAfterGivingUp,
+    /// and after it has lowered or doubted a count without a lock, if that count is doubted.
+    LookAfterDetaching,
     /// It unlocks before it looks.
     UnlockBeforeLooking,
     /// A look reads `named` again after the question about locks,
@@ -109,10 +113,28 @@ rules! {
     LowerUnpublishedCount,
     /// The count is lowered after the swap.
     CountAfterSwap,
-    /// A process that detaches a handle has a lock on its file before the swap.
-    HoldToDetach,
-    /// A receiver has the lock before the slot stops naming the file.
+    /// A process without a lock lowers only the word that it has read,
+    LowerOnlyTheWordRead,
+    /// compares the version as well,
+    LoweredVersionCounts,
+    /// and reads the word before the slot stops naming the file.
+    NamedBeforeSwap,
+    /// If the word has changed, it doubts the count,
+    DoubtIfChanged,
+    /// and does not lower it for a second handle of the message either.
+    ChangedIsNotLowered,
+    /// The mark of doubt stays when a count is raised,
+    RaisedKeepsDoubt,
+    /// lowered,
+    LoweredKeepsDoubt,
+    /// or corrected by a look.
+    CorrectedKeepsDoubt,
+    /// A receiver has the lock before the slot stops naming the file,
     LockBeforeFreeing,
+    /// or has copied the bytes.
+    CopyBeforeFreeing,
+    /// A copy is discarded if the client has lost the slot meanwhile.
+    DiscardLostCopies,
     /// The handles of a request stay named until its slot is free.
     RequestStaysNamed,
     /// The handles of a request that was not published have no meaning.
@@ -132,22 +154,32 @@ rules! {
     CountBeforeReuse,
     /// and reads `named` again after the question.
     ReadNamedAgainBeforeReuse,
+    /// It asks about holders again after it has counted the slots for a doubtful count.
+    AskAgainBeforeReuse,
+    /// A maker does not use a file again while its other thread detaches a handle of it.
+    DetachKeepsFromReuse,
     /// Interest that was given up is not taken again.
     InterestOnce,
+    /// The maker doubts the count when it gives its interest up.
+    DoubtWhenGivingUp,
     /// A file that was held at a fork is closed instead of being unlocked,
     ForkedIsClosed,
     /// before the look,
     CloseBeforeLooking,
     /// and not re-used.
     ForkedIsNotReused,
+    /// A maker that closes a file doubts its count.
+    DoubtAfterFork,
     /// Its maker looks at it again later.
     LookAgainAfterFork,
     /// After a death all files are looked at before the role is cleared.
     SweepBeforeRole,
     /// A sweep counts for the members whose death was proved before it began.
     SweepAfterProof,
-    /// A sweep marks each count as doubtful, for the process that unlocks last,
+    /// A sweep marks each count as doubtful, for the process that unlocks or detaches last,
     DoubtAfterDeath,
+    /// also a count of 0,
+    DoubtZero,
     /// and changes the word even if it is marked already.
     DoubtAgain,
     /// The look at a doubtful count asks about locks once more after it has counted the slots,
@@ -165,8 +197,10 @@ const CHANGED: &str = "a blob that is held was changed or freed";
 const LOST: &str = "a file that a slot names was changed or freed";
 const NOT_FOUND: &str = "a receiver does not find the file that its slot names";
 const REVIVED: &str = "garbage is used again";
-const TOO_LOW: &str = "a count goes below zero";
+const TOO_LOW: &str = "a count is too low";
+const TORN: &str = "a copy has other bytes than its blob";
 const LEAKS: &str = "a file is left behind";
+const STUCK: &str = "a file that is kept can never be used again";
 
 /// The next access of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -178,7 +212,8 @@ pub(crate) enum Main {
     Idle,
     Reuse {
         file: u8,
-        seen: Seen,
+        /// Whether `named` has changed since it was read.
+        changed: bool,
         at: ReuseAt,
     },
     Birth {
@@ -223,6 +258,15 @@ pub(crate) enum Main {
     TakePart {
         slot: u8,
         handle: Option<Handle>,
+        /// Its copy has other bytes.
+        torn: bool,
+    },
+    GivingUp {
+        file: u8,
+    },
+    /// Looks at its listed files from this one on.
+    Leaving {
+        file: u8,
     },
     Finish {
         slot: u8,
@@ -269,7 +313,7 @@ pub(crate) enum Main {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ReuseAt {
-    Read,
+    Read { counted: bool },
     Ask,
     ReadAgain,
     Raise,
@@ -288,6 +332,8 @@ pub(crate) enum ReceiveAt {
     Open,
     Lock,
     Check,
+    CopyHalf,
+    CopyRest { torn: bool },
 }
 
 /// The next step after a blob was received.
@@ -320,6 +366,7 @@ pub(crate) enum Choice {
     Cancel { is_whim: bool },
     Fail,
     CancelAside(u8),
+    Leave,
     Exit,
 }
 
@@ -330,6 +377,11 @@ impl Scope {
 
     fn part(&self, actor: usize) -> Part {
         self.cast[actor]
+    }
+
+    /// The actor of whose process this one is a thread.
+    fn process(&self, actor: usize) -> usize {
+        actor - usize::from(self.part(actor) == Part::Canceller)
     }
 
     fn is_child(&self, actor: usize) -> bool {
@@ -403,14 +455,28 @@ impl Model for Scope {
                 return Some(REVIVED);
             }
         }
-        if self.files().any(|file| world.files[file].named.count > u8::MAX / 2) {
+        let is_too_low = |file: usize| {
+            let handles = world.slots.iter().flat_map(|slot| slot.handles());
+            let names = handles.filter(|handle| usize::from(handle.file) == file).count();
+            let count = world.files[file].named.count;
+            usize::from(count) < names || count > u8::MAX / 2
+        };
+        if self.files().any(is_too_low) {
             return Some(TOO_LOW);
         }
         let is_left = |file: usize| {
             let has_name = matches!(world.files[file].name, Name::New | Name::Final);
             has_name && !world.is_locked(file)
         };
-        (is_quiet(self, world) && !world.unnoticed && self.files().any(is_left)).then_some(LEAKS)
+        let is_stuck = |file: usize| {
+            let named = world.files[file].named;
+            named.count > 0 && !named.doubted && world.files[file].name == Name::Final
+        };
+        if !is_quiet(self, world) || world.unnoticed {
+            return None;
+        }
+        let stuck = self.files().any(is_stuck).then_some(STUCK);
+        self.files().any(is_left).then_some(LEAKS).or(stuck)
     }
 
     const PROMISES: &'static [Promise<Self, World>] = &[Promise {
@@ -460,6 +526,11 @@ impl Turn<'_> {
                 self.vanish();
                 Ok("dies")
             }
+            Choice::Leave => {
+                self.world.left.leaves -= 1;
+                self.actor().main = Main::Leaving { file: 0 };
+                self.go_on()
+            }
             Choice::Exit => {
                 self.vanish();
                 Ok("exits")
@@ -477,8 +548,12 @@ impl Turn<'_> {
                 Ok("drops a blob of its parent's")
             }
             Choice::GiveUp(file) => {
-                self.give_up(usize::from(file));
-                Ok("gives its interest up")
+                self.actor().main = Main::GivingUp { file };
+                if !self.keeps(Rule::DoubtWhenGivingUp) {
+                    return self.go_on();
+                }
+                self.world.doubt(file);
+                Ok("doubts the count of a file that it gives up")
             }
             Choice::LookAgain(file) => {
                 self.actor().look = Some(Look::at(file));

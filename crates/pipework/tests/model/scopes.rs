@@ -522,7 +522,7 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
 pub(crate) const WAKES: &[(&str, wake::Scope)] =
     &[("three wait, two wake", wake::Scope { waiters: 3, brings: &[2, 1], deaths: 1, without: None })];
 
-const STILL: BlobWhims = BlobWhims { deaths: 0, cancels: 0, failures: 0, forks: 0 };
+const STILL: BlobWhims = BlobWhims { deaths: 0, cancels: 0, failures: 0, forks: 0, leaves: 0 };
 
 const BLOB: Blobs = Blobs {
     cast: &[Sender, Receiver],
@@ -531,6 +531,7 @@ const BLOB: Blobs = Blobs {
     calls: 1,
     redeliveries: 0,
     parts: false,
+    copies: false,
     holds_replies: false,
     unnamed: true,
     joins: true,
@@ -615,24 +616,10 @@ pub(crate) const BLOBS: &[(&str, Blobs)] = &[
             ..BLOB
         },
     ),
-    (
-        "a forwarder",
-        Blobs {
-            cast: &[Sender, Forwarder, Receiver],
-            slots: 2,
-            whims: BlobWhims { deaths: 1, ..STILL },
-            ..BLOB
-        },
-    ),
     ("two files, two slots", Blobs { cast: &[Sender, Sender, Receiver], slots: 2, files: 2, ..BLOB }),
     (
         "a child",
-        Blobs {
-            cast: &[Sender, Receiver, Heir],
-            calls: 2,
-            whims: BlobWhims { deaths: 1, forks: 1, ..STILL },
-            ..BLOB
-        },
+        Blobs { cast: &[Sender, Receiver, Heir], whims: BlobWhims { deaths: 1, forks: 1, ..STILL }, ..BLOB },
     ),
     (
         "a child that is no member",
@@ -652,10 +639,103 @@ pub(crate) const BLOBS: &[(&str, Blobs)] = &[
             ..BLOB
         },
     ),
+    (
+        "copies",
+        Blobs {
+            cast: &[Sender, Receiver, Doctor],
+            copies: true,
+            whims: BlobWhims { deaths: 2, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, redelivery",
+        Blobs {
+            cast: &[Sender, Receiver, Receiver],
+            copies: true,
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies of parts of two files that another thread cancels",
+        Blobs {
+            cast: &[Sender, Canceller, Maker],
+            files: 2,
+            copies: true,
+            parts: true,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, two files",
+        Blobs {
+            cast: &[Sender, Maker],
+            files: 2,
+            copies: true,
+            holds_replies: true,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, a forwarder",
+        Blobs {
+            cast: &[Sender, Forwarder, Receiver],
+            copies: true,
+            slots: 2,
+            whims: BlobWhims { deaths: 1, ..STILL },
+            ..BLOB
+        },
+    ),
 ];
 
 /// Searched by `make model`.
 pub(crate) const LARGE_BLOBS: &[(&str, Blobs)] = &[
+    (
+        "a forwarder",
+        Blobs {
+            cast: &[Sender, Forwarder, Receiver],
+            slots: 2,
+            whims: BlobWhims { deaths: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "a child whose parent leaves",
+        Blobs { cast: &[Sender, Receiver, Heir], whims: BlobWhims { forks: 1, leaves: 1, ..STILL }, ..BLOB },
+    ),
+    (
+        "re-use, two servers",
+        Blobs {
+            cast: &[Sender, Receiver, Receiver],
+            calls: 2,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "parts of two files that another thread cancels",
+        Blobs {
+            cast: &[Sender, Canceller, Maker],
+            files: 2,
+            parts: true,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, a child, two slots",
+        Blobs {
+            cast: &[Sender, Echo, Heir],
+            copies: true,
+            slots: 2,
+            whims: BlobWhims { forks: 1, ..STILL },
+            ..BLOB
+        },
+    ),
     (
         "files with two names, two deaths",
         Blobs {
@@ -762,6 +842,94 @@ pub(crate) const LARGE_BLOBS: &[(&str, Blobs)] = &[
             slots: 2,
             calls: 1,
             whims: BlobWhims { deaths: 1, forks: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies of parts, two calls, two deaths",
+        Blobs {
+            cast: &[Sender, Echo, Doctor],
+            copies: true,
+            calls: 2,
+            holds_replies: true,
+            parts: true,
+            whims: BlobWhims { deaths: 2, cancels: 1, failures: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies of parts that another thread cancels, two files, two calls",
+        Blobs {
+            cast: &[Sender, Canceller, Maker],
+            files: 2,
+            copies: true,
+            calls: 2,
+            parts: true,
+            whims: BlobWhims { deaths: 1, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, re-use, two deaths",
+        Blobs {
+            cast: &[Sender, Receiver, Receiver, Doctor],
+            copies: true,
+            calls: 2,
+            whims: BlobWhims { deaths: 2, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, three deaths",
+        Blobs {
+            cast: &[Sender, Receiver, Receiver, Doctor],
+            copies: true,
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 3, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, two files, two calls, two deaths",
+        Blobs {
+            cast: &[Sender, Maker, Doctor],
+            files: 2,
+            copies: true,
+            calls: 2,
+            holds_replies: true,
+            whims: BlobWhims { deaths: 2, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, two slots, a forwarder, redelivery",
+        Blobs {
+            cast: &[Sender, Forwarder, Receiver],
+            copies: true,
+            slots: 2,
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 2, cancels: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, a child, two deaths",
+        Blobs {
+            cast: &[Sender, Receiver, Heir],
+            copies: true,
+            calls: 2,
+            redeliveries: 1,
+            whims: BlobWhims { deaths: 2, cancels: 1, forks: 1, ..STILL },
+            ..BLOB
+        },
+    ),
+    (
+        "copies, a child whose parent leaves",
+        Blobs {
+            cast: &[Sender, Receiver, Heir],
+            copies: true,
+            calls: 2,
+            whims: BlobWhims { deaths: 1, forks: 1, leaves: 1, ..STILL },
             ..BLOB
         },
     ),

@@ -13,8 +13,16 @@ pub(crate) struct Look {
     at: At,
     /// Its process had a lock of the file.
     gave_up: bool,
+    purpose: Purpose,
     /// A step that is done at the end, when a rule is left out.
     late: Option<Late>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Purpose {
+    Free,
+    /// The maker only corrects a doubtful count.
+    Reuse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +33,7 @@ pub(crate) enum Late {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum At {
+    Doubt,
     Read,
     Ask,
     /// Counts the slots that name the file.
@@ -57,12 +66,33 @@ enum At {
 impl Look {
     /// A look by a process that has released a lock.
     pub(crate) fn after(file: u8, late: Option<Late>) -> Look {
-        Look { file, seen: Seen::default(), at: At::Read, gave_up: true, late }
+        let (seen, at, purpose) = (Seen::default(), At::Read, Purpose::Free);
+        Look { file, seen, at, gave_up: true, purpose, late }
     }
 
     /// A look by a process that checks files that others may have left behind.
     pub(crate) fn at(file: u8) -> Look {
         Look { gave_up: false, ..Look::after(file, None) }
+    }
+
+    /// A look by a process that doubts the count first.
+    pub(crate) fn doubting(file: u8) -> Look {
+        Look { at: At::Doubt, ..Look::at(file) }
+    }
+
+    /// The count by a maker that has read a doubtful count.
+    pub(crate) fn for_reuse(file: u8, named: Named) -> Look {
+        let seen = Seen { named, changed: false };
+        Look { seen, at: At::Ask, purpose: Purpose::Reuse, ..Look::at(file) }
+    }
+}
+
+impl Look {
+    /// The word `named` of a file has changed.
+    pub(crate) fn note_change(&mut self, file: u8) {
+        let has_read =
+            !matches!(self.at, At::Doubt | At::Read | At::Zero | At::Punch | At::Unlink | At::Late);
+        self.seen.changed |= self.file == file && has_read;
     }
 }
 
@@ -101,6 +131,10 @@ impl Turn<'_> {
         let Some(mut look) = self.actor().look else { unreachable!("it looks") };
         let file = usize::from(look.file);
         let (next, what) = match look.at {
+            At::Doubt => {
+                self.world.doubt(look.file);
+                (Some(At::Read), "doubts the count")
+            }
             At::Read => {
                 let named = self.world.files[file].named;
                 look.seen = Seen { named, changed: false };
@@ -121,31 +155,34 @@ impl Turn<'_> {
                 let next = if state.names_request() {
                     At::Request { slot, named, then_reply }
                 } else {
-                    self.count_on(slot, named)
+                    self.count_on(look, slot, named)
                 };
                 (Some(next), "reads a slot's word")
             }
             At::Request { slot, named, then_reply } => {
                 let handle = self.slot(slot).request;
                 let named = named + u8::from(handle.is_some_and(|handle| handle.file == look.file));
-                let next = if then_reply { At::Reply { slot, named } } else { self.count_on(slot, named) };
+                let next =
+                    if then_reply { At::Reply { slot, named } } else { self.count_on(look, slot, named) };
                 (Some(next), "reads a request's handle")
             }
             At::Reply { slot, named } => {
                 let handle = self.slot(slot).reply;
                 let named = named + u8::from(handle.is_some_and(|handle| handle.file == look.file));
-                (Some(self.count_on(slot, named)), "reads a reply's handle")
+                (Some(self.count_on(look, slot, named)), "reads a reply's handle")
             }
             At::AskAgain { named } => {
-                let next = if named == 0 { At::ReadAgain } else { At::Correct { named } };
+                let next = self.counted(look, named);
                 ((!self.is_locked_for_others(look)).then_some(next), "asks for locks again")
             }
             At::Correct { named } => {
                 let may = !look.seen.changed || !self.keeps(Rule::CorrectOnlyTheWordRead);
+                let doubted = look.purpose == Purpose::Free && self.keeps(Rule::CorrectedKeepsDoubt);
                 if may {
-                    self.world.change_named(look.file, |word| *word = Named { count: named, doubted: false });
+                    self.world.change_named(look.file, |word| *word = Named { count: named, doubted });
                 }
-                (if may { None } else { self.again() }, "corrects the count")
+                let ends = may || look.purpose == Purpose::Reuse;
+                (if ends { None } else { self.again() }, "corrects the count")
             }
             At::ReadAgain => {
                 let next = if self.differs(look) { self.again() } else { Some(At::Zero) };
@@ -160,6 +197,8 @@ impl Turn<'_> {
                 (Some(At::Unlink), "punches a hole")
             }
             At::Unlink => {
+                // Nobody reads it any more.
+                self.world.change_named(look.file, |named| *named = Named::default());
                 self.world.files[file].name = Name::Unlinked;
                 (None, "unlinks it")
             }
@@ -171,6 +210,9 @@ impl Turn<'_> {
                 (None, "unlocks too late")
             }
         };
+        if matches!(next, Some(At::Read | At::Zero)) {
+            look.seen = Seen::default();
+        }
         let next = next.or(look.late.map(|_| At::Late));
         self.actor().look = next.map(|at| Look { at, ..look });
         Ok(what)
@@ -184,6 +226,9 @@ impl Turn<'_> {
     /// Whether the kernel reports a lock.
     fn is_locked_for_others(&self, look: Look) -> bool {
         let file = usize::from(look.file);
+        if look.purpose == Purpose::Reuse {
+            return self.world.is_held(file);
+        }
         let is_own = look.late.is_some()
             || self.world.actors[self.me].sweep.is_some() && !self.keeps(Rule::AskThroughAnotherOpen);
         let mut world = self.world;
@@ -206,13 +251,21 @@ impl Turn<'_> {
     }
 
     /// The next access after a slot, with `named` handles counted so far.
-    fn count_on(&self, slot: u8, named: u8) -> At {
+    fn count_on(&self, look: Look, slot: u8, named: u8) -> At {
+        let rule = match look.purpose {
+            Purpose::Free => Rule::AskAgainAfterCounting,
+            Purpose::Reuse => Rule::AskAgainBeforeReuse,
+        };
         match slot + 1 {
             slot if slot < self.scope.slots => At::Word { slot, named },
-            _ if self.keeps(Rule::AskAgainAfterCounting) => At::AskAgain { named },
-            _ if named == 0 => At::ReadAgain,
-            _ => At::Correct { named },
+            _ if self.keeps(rule) => At::AskAgain { named },
+            _ => self.counted(look, named),
         }
+    }
+
+    /// The next access when the slots are counted.
+    fn counted(&self, look: Look, named: u8) -> At {
+        if named == 0 && look.purpose == Purpose::Free { At::ReadAgain } else { At::Correct { named } }
     }
 
     pub(crate) fn sweep(&mut self) -> Done {
@@ -246,8 +299,8 @@ impl Turn<'_> {
             SweepAt::Mark(file) => {
                 let Named { count, doubted } = self.world.files[usize::from(file)].named;
                 let marks = self.keeps(Rule::DoubtAfterDeath) && (!doubted || self.keeps(Rule::DoubtAgain));
-                if count > 0 && marks {
-                    self.world.change_named(file, |named| named.doubted = true);
+                if marks && (count > 0 || self.keeps(Rule::DoubtZero)) {
+                    self.world.doubt(file);
                 }
                 self.actor().look = Some(Look::at(file));
                 (self.sweep_from(file + 1), "doubts the count")
@@ -303,16 +356,19 @@ impl Turn<'_> {
         self.let_go(file, self.keeps(Rule::LookAfterDropping));
     }
 
-    /// Releases the lock of a file unless the actor still needs it.
+    /// Releases the lock of a file unless the process still needs it.
     pub(crate) fn let_go(&mut self, file: usize, looks: bool) {
-        let (me, actor) = (self.me, self.world.actors[self.me]);
-        if actor.blobs[file] > 0 || actor.borrowed[file] {
+        let me = self.scope.process(self.me);
+        let actor = self.world.actors[me];
+        let is_needed = actor.blobs[file] > 0 || actor.borrowed[file];
+        if is_needed || self.scope.detaches_beside(&self.world, self.me, file) {
             return;
         }
         let open = self.world.opens[me][file];
-        let (mut late, mut looks) = (None, looks);
+        let (mut late, mut looks, mut doubts) = (None, looks, false);
         if actor.forked[file] && (!open.interest || self.keeps(Rule::ForkedIsNotReused)) {
-            self.actor().forked[file] = false;
+            self.world.actors[me].forked[file] = false;
+            doubts = open.interest && self.keeps(Rule::DoubtAfterFork);
             if !self.keeps(Rule::ForkedIsClosed) {
                 (self.world.opens[me][file].hold, self.world.opens[me][file].interest) = (false, false);
             } else if self.keeps(Rule::CloseBeforeLooking) {
@@ -320,7 +376,7 @@ impl Turn<'_> {
             } else {
                 late = Some(Late::Close);
             }
-            self.actor().listed[file] = self.keeps(Rule::LookAgainAfterFork);
+            self.world.actors[me].listed[file] = self.keeps(Rule::LookAgainAfterFork);
         } else if open.interest {
             // The file is in the pool.
             looks = false;
@@ -330,7 +386,8 @@ impl Turn<'_> {
             late = Some(Late::Unlock);
         }
         if looks {
-            self.actor().look = Some(Look::after(file as u8, late));
+            let look = Look::after(file as u8, late);
+            self.actor().look = Some(if doubts { Look { at: At::Doubt, ..look } } else { look });
         }
     }
 
@@ -363,15 +420,11 @@ impl Turn<'_> {
         let has_lock = self.world.opens[me].iter().any(|open| open.is_locked());
         let gave_up = self.actor().look.is_some_and(|look| look.gave_up);
         self.world.unnoticed |= !role && (has_lock || gave_up || is_child && !self.is_watched());
-        let aside = self.scope.cast.get(me + 1) == Some(&Part::Canceller);
-        if aside {
+        if self.scope.cast.get(me + 1) == Some(&Part::Canceller) {
             self.world.actors[me + 1] = super::Actor::default();
         }
         for file in 0..FILES {
             self.world.close(me, file);
-            if aside {
-                self.world.close(me + 1, file);
-            }
             if is_child {
                 self.world.close_inherited(file);
             }

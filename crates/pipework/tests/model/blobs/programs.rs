@@ -1,8 +1,11 @@
 //! The steps of clients and servers, and the choices that they have.
 
 use super::is_worth_a_look;
-use super::world::{Handle, Name, Seen, State, Word, World};
-use super::{BirthAt, Choice, Done, Main, NOT_FOUND, Part, ReceiveAt, ReuseAt, Rule, Scope, Then, Turn};
+use super::look::Look;
+use super::world::{Handle, Name, State, Word, World};
+use super::{
+    BirthAt, Choice, Done, Main, NOT_FOUND, Part, ReceiveAt, ReuseAt, Rule, Scope, TORN, Then, Turn,
+};
 use crate::search::Kind;
 
 impl Scope {
@@ -63,6 +66,10 @@ impl Scope {
                 }
                 if part == Part::Client && calls {
                     self.drafts(world, me, step);
+                }
+                let has_file = |file| actor.has_blob(file) || world.opens[me][file].interest;
+                if part == Part::Client && world.left.leaves > 0 && !self.files().any(has_file) {
+                    step(Kind::Whim, Choice::Leave);
                 }
                 if part == Part::Child && !self.files().any(|file| actor.has_blob(file)) {
                     step(Kind::Work, Choice::Exit);
@@ -134,14 +141,15 @@ impl Scope {
     fn waits_for_thread(&self, world: &World, me: usize) -> bool {
         let parts = |actor: &super::Actor| actor.detach.filter(|_| actor.sweep.is_none());
         let wants = parts(&world.actors[me]).is_some_and(|detach| detach.wants_lock());
-        let is_beside = |other: usize| {
-            let (first, second) = (me.min(other), me.max(other));
-            second == first + 1 && self.cast.get(second) == Some(&Part::Canceller)
-        };
         let has = |other: usize| {
-            is_beside(other) && parts(&world.actors[other]).is_some_and(|detach| detach.has_lock())
+            self.is_beside(me, other) && parts(&world.actors[other]).is_some_and(|detach| detach.has_lock())
         };
         wants && self.keeps(Rule::PartsUnderOneLock) && (0..self.cast.len()).any(has)
+    }
+
+    /// Whether two actors are threads of one process.
+    fn is_beside(&self, me: usize, other: usize) -> bool {
+        me != other && self.process(me) == self.process(other)
     }
 
     /// The files that may become a draft: one from the pool, or else a new one.
@@ -156,7 +164,17 @@ impl Scope {
     }
 
     fn is_pooled(&self, world: &World, me: usize, file: usize) -> bool {
-        world.opens[me][file].interest && world.actors[me].blobs[file] == 0
+        let is_free = !self.detaches_beside(world, me, file) || !self.keeps(Rule::DetachKeepsFromReuse);
+        world.opens[me][file].interest && world.actors[me].blobs[file] == 0 && is_free
+    }
+
+    /// Whether another thread of the process relies on its lock of a file.
+    pub(super) fn detaches_beside(&self, world: &World, me: usize, file: usize) -> bool {
+        let detaches = |other: usize| {
+            let detach = world.actors[other].detach.filter(|_| self.is_beside(me, other));
+            detach.is_some_and(|detach| detach.locked[file])
+        };
+        (0..self.cast.len()).any(detaches)
     }
 
     fn forks(&self, world: &World, me: usize, step: &mut impl FnMut(Kind, Choice)) {
@@ -181,7 +199,8 @@ impl Turn<'_> {
                 if self.world.actors[self.me].given_up[usize::from(file)] {
                     self.world.opens[self.me][usize::from(file)].interest = true;
                 }
-                self.actor().main = Main::Reuse { file, seen: Seen::default(), at: ReuseAt::Read };
+                self.actor().main =
+                    Main::Reuse { file, changed: false, at: ReuseAt::Read { counted: false } };
                 Ok("tries a file of its pool")
             }
             (Choice::Birth(file), _) if scope.unnamed => {
@@ -266,9 +285,10 @@ impl Turn<'_> {
     pub(super) fn go_on(&mut self) -> Done {
         let me = self.me as u8;
         match self.actor().main {
-            Main::Reuse { file, seen, at } => self.reuse(file, seen, at),
+            Main::Reuse { file, changed, at } => self.reuse(file, changed, at),
             Main::Birth { file, at } => self.birth(file, at),
             Main::Write { file } => {
+                let to = if self.scope.parts { State::Part } else { State::Answered };
                 let generation = self.file(file).generation;
                 self.file(file).data = generation;
                 let actor = self.actor();
@@ -276,7 +296,7 @@ impl Turn<'_> {
                 actor.blobs[usize::from(file)] = 1;
                 actor.generations[usize::from(file)] = generation;
                 actor.main = match actor.serves {
-                    Some(slot) => Main::ReplyCount { slot, file, to: State::Answered },
+                    Some(slot) => Main::ReplyCount { slot, file, to },
                     None => Main::Acquire { file },
                 };
                 Ok("fills a blob")
@@ -308,14 +328,34 @@ impl Turn<'_> {
             }
             Main::Wait { slot } => self.wait(slot),
             Main::Receive { slot, handle, at, then } => self.receive(slot, handle, at, then),
-            Main::TakePart { slot, handle } => {
+            Main::TakePart { slot, handle, torn } => {
                 let it = *self.slot(slot);
                 if !self.has_part(slot) {
+                    if torn && !self.keeps(Rule::DiscardLostCopies) {
+                        return Err(TORN);
+                    }
                     self.throw_away(slot, handle);
                     return Ok("throws a part away");
                 }
                 self.start_detach(slot, it.word.with(State::Taken, it.server));
                 Ok("begins to take a part")
+            }
+            Main::GivingUp { file } => {
+                self.give_up(usize::from(file));
+                self.actor().main = Main::Idle;
+                Ok("gives its interest up")
+            }
+            Main::Leaving { file } => {
+                let listed = self.actor().listed;
+                let Some(next) = (file..).zip(&listed[usize::from(file)..]).find(|(_, listed)| **listed)
+                else {
+                    self.vanish();
+                    self.actor().role = false;
+                    return Ok("leaves");
+                };
+                self.actor().main = Main::Leaving { file: next.0 + 1 };
+                self.actor().look = Some(Look::after(next.0, None));
+                Ok("looks at its list before it leaves")
             }
             Main::Finish { slot, .. } => {
                 let to = self.slot(slot).word.freed();
@@ -407,21 +447,29 @@ impl Turn<'_> {
         Main::Idle
     }
 
-    fn reuse(&mut self, file: u8, seen: Seen, at: ReuseAt) -> Done {
+    fn reuse(&mut self, file: u8, changed: bool, at: ReuseAt) -> Done {
         let idx = usize::from(file);
         let named = self.world.files[idx].named;
-        let (next, seen, what) = match at {
-            ReuseAt::Read => {
+        let (next, what) = match at {
+            ReuseAt::Read { counted } => {
                 let is_free = named.count == 0 || !self.keeps(Rule::CountBeforeReuse);
-                (is_free.then_some(ReuseAt::Ask), Seen { named, changed: false }, "reads `named` for re-use")
+                let counts = !is_free && named.doubted && !counted;
+                if counts {
+                    self.actor().look = Some(Look::for_reuse(file, named));
+                }
+                let next = if is_free { Some(ReuseAt::Ask) } else { None };
+                (next.or(counts.then_some(ReuseAt::Read { counted: true })), "reads `named` for re-use")
             }
             ReuseAt::Ask => {
                 let is_held = self.world.is_held(idx) && self.keeps(Rule::AskBeforeReuse);
-                ((!is_held).then_some(ReuseAt::ReadAgain), seen, "asks for holders")
+                ((!is_held).then_some(ReuseAt::ReadAgain), "asks for holders")
             }
             ReuseAt::ReadAgain => {
-                let is_same = !seen.changed || !self.keeps(Rule::ReadNamedAgainBeforeReuse);
-                (is_same.then_some(ReuseAt::Raise), seen, "reads `named` again for re-use")
+                let is_same = !changed || !self.keeps(Rule::ReadNamedAgainBeforeReuse);
+                if is_same && named.doubted {
+                    self.world.change_named(file, |named| named.doubted = false);
+                }
+                (is_same.then_some(ReuseAt::Raise), "reads `named` again for re-use")
             }
             ReuseAt::Raise => {
                 self.world.files[idx].generation += 1;
@@ -430,7 +478,11 @@ impl Turn<'_> {
                 return Ok("raises the generation");
             }
         };
-        self.actor().main = next.map_or(self.home(), |at| Main::Reuse { file, seen, at });
+        self.actor().main = next.map_or(self.home(), |at| Main::Reuse {
+            file,
+            changed: changed && at == ReuseAt::ReadAgain,
+            at,
+        });
         Ok(what)
     }
 
@@ -495,9 +547,12 @@ impl Turn<'_> {
     fn receive_reply(&mut self, slot: u8) -> Result<(), &'static str> {
         let it = *self.slot(slot);
         let then = if it.word.state == State::Part { Then::TakePart } else { Then::Finish };
+        let rule = if self.copies() { Rule::CopyBeforeFreeing } else { Rule::LockBeforeFreeing };
         match it.reply {
-            None if then == Then::TakePart => self.actor().main = Main::TakePart { slot, handle: None },
-            Some(handle) if then == Then::TakePart || self.keeps(Rule::LockBeforeFreeing) => {
+            None if then == Then::TakePart => {
+                self.actor().main = Main::TakePart { slot, handle: None, torn: false };
+            }
+            Some(handle) if then == Then::TakePart || self.keeps(rule) => {
                 self.start_receive(slot, handle, then)?;
             }
             late => self.actor().main = Main::Finish { slot, late },
@@ -507,11 +562,16 @@ impl Turn<'_> {
 
     fn start_receive(&mut self, slot: u8, handle: Handle, then: Then) -> Result<(), &'static str> {
         let file = usize::from(handle.file);
-        if !self.world.opens[self.me][file].is_locked() {
+        if self.copies() || !self.world.opens[self.me][file].is_locked() {
             self.actor().main = Main::Receive { slot, handle, at: ReceiveAt::Open, then };
             return Ok(());
         }
         self.received(slot, handle, then)
+    }
+
+    /// Whether this process copies what it receives.
+    fn copies(&self) -> bool {
+        self.scope.copies && matches!(self.scope.part(self.me), Part::Client | Part::Child | Part::Server)
     }
 
     fn receive(&mut self, slot: u8, handle: Handle, at: ReceiveAt, then: Then) -> Done {
@@ -520,10 +580,26 @@ impl Turn<'_> {
             ReceiveAt::Open if self.world.files[file].name != Name::Final => {
                 return self.has_not_found(slot, handle, then);
             }
+            ReceiveAt::Open if self.copies() => (ReceiveAt::Check, "opens the file it copies"),
             ReceiveAt::Open => (ReceiveAt::Lock, "opens the file it receives"),
             ReceiveAt::Lock => {
                 self.world.opens[self.me][file].hold = true;
                 (ReceiveAt::Check, "locks the file it receives")
+            }
+            ReceiveAt::Check if self.copies() => {
+                if self.world.files[file].generation != handle.generation {
+                    return self.has_not_found(slot, handle, then);
+                }
+                (ReceiveAt::CopyHalf, "checks the file it copies")
+            }
+            ReceiveAt::CopyHalf => {
+                let torn = self.world.files[file].data != handle.generation;
+                (ReceiveAt::CopyRest { torn }, "copies a half of a blob")
+            }
+            ReceiveAt::CopyRest { torn } => {
+                let torn = torn || self.world.files[file].data != handle.generation;
+                self.copied(slot, then, torn)?;
+                return Ok("copies the rest of a blob");
             }
             ReceiveAt::Check => {
                 self.actor().borrowed[file] = then == Then::TakePart;
@@ -538,6 +614,19 @@ impl Turn<'_> {
         Ok(what)
     }
 
+    fn copied(&mut self, slot: u8, then: Then, torn: bool) -> Result<(), &'static str> {
+        if torn && then != Then::TakePart {
+            return Err(TORN);
+        }
+        self.actor().main = match then {
+            Then::Serve => Main::Serve { slot },
+            Then::TakePart => Main::TakePart { slot, handle: None, torn },
+            Then::Finish => Main::Finish { slot, late: None },
+            Then::End => self.home(),
+        };
+        Ok(())
+    }
+
     fn received(&mut self, slot: u8, handle: Handle, then: Then) -> Result<(), &'static str> {
         let Handle { file, generation } = handle;
         if !self.world.is_whole(handle) {
@@ -550,7 +639,7 @@ impl Turn<'_> {
         let actor = self.actor();
         if then == Then::TakePart {
             // The program gets the blob when the word is swapped.
-            actor.main = Main::TakePart { slot, handle: Some(handle) };
+            actor.main = Main::TakePart { slot, handle: Some(handle), torn: false };
             return Ok(());
         }
         actor.blobs[usize::from(file)] += 1;
@@ -600,17 +689,22 @@ impl Turn<'_> {
         if self.actor().sweep.is_some() {
             return Ok(());
         }
-        match self.actor().main {
+        match self.world.actors[self.me].main {
             Main::Hold { died: false, .. } => return self.receive_reply(slot),
             Main::Hold { .. } => self.actor().main = Main::Finish { slot, late: None },
             Main::Finish { late: Some(handle), .. } => {
-                self.actor().main = Main::Receive { slot, handle, at: ReceiveAt::Open, then: Then::End };
+                let at = if self.copies() { ReceiveAt::CopyHalf } else { ReceiveAt::Open };
+                self.actor().main = Main::Receive { slot, handle, at, then: Then::End };
             }
             Main::Finish { .. } => self.actor().main = self.home(),
             Main::Cancel { .. } if swaps => self.actor().main = self.home(),
+            Main::TakePart { torn: true, .. } if swaps || !self.keeps(Rule::DiscardLostCopies) => {
+                return Err(TORN);
+            }
             Main::TakePart { handle, .. } if swaps => {
                 self.actor().main = Main::Wait { slot };
                 if let Some(Handle { file, generation }) = handle {
+                    self.actor().borrowed[usize::from(file)] = false;
                     self.actor().blobs[usize::from(file)] += 1;
                     self.actor().generations[usize::from(file)] = generation;
                 }

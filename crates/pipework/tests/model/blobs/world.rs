@@ -5,7 +5,7 @@ use super::detach::Detach;
 use super::look::{Look, Sweep};
 use std::fmt;
 
-use super::{Main, Rule, Scope};
+use super::{Main, ReuseAt, Rule, Scope};
 
 /// The most files that a scope has.
 pub(crate) const FILES: usize = 2;
@@ -200,7 +200,7 @@ pub(crate) struct Actor {
     /// How many blobs of each file the program has, and of which generation.
     pub(crate) blobs: [u8; FILES],
     pub(crate) generations: [u8; FILES],
-    /// Files that a detach has locked for itself.
+    /// Files that it has locked for a part that it is about to take.
     pub(crate) borrowed: [bool; FILES],
     /// Whether the blobs existed at a fork.
     pub(crate) forked: [bool; FILES],
@@ -227,19 +227,33 @@ impl Actor {
 }
 
 impl World {
-    /// Changes the word `named`, and with it its version.
+    /// Changes the word `named`, and with it its version. For a file that is gone that has no effect.
     pub(crate) fn change_named(&mut self, file: u8, change: impl FnOnce(&mut Named)) {
-        change(&mut self.files[usize::from(file)].named);
+        let it = &mut self.files[usize::from(file)];
+        if it.name == Name::Unlinked {
+            return;
+        }
+        change(&mut it.named);
         for actor in &mut self.actors {
-            if let Some(look) = actor.look.as_mut().filter(|look| look.file == file) {
-                look.seen.changed = true;
+            if let Some(look) = &mut actor.look {
+                look.note_change(file);
             }
-            if let Main::Reuse { file: reused, seen, .. } = &mut actor.main
+            if let Some(Seen { changed, .. }) =
+                actor.detach.as_mut().and_then(|detach| detach.named[usize::from(file)].as_mut())
+            {
+                *changed = true;
+            }
+            if let Main::Reuse { file: reused, changed, at: ReuseAt::Ask | ReuseAt::ReadAgain } =
+                &mut actor.main
                 && *reused == file
             {
-                seen.changed = true;
+                *changed = true;
             }
         }
+    }
+
+    pub(crate) fn doubt(&mut self, file: u8) {
+        self.change_named(file, |named| named.doubted = true);
     }
 
     /// All open files of a file.
