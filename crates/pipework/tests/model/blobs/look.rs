@@ -138,7 +138,7 @@ impl Turn<'_> {
             At::Read => {
                 let named = self.world.files[file].named;
                 look.seen = Seen { named, changed: false };
-                let leaves = named.count > 0 && !named.doubted;
+                let leaves = !named.doubted;
                 let is_there = self.world.files[file].name == Name::Final;
                 ((is_there && !leaves).then_some(At::Ask), "reads `named`")
             }
