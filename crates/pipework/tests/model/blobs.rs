@@ -482,7 +482,7 @@ impl Model for Scope {
     const PROMISES: &'static [Promise<Self, World>] = &[Promise {
         name: "an operation does not end although a process lives",
         by: &[Kind::Work],
-        asks: |_, world| world.actors.iter().any(|actor| !actor.is_gone()),
+        asks: |_, world| world.actors.iter().any(|actor| !actor.is_gone() && !actor.leaves()),
         keeps: is_quiet,
     }];
 }

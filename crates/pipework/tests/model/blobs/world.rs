@@ -221,6 +221,11 @@ impl Actor {
         self.main == Main::Gone
     }
 
+    /// Whether it will do nothing more for others.
+    pub(crate) fn leaves(&self) -> bool {
+        matches!(self.main, Main::Leaving { .. })
+    }
+
     pub(crate) fn is_at_rest(&self) -> bool {
         self.sweep.is_none() && self.detach.is_none() && self.look.is_none()
     }
