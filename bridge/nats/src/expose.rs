@@ -321,7 +321,7 @@ impl Conversation<'_> {
     /// Receives the other pieces of a request.
     async fn gather(&self, first: Piece) -> Result<Whole, End> {
         if first.is_last_of_message() {
-            return Ok(Whole { blobs: Vec::new(), payload: first.bytes.into() });
+            return Ok(Whole { blobs: Vec::new(), payload: first.bytes });
         }
         let settings = &self.exposing.bridge.settings;
         let mut received = Received::new(settings.max_message);

@@ -143,10 +143,10 @@ impl Sent {
 }
 
 /// A message that has come in pieces.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     pub(crate) blobs: Vec<Vec<u8>>,
-    pub(crate) payload: Vec<u8>,
+    pub(crate) payload: Bytes,
 }
 
 /// The pieces that one side has received.
@@ -158,7 +158,8 @@ pub(crate) struct Received {
     next: u64,
     acknowledged: u64,
     /// The message so far: `begun` says whether its last blob, or its payload, is unfinished.
-    message: Whole,
+    blobs: Vec<Vec<u8>>,
+    payload: Vec<u8>,
     begun: Option<Of>,
     /// Bytes of the message so far.
     len: usize,
@@ -179,8 +180,8 @@ pub(crate) enum Misfit {
 impl Received {
     /// None yet; `max_message` are the bytes of the longest message, with its blobs.
     pub(crate) fn new(max_message: usize) -> Received {
-        let message = Whole::default();
-        Received { next: 0, acknowledged: 0, message, begun: None, len: 0, max_message }
+        let (blobs, payload) = (Vec::new(), Vec::new());
+        Received { next: 0, acknowledged: 0, blobs, payload, begun: None, len: 0, max_message }
     }
 
     /// Takes piece `number`. Returns the message if this is the last of its pieces.
@@ -204,7 +205,7 @@ impl Received {
         if self.len.saturating_add(piece.len()) > self.max_message {
             return Err(Misfit::TooLong);
         }
-        let Whole { blobs, payload } = &mut self.message;
+        let Received { blobs, payload, .. } = self;
         let into = match (of, self.begun) {
             (Of::Blob, Some(Of::Payload)) => return Err(Misfit::Malformed("a blob within a payload")),
             (Of::Payload, Some(Of::Blob)) => return Err(Misfit::Malformed("a payload within a blob")),
@@ -222,7 +223,7 @@ impl Received {
 
     fn whole(&mut self) -> Whole {
         self.len = 0;
-        mem::take(&mut self.message)
+        Whole { blobs: mem::take(&mut self.blobs), payload: mem::take(&mut self.payload).into() }
     }
 
     /// The number to acknowledge now, if any.
@@ -251,13 +252,13 @@ mod tests {
             for len in [0, 1, 99, 100, 101, 1000] {
                 let whole = Whole {
                     blobs: lens.iter().zip(1..).map(|(len, first)| bytes(*len, first)).collect(),
-                    payload: bytes(len, 0),
+                    payload: bytes(len, 0).into(),
                 };
                 let blobs: Vec<Blob> = whole.blobs.iter().map(|bytes| blob(&segment, bytes)).collect();
                 let mut received = Received::new(3000);
                 // One after the other, so that nothing of the first is in the second.
                 for _ in 0..2 {
-                    let mut pieces = Pieces::new(whole.payload.clone().into(), &blobs);
+                    let mut pieces = Pieces::new(whole.payload.clone(), &blobs);
                     let taken = loop {
                         let piece = pieces.next(100).unwrap().expect("the message is not complete");
                         assert!(piece.bytes.len() <= 100);
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(received.take(3, &next), Err(Misfit::Gap));
         assert_eq!(received.take(1, &next), Err(Misfit::Gap));
         assert_eq!(received.take(2, &piece(Of::Payload, false, b"678901")), Err(Misfit::TooLong));
-        let whole = Whole { blobs: vec![b"12".to_vec()], payload: b"34567890".to_vec() };
+        let whole = Whole { blobs: vec![b"12".to_vec()], payload: b"34567890"[..].into() };
         assert_eq!(received.end(2, b"67890"), Ok(whole));
         assert_eq!(received.end(2, b"1234567890").map(|whole| whole.payload.len()), Ok(10));
     }
