@@ -380,7 +380,7 @@ def test_blob_of_another_segment_is_copied_into_one_of_this(segment: Segment) ->
     other.close()
     with server.recv() as request:
         assert request.blobs[0].tobytes() == b"elsewhere"
-    assert ticket
+    assert ticket and segment.blob_stats().copied == 1
     client.close()
 
 

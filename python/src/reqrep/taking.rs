@@ -5,7 +5,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use pipework::reqrep::{Request, Server, ServerOptions, Ticket};
-use pipework::{Deadline, Result};
+use pipework::{Deadline, ErrorKind, Result};
 use pyo3::PyClass;
 use pyo3::exceptions::{PyEOFError, PyValueError};
 use pyo3::prelude::*;
@@ -161,9 +161,13 @@ impl Taking {
         self.with_blobs(py, adopted)
     }
 
-    /// A request that was kept, with its blobs. If they cannot be received, its call fails.
+    /// A request that was kept, with its blobs. If they cannot be received, its call fails. A request
+    /// that another process has adopted has none, and answering it raises `Stale`.
     fn with_blobs<G: Given>(&self, py: Python<'_>, mut kept: Request<'_>) -> PyResult<G> {
-        kept.read_blobs().or_raise(py)?;
+        let read = kept.read_blobs().map(drop);
+        if read.as_ref().is_err_and(|error| error.kind() != ErrorKind::Stale) {
+            read.or_raise(py)?;
+        }
         G::claimed(py, kept.into_owned(), self.limit())
     }
 
