@@ -104,7 +104,7 @@ impl Run {
     fn new(seed: u64, round: usize, kills: usize) -> Run {
         let named = round % 4 == 3;
         // Payloads of eight bytes leave no space for parts.
-        let max_bytes = if round % 4 == 1 { 8 } else { [100, 20_000, 1000][round / 4 % 3] };
+        let max_bytes = if round % 4 == 1 { 8 } else { [100, 50_000, 1000][round / 4 % 3] };
         let part_bytes = [max_bytes, 8 + max_bytes / 8][round / 2 % 2];
         Run {
             seed: Random::new(seed ^ round as u64).next(),

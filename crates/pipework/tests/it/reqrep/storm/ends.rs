@@ -63,9 +63,10 @@ impl Name {
     /// Bytes of the blob that goes with the request; most have none.
     fn blob_bytes(self) -> Option<usize> {
         let mut random = Random::new(!self.0);
-        let most = match random.below(64) {
-            0 => 1 << 20,
-            1..8 => 32 << 10,
+        let most = match random.below(1024) {
+            0 => 16 << 20,
+            1..16 => 1 << 20,
+            16..128 => 32 << 10,
             _ => return None,
         };
         Some(8 * (512 + random.below(most / 8 - 511)))
