@@ -338,8 +338,8 @@ typedef uint32_t pwk_fd_how;
 #define PWK_DEFAULT_MEMBERS 256
 /* Permissions of the file of a segment. */
 #define PWK_DEFAULT_MODE 0600
-/* Bytes of shared memory that a process keeps for its next blobs in a segment: 64 MiB. */
-#define PWK_DEFAULT_BLOB_POOL 67108864
+/* Bytes of shared memory that a process keeps for its next blobs in a segment: 128 MiB. */
+#define PWK_DEFAULT_BLOB_POOL 134217728
 /* Bytes of the longest message, request or reply: 256 MiB. */
 #define PWK_DEFAULT_MAX_MESSAGE 268435456
 /* For how long a client may take for a part that the reply comes after. */

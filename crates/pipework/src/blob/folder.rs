@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::file::{NEW, Name};
 use crate::sys::Errno;
@@ -65,6 +66,12 @@ impl Folder {
         paths
             .filter(|path| *path != self.path && path.extension().is_some_and(|ext| ext == "blobs"))
             .collect()
+    }
+
+    /// Whether the folder at this path had no change in the last minute.
+    pub(super) fn is_old(path: &Path) -> bool {
+        let changed = std::fs::metadata(path).and_then(|facts| facts.modified());
+        changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60)))
     }
 
     /// The folder at this path. Its channel was removed.

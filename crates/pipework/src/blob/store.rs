@@ -376,8 +376,7 @@ impl Store {
                 let mut made = Err(Errno::NOENT);
                 // Another process may remove the folder as long as it is empty.
                 for _ in 0..100 {
-                    folder.make()?;
-                    made = create();
+                    made = folder.make().and_then(|()| create());
                     if made.as_ref().err() != Some(&Errno::NOENT) {
                         break;
                     }
@@ -597,6 +596,8 @@ static LOOKED_BESIDE: Flag = Flag::new();
 /// that are killed leave the files that they kept for later, and a channel without a path has
 /// nobody else to find them.
 pub(super) fn free_unused(path: &Path) {
+    // A process makes the folder a while before it links the first file.
+    let mut is_left = Folder::is_old(path);
     for name in Folder::left(path).names() {
         let Ok(Some(file)) = BlobFile::open(path, name) else { continue };
         if file.is_held() {
@@ -604,10 +605,12 @@ pub(super) fn free_unused(path: &Path) {
             break;
         }
         file.doubt();
-        file.look(path, None);
+        is_left |= file.look(path, None);
     }
-    // It stays if it has other files.
-    let _ = memory::remove_folder(path);
+    if is_left {
+        // It stays if it has other files.
+        let _ = memory::remove_folder(path);
+    }
 }
 
 fn audit(folder: &Folder, slots: Option<&dyn Slots>) -> BlobAudit {

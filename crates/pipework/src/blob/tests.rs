@@ -336,11 +336,16 @@ fn free_unused_frees_only_files_that_no_process_and_no_message_needs() {
         std::mem::forget(dies);
     }));
     assert_eq!(store(3).folder().names().len(), 2, "the child has ended without destructors");
-    std::fs::create_dir(nested(5).location()).unwrap();
+    for random in [5, 6] {
+        std::fs::create_dir(nested(random).location()).unwrap();
+    }
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    std::fs::File::open(nested(5).location()).unwrap().set_modified(long_ago).unwrap();
     let here = nested(4);
-    assert_eq!(here.siblings().len(), 4);
+    assert_eq!(here.siblings().len(), 5);
     here.siblings().iter().for_each(|folder| free_unused(folder));
     assert!(!nested(3).location().exists() && !nested(5).location().exists());
+    assert!(nested(6).location().exists(), "a process may be making a file there");
     assert_eq!((used.folder().names().len(), &*held), (1, &b"held"[..]));
     assert_eq!(&*Blob::receive(&named_there, &handle, "test").unwrap(), b"named by a slot");
 }
