@@ -1,12 +1,17 @@
 # Peers that carry messages and calls between processes of Python, each used as its manual shows.
 #
-# python python.py call|await|stream|execute|log ENGINE MESSAGES BYTES MANY. Prints one line of five
+# python python.py call|await|stream|execute|log|hand|chain|array|submit|result ENGINE MESSAGES BYTES
+# MANY. Prints one line of five
 # numbers: messages, bytes that came, seconds on the clock, CPU seconds of the senders and of the
 # receiver. A call is sent by this process and answered by a forked one; where it is awaited, each
 # has an event loop, and MANY tasks of this one call; a stream is written by MANY forked processes
 # and received by this one. A task is one of an executor with MANY processes, which returns its
 # argument. MANY forked processes hand log records to a handler, and all end up in one file: the
-# seconds are those until a process has got rid of its share. Making and
+# seconds are those until a process has got rid of its share. In a chain this process sends bytes to a
+# second one, which passes them on to a third, and they come back the same way, beside MANY processes
+# that only compute. An array goes from this process to another, or as argument or result of a task of
+# an executor with MANY processes; a word of each of its pages is written before and read afterwards.
+# Making and
 # ending processes is not counted. A missing peer ends with ModuleNotFoundError.
 import asyncio
 import concurrent.futures
@@ -395,6 +400,275 @@ def log_concurrent(file):
     return prepare, lambda: None, lambda: None
 
 
+# -------------------- chains: a function that sends bytes and gets them back, and two that pass them on
+
+
+def chain_pipework(size):
+    """Payloads that are longer than a slot."""
+    from pipework.reqrep import Client, Segment, Server
+
+    first, second = Segment.anonymous(), Segment.anonymous()
+
+    def middle():
+        client = Client(second)
+        for request in Server(first):
+            request.reply(client.call(looked_at(request.data)))
+
+    def last():
+        for request in Server(second):
+            request.reply(looked_at(request.data))
+
+    return lambda: Client(first).call, middle, last
+
+
+def chain_pipework_blobs(size):
+    """One segment for all steps, because a blob belongs to a segment. Its flags say the step."""
+    from pipework.reqrep import Client, Segment, Server
+
+    segment = Segment.anonymous()
+
+    def step():
+        client = Client(segment)
+        for request in Server(segment):
+            looked_at(memoryview(request.blobs[0]))
+            blobs = client.call_message(b"", flags=1, blobs=request.blobs).blobs if request.flags == 0 else request.blobs
+            request.reply(b"", blobs=blobs)
+
+    def prepare():
+        client = Client(segment)
+        return lambda data: bytes(client.call_message(b"", blobs=[segment.blob_from(data)]).blobs[0])
+
+    return prepare, step, step
+
+
+def chain_queue(size):
+    there, further, nearer, here = (multiprocessing.Queue() for _ in range(4))
+    return lambda: both(there.put, here.get), lambda: passing(there.get, both(further.put, nearer.get), here.put), lambda: passing(further.get, looked_at, nearer.put)
+
+
+def chain_connection(size):
+    (first, second), (third, fourth) = multiprocessing.Pipe(), multiprocessing.Pipe()
+    return (
+        lambda: both(first.send_bytes, first.recv_bytes),
+        lambda: passing(second.recv_bytes, both(third.send_bytes, third.recv_bytes), second.send_bytes),
+        lambda: passing(fourth.recv_bytes, looked_at, fourth.send_bytes),
+    )
+
+
+def chain_zeromq(size):
+    import zmq
+
+    first, second = (f"ipc://{FOLDER.name}/{name}" for name in ("first", "second"))
+
+    def client(address):
+        socket = zmq.Context().socket(zmq.REQ)
+        socket.connect(address)
+        return both(socket.send, socket.recv)
+
+    def serve(address, work):
+        socket = zmq.Context().socket(zmq.REP)
+        socket.bind(address)
+        passing(socket.recv, work, socket.send)
+
+    return lambda: client(first), lambda: serve(first, client(second)), lambda: serve(second, looked_at)
+
+
+def chain_shared_memory(size):
+    """One piece of memory, used in turns, and two pipes that say whose turn it is."""
+    memory = shared_memory(size)
+    (first, second), (third, fourth) = multiprocessing.Pipe(), multiprocessing.Pipe()
+
+    def prepare():
+        def call(data):
+            memory.buf[:size] = data
+            first.send_bytes(b"-")
+            first.recv_bytes()
+            return bytes(memory.buf[:size])
+
+        return call
+
+    def look(turn):
+        looked_at(memory.buf[:size])
+        return turn
+
+    def middle(turn):
+        third.send_bytes(look(turn))
+        return third.recv_bytes()
+
+    return prepare, lambda: passing(second.recv_bytes, middle, second.send_bytes), lambda: passing(fourth.recv_bytes, look, fourth.send_bytes)
+
+
+def shared_memory(size):
+    from multiprocessing.shared_memory import SharedMemory
+
+    memory = SharedMemory(create=True, size=size)
+    # It stays mapped, here and in forked processes, as long as the object is there.
+    memory.unlink()
+    KEPT[memory.name] = memory
+    return memory
+
+
+def looked_at(data):
+    """What each process does with the bytes."""
+    if data[0] != data[-1]:
+        raise ValueError("other bytes came")
+    return data
+
+
+def passing(receive, work, send):
+    while True:
+        send(work(looked_at(receive())))
+
+
+# -------------------- arrays: a function that hands one over and returns the other process's sum of
+# it, and one that answers with sums for ever
+
+
+def array_pipework(size):
+    from pipework.reqrep import Segment
+
+    segment = Segment.anonymous()
+    return lambda: blob_giver(segment, segment.blob_from), lambda: blob_taker(segment)
+
+
+def array_pipework_pool(size):
+    """The server keeps a request until it gets the next one, so two blobs are in use by turns."""
+    from pipework.reqrep import Segment
+
+    segment = Segment.anonymous(blob_pool=2 * size)
+    return lambda: blob_giver(segment, segment.blob_from), lambda: blob_taker(segment)
+
+
+def array_pipework_in_place(size):
+    """The same, computed where it will be read."""
+    import numpy
+    from pipework.reqrep import Segment
+
+    segment = Segment.anonymous(blob_pool=2 * size)
+
+    def blob(array):
+        with segment.blob(size) as draft:
+            numpy.frombuffer(draft, numpy.uint8)[::PAGE] = array[0]
+            return draft.freeze()
+
+    return lambda: blob_giver(segment, blob), lambda: blob_taker(segment)
+
+
+def blob_giver(segment, blob):
+    from pipework.reqrep import Client
+
+    client = Client(segment)
+    return lambda array: int(client.call(b"", blobs=[blob(array)]))
+
+
+def blob_taker(segment):
+    import numpy
+    from pipework.reqrep import Server
+
+    for request in Server(segment):
+        request.reply(b"%d" % total(numpy.frombuffer(request.blobs[0], numpy.uint8)))
+
+
+def array_queue(size):
+    arrays, totals = multiprocessing.Queue(), multiprocessing.Queue()
+    return lambda: both(arrays.put, totals.get), lambda: answer_totals(arrays.get, totals.put)
+
+
+def array_connection(size):
+    here, there = multiprocessing.Pipe()
+    return lambda: both(here.send, here.recv), lambda: answer_totals(there.recv, there.send)
+
+
+def array_zeromq(size):
+    """As its manual sends arrays."""
+    import numpy
+    import zmq
+
+    address = f"ipc://{FOLDER.name}/socket"
+
+    def prepare():
+        client = zmq.Context().socket(zmq.REQ)
+        client.connect(address)
+        return both(lambda array: client.send(array, copy=False), lambda: int(client.recv()))
+
+    def answer():
+        server = zmq.Context().socket(zmq.REP)
+        server.bind(address)
+        answer_totals(lambda: numpy.frombuffer(server.recv(copy=False), numpy.uint8), lambda sum: server.send(b"%d" % sum))
+
+    return prepare, answer
+
+
+def array_shared_memory(size):
+    return by_hand(size, lambda there, array: there.__setitem__(slice(None), array), total)
+
+
+def hand_shared_memory(size):
+    """Computed where it will be read."""
+    return by_hand(size, lambda there, number: there[::PAGE].fill(number), total)
+
+
+def hand_untouched(size):
+    return by_hand(size, lambda there, number: None, lambda there: 0)
+
+
+def by_hand(size, put, take):
+    import numpy
+
+    there = numpy.frombuffer(shared_memory(size).buf, numpy.uint8, size)
+    first, second = multiprocessing.Pipe()
+
+    def send(what):
+        put(there, what)
+        first.send_bytes(b"-")
+
+    def answer():
+        while second.recv_bytes():
+            second.send_bytes(b"%d" % take(there))
+
+    return lambda: both(send, lambda: int(first.recv_bytes())), answer
+
+
+PAGE = 4096
+
+
+def total(array):
+    """The sum of the first bytes of its pages."""
+    return int(array[::PAGE].sum())
+
+
+def answer_totals(receive, send):
+    while True:
+        send(total(receive()))
+
+
+# -------------------- tasks with arrays, of the executors above
+
+
+def submit_pipework(many):
+    return execute_pipework(many)
+
+
+def submit_standard(many):
+    return execute_standard(many)
+
+
+def submit_loky(many):
+    return execute_loky(many)
+
+
+result_pipework, result_standard, result_loky = submit_pipework, submit_standard, submit_loky
+
+def kept_array(size, number):
+    """An array that its process has made before."""
+    import numpy
+
+    if size not in KEPT:
+        KEPT[size] = numpy.ones(size, numpy.uint8)
+    KEPT[size][::PAGE] = number
+    return KEPT[size]
+
+
 LOCK = multiprocessing.Lock()
 
 
@@ -422,7 +696,7 @@ def frames(source):
 # ---------------------------------------------------------------- measuring
 
 
-def measure_calls(engine, calls, size, _writers):
+def measure_call(engine, calls, size, _writers):
     prepare, answer = engine(size)
     server = forked(answer)
     call, data = prepare(), os.urandom(size)
@@ -492,19 +766,15 @@ def measure_stream(engine, messages, size, writers):
 def measure_execute(engine, tasks, size, many):
     with engine(many) as executor:
 
-        def cpu():
-            """CPU seconds of the processes, each as it said last."""
-            return sum(dict(executor.map(process_cpu, range(20 * many))).values())
-
         what = os.urandom(size)
         for _ in executor.map(same, [what] * (tasks // 20)):
             pass
-        here, there = time.process_time(), cpu()
+        here, there = time.process_time(), cpu_of_tasks(executor, many)
         began = time.perf_counter()
         came = sum(map(len, executor.map(same, [what] * tasks)))
         seconds = time.perf_counter() - began
         here = time.process_time() - here
-        return tasks, came, seconds, cpu() - there, here
+        return tasks, came, seconds, cpu_of_tasks(executor, many) - there, here
 
 
 def measure_log(engine, records, size, many):
@@ -539,6 +809,95 @@ def measure_log(engine, records, size, many):
     # As many as one process made in its time, which is the mean of all.
     return records // many, written // many * size, seconds / many, cpu / many, here / many
 
+
+def measure_chain(engine, calls, size, many):
+    prepare, *passers = engine(size)
+    pids = [forked(passer) for passer in passers]
+    for _ in range(many):
+        forked(compute)
+    call, data = prepare(), bytes([7]) * size
+    return measured(pids, calls, lambda number: len(looked_at(call(data))))
+
+
+def compute():
+    while True:
+        pass
+
+
+def measure_array(engine, calls, size, _many):
+    prepare, answer = engine(size)
+    server = forked(answer)
+    give = prepare()
+
+    def hand_over(number):
+        check(give(kept_array(size, number)), number, size)
+        return size
+
+    return measured([server], calls, hand_over)
+
+
+def measure_hand(engine, calls, size, many):
+    """On MANY CPUs, one or two; 0 where the scheduler likes."""
+    prepare, answer = engine(size)
+    cpus = sorted(os.sched_getaffinity(0))
+    if many:
+        os.sched_setaffinity(0, cpus[many - 1 : many])
+    server = forked(answer)
+    if many:
+        os.sched_setaffinity(0, cpus[:1])
+    give = prepare()
+
+    def hand_over(number):
+        check(give(number), 0 if engine is hand_untouched else number, size)
+        return size
+
+    return measured([server], calls, hand_over)
+
+
+def measure_submit(engine, tasks, size, many):
+    def hand_over(number):
+        check(executor.submit(total, kept_array(size, number)).result(), number, size)
+        return size
+
+    with engine(many) as executor:
+        return measured([], tasks, hand_over, lambda: cpu_of_tasks(executor, many))
+
+
+def measure_result(engine, tasks, size, many):
+    def hand_over(number):
+        array = executor.submit(kept_array, size, number).result()
+        check(total(array), number, size)
+        return len(array)
+
+    with engine(many) as executor:
+        return measured([], tasks, hand_over, lambda: cpu_of_tasks(executor, many))
+
+
+def check(sum, number, size):
+    if sum != number * (size // PAGE):
+        raise ValueError(f"the sum is {sum}, of {number}")
+
+
+def measured(pids, calls, call, cpu_there=None):
+    """Calls with numbers from 1 to 255."""
+    cpu_there = cpu_there or (lambda: sum(map(cpu_of, pids)))
+    for number in range(max(3, calls // 20)):
+        call(number % 255 + 1)
+    here, there = time.process_time(), cpu_there()
+    began = time.perf_counter()
+    came = sum(call(number % 255 + 1) for number in range(calls))
+    seconds = time.perf_counter() - began
+    here = time.process_time() - here
+    return calls, came, seconds, cpu_there() - there, here
+
+
+def cpu_of_tasks(executor, many):
+    """CPU seconds of its processes, each as it said last."""
+    return sum(dict(executor.map(process_cpu, range(20 * many))).values())
+
+
+KEPT = {}
+"""Memory that is used again."""
 
 CHILDREN = []
 
@@ -586,13 +945,13 @@ PATIENCE = 100
 def main():
     shape, engine, messages, size, many = sys.argv[1:]
     signal.alarm(PATIENCE)
-    measure = {"call": measure_calls, "await": measure_await, "stream": measure_stream, "execute": measure_execute, "log": measure_log}[shape]
     if engine.endswith("_uvloop"):
         import uvloop
 
         uvloop.install()
         engine = engine.removesuffix("_uvloop")
     try:
+        measure = globals()[f"measure_{shape}"]
         print("%d %d %.9f %.9f %.9f" % measure(globals()[f"{shape}_{engine}"], int(messages), int(size), int(many)), flush=True)
     finally:
         end_children()

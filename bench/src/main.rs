@@ -17,6 +17,7 @@ mod atomic;
 mod fd;
 mod pipe;
 mod reqrep;
+mod blob;
 mod python;
 mod perl;
 mod nats;
@@ -78,8 +79,12 @@ enum Module {
     Pipe,
     /// Request and response over shared memory
     Reqrep,
+    /// Shared memory that one process hands to another
+    Blob,
     /// The Python package, calls and messages
     Python,
+    /// Large payloads and arrays between processes of Python
+    PythonBlob,
     /// The Perl distribution: calls, messages and descriptors
     Perl,
     /// Calls across two bridges over NATS
@@ -93,7 +98,9 @@ impl Module {
             Module::Fd => ("fd", fd::cases(), fd::TARGETS),
             Module::Pipe => ("pipe", pipe::cases(), pipe::TARGETS),
             Module::Reqrep => ("reqrep", reqrep::cases(), reqrep::TARGETS),
+            Module::Blob => ("blob", blob::cases(), blob::TARGETS),
             Module::Python => ("python", python::cases(), python::TARGETS),
+            Module::PythonBlob => ("python-blob", python::blob_cases(), python::BLOB_TARGETS),
             Module::Perl => ("perl", perl::cases(), perl::TARGETS),
             Module::Nats => ("nats", nats::cases(), nats::TARGETS),
         }
@@ -103,8 +110,8 @@ impl Module {
     /// substitute.
     fn sides(self) -> [&'static str; 2] {
         match self {
-            Module::Reqrep => ["clients", "servers"],
-            Module::Python | Module::Perl => ["senders", "receiver"],
+            Module::Reqrep | Module::Blob => ["clients", "servers"],
+            Module::Python | Module::PythonBlob | Module::Perl => ["senders", "receiver"],
             Module::Nats => ["others", "caller"],
             _ => ["writers", "reader"],
         }

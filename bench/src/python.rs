@@ -1,4 +1,5 @@
-//! The Python package between processes, beside the packages that Python programs use today.
+//! The Python package between processes, beside the packages that Python programs use today: the
+//! modules `python` and, for large payloads and arrays, `python-blob`.
 //!
 //! Every contender is one run of `peer/python.py`, which measures itself in there: starting an
 //! interpreter is not counted. The interpreter is that of the environment that
@@ -29,6 +30,14 @@ enum Job {
     Tasks { bytes: usize },
     /// Log records of so many processes.
     Logs { processes: usize },
+    /// Bytes through a chain of three processes and back, beside so many that only compute.
+    Chain { bytes: usize, busy: usize },
+    /// An array to another process.
+    Array { bytes: usize },
+    /// An array as argument of a task.
+    Submit { bytes: usize },
+    /// An array as result of a task.
+    Return { bytes: usize },
 }
 
 const PIPEWORK: &str = "pipework";
@@ -39,6 +48,10 @@ const ASYNCIO_STREAMS: &str = "asyncio streams";
 const POOL: &str = "ProcessPoolExecutor";
 const QUEUE_HANDLER: &str = "QueueHandler";
 const CONCURRENT_LOG_HANDLER: &str = "concurrent-log-handler";
+const BLOBS: &str = "pipework, blobs";
+const QUEUE: &str = "Queue";
+const ZEROMQ: &str = "pyzmq ipc";
+const BY_HAND: &str = "shared_memory";
 /// Bytes of a log record's text.
 const RECORD: usize = 60;
 
@@ -48,10 +61,10 @@ const CALLS: [(&str, &str, usize); 9] = [
     (PIPEWORK, "pipework", 100_000),
     (CONNECTION, "connection", 8_000),
     ("SimpleQueue", "simple_queue", 5_000),
-    ("Queue", "queue", 2_000),
+    (QUEUE, "queue", 2_000),
     ("socketpair", "socketpair", 10_000),
     ("os.pipe", "os_pipe", 10_000),
-    ("pyzmq ipc", "zeromq", 3_000),
+    (ZEROMQ, "zeromq", 3_000),
     ("faster-fifo", "faster_fifo", 3_000),
     ("iceoryx2, polling", "iceoryx2", 10_000),
 ];
@@ -83,11 +96,31 @@ const STREAMS: [(&str, &str, f64); 9] = [
     (MANY, "pipework_many", 1.0),
     (CONNECTION, "connection", 1.0),
     ("SimpleQueue", "simple_queue", 0.5),
-    ("Queue", "queue", 0.5),
+    (QUEUE, "queue", 0.5),
     ("socketpair", "socketpair", 1.0),
     ("os.pipe", "os_pipe", 1.0),
-    ("pyzmq ipc", "zeromq", 0.5),
+    (ZEROMQ, "zeromq", 0.5),
     ("faster-fifo", "faster_fifo", 0.25),
+];
+
+/// Contenders and their names in the script. All make as many calls.
+const CHAIN: [(&str, &str); 6] = [
+    (PIPEWORK, "pipework"),
+    (BLOBS, "pipework_blobs"),
+    (QUEUE, "queue"),
+    (CONNECTION, "connection"),
+    (ZEROMQ, "zeromq"),
+    (BY_HAND, "shared_memory"),
+];
+
+const ARRAY: [(&str, &str); 7] = [
+    (PIPEWORK, "pipework"),
+    ("pipework, larger pool", "pipework_pool"),
+    ("pipework, in place", "pipework_in_place"),
+    (QUEUE, "queue"),
+    (CONNECTION, "connection"),
+    (ZEROMQ, "zeromq"),
+    (BY_HAND, "shared_memory"),
 ];
 
 const fn stream(bytes: usize, writers: usize) -> Job {
@@ -118,6 +151,47 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "log/4p",          quick: true,  job: Job::Logs { processes: 4 } },
 ];
 
+const MB: usize = 1_000_000;
+const MIB: usize = 1 << 20;
+
+#[rustfmt::skip]
+const BLOB_DEFINITIONS: &[Definition] = &[
+    Definition { name: "chain/1mb",       quick: true,  job: Job::Chain { bytes: MB, busy: 0 } },
+    Definition { name: "chain/1mb/busy",  quick: true,  job: Job::Chain { bytes: MB, busy: 2 } },
+    Definition { name: "chain/64mb",      quick: true,  job: Job::Chain { bytes: 64 * MB, busy: 0 } },
+    Definition { name: "chain/64mb/busy", quick: false, job: Job::Chain { bytes: 64 * MB, busy: 2 } },
+    Definition { name: "array/1m",        quick: false, job: Job::Array { bytes: MIB } },
+    Definition { name: "array/64m",       quick: true,  job: Job::Array { bytes: 64 * MIB } },
+    Definition { name: "submit/1m",       quick: false, job: Job::Submit { bytes: MIB } },
+    Definition { name: "submit/64m",      quick: true,  job: Job::Submit { bytes: 64 * MIB } },
+    Definition { name: "result/1m",       quick: false, job: Job::Return { bytes: MIB } },
+    Definition { name: "result/64m",      quick: true,  job: Job::Return { bytes: 64 * MIB } },
+];
+
+/// A limit on time is its inverse here: within 3 times of shared memory by hand is a third of its
+/// speed.
+#[rustfmt::skip]
+pub const BLOB_TARGETS: &[Target] = &[
+    Target { name: "python-blob/chain/1mb/vs-queue",           of: ("chain/1mb", PIPEWORK),       slower_of: &[("chain/1mb", QUEUE)],          at_least: 1.0 },
+    Target { name: "python-blob/chain/1mb/vs-connection",      of: ("chain/1mb", PIPEWORK),       slower_of: &[("chain/1mb", CONNECTION)],     at_least: 1.0 },
+    Target { name: "python-blob/chain/1mb/vs-pyzmq",           of: ("chain/1mb", PIPEWORK),       slower_of: &[("chain/1mb", ZEROMQ)],         at_least: 1.0 },
+    Target { name: "python-blob/chain/1mb/vs-by-hand",         of: ("chain/1mb", PIPEWORK),       slower_of: &[("chain/1mb", BY_HAND)],        at_least: 0.333 },
+    Target { name: "python-blob/chain/1mb/blobs-vs-by-hand",   of: ("chain/1mb", BLOBS),          slower_of: &[("chain/1mb", BY_HAND)],        at_least: 0.333 },
+    Target { name: "python-blob/chain/1mb/busy/vs-queue",      of: ("chain/1mb/busy", PIPEWORK),  slower_of: &[("chain/1mb/busy", QUEUE)],     at_least: 1.0 },
+    Target { name: "python-blob/chain/1mb/busy/vs-connection", of: ("chain/1mb/busy", PIPEWORK),  slower_of: &[("chain/1mb/busy", CONNECTION)], at_least: 1.0 },
+    Target { name: "python-blob/chain/1mb/busy/vs-pyzmq",      of: ("chain/1mb/busy", PIPEWORK),  slower_of: &[("chain/1mb/busy", ZEROMQ)],    at_least: 1.0 },
+    Target { name: "python-blob/chain/1mb/busy/vs-by-hand",    of: ("chain/1mb/busy", PIPEWORK),  slower_of: &[("chain/1mb/busy", BY_HAND)],   at_least: 0.333 },
+    Target { name: "python-blob/chain/64mb/vs-queue",          of: ("chain/64mb", PIPEWORK),      slower_of: &[("chain/64mb", QUEUE)],         at_least: 1.0 },
+    Target { name: "python-blob/chain/64mb/vs-connection",     of: ("chain/64mb", PIPEWORK),      slower_of: &[("chain/64mb", CONNECTION)],    at_least: 1.0 },
+    Target { name: "python-blob/chain/64mb/vs-pyzmq",          of: ("chain/64mb", PIPEWORK),      slower_of: &[("chain/64mb", ZEROMQ)],        at_least: 1.0 },
+    Target { name: "python-blob/chain/64mb/vs-by-hand",        of: ("chain/64mb", PIPEWORK),      slower_of: &[("chain/64mb", BY_HAND)],       at_least: 0.333 },
+    Target { name: "python-blob/chain/64mb/blobs-vs-by-hand",  of: ("chain/64mb", BLOBS),         slower_of: &[("chain/64mb", BY_HAND)],       at_least: 0.333 },
+    Target { name: "python-blob/array/64m/vs-queue",           of: ("array/64m", PIPEWORK),       slower_of: &[("array/64m", QUEUE)],          at_least: 20.0 },
+    Target { name: "python-blob/array/64m/vs-by-hand",         of: ("array/64m", PIPEWORK),       slower_of: &[("array/64m", BY_HAND)],        at_least: 0.333 },
+    Target { name: "python-blob/submit/64m/vs-pool",           of: ("submit/64m", PIPEWORK),      slower_of: &[("submit/64m", POOL)],          at_least: 5.0 },
+    Target { name: "python-blob/result/64m/vs-pool",           of: ("result/64m", PIPEWORK),      slower_of: &[("result/64m", POOL)],          at_least: 5.0 },
+];
+
 #[rustfmt::skip]
 pub const TARGETS: &[Target] = &[
     Target { name: "python/call/vs-connection",          of: ("call/12", PIPEWORK),       slower_of: &[("call/12", CONNECTION)],       at_least: 40.0 },
@@ -139,20 +213,29 @@ pub const TARGETS: &[Target] = &[
     Target { name: "python/log/4p/vs-concurrent",        of: ("log/4p", PIPEWORK),        slower_of: &[("log/4p", CONCURRENT_LOG_HANDLER)], at_least: 5.0 },
 ];
 
-/// The cases of this module, ready to run.
+/// The cases of the module `python`, ready to run.
 pub fn cases() -> Vec<Case> {
+    ready(DEFINITIONS)
+}
+
+/// The cases of the module `python-blob`, ready to run.
+pub fn blob_cases() -> Vec<Case> {
+    ready(BLOB_DEFINITIONS)
+}
+
+fn ready(definitions: &'static [Definition]) -> Vec<Case> {
     let case = |definition: &'static Definition| Case {
         name: definition.name,
         quick: definition.quick,
         contenders: contenders(definition.job),
     };
-    DEFINITIONS.iter().map(case).collect()
+    definitions.iter().map(case).collect()
 }
 
 fn contenders(job: Job) -> Vec<Contender> {
     let contender = |name, shape, engine, ops, bytes, many| {
-        let run = move || python(shape, engine, ops, bytes, many);
-        Contender { name, rounds_at_most: usize::MAX, run: Box::new(run) }
+        let work = move || run(shape, engine, ops, bytes, many);
+        Contender { name, rounds_at_most: usize::MAX, run: Box::new(work) }
     };
     match job {
         Job::Calls { bytes } => CALLS
@@ -181,6 +264,20 @@ fn contenders(job: Job) -> Vec<Contender> {
             .iter()
             .map(|&(name, engine, most)| contender(name, "log", engine, most, RECORD, processes))
             .collect(),
+        Job::Chain { bytes, busy } => {
+            let calls = large(100, bytes);
+            CHAIN.iter().map(|&(name, engine)| contender(name, "chain", engine, calls, bytes, busy)).collect()
+        }
+        Job::Array { bytes } => {
+            let arrays = large(200, bytes);
+            ARRAY.iter().map(|&(name, engine)| contender(name, "array", engine, arrays, bytes, 0)).collect()
+        }
+        Job::Submit { bytes } | Job::Return { bytes } => {
+            let (tasks, shape) =
+                (large(200, bytes), if matches!(job, Job::Submit { .. }) { "submit" } else { "result" });
+            let contender = |&(name, engine, _)| contender(name, shape, engine, tasks, bytes, 1);
+            EXECUTORS.iter().map(contender).collect()
+        }
     }
 }
 
@@ -189,8 +286,13 @@ fn messages(bytes: usize) -> usize {
     (200_000_000 / bytes).min(200_000)
 }
 
+/// So many operations of a megabyte, and fewer of larger ones.
+fn large(most: usize, bytes: usize) -> usize {
+    (most * MB / bytes).clamp(4, most)
+}
+
 /// One run of the script.
-fn python(shape: &str, engine: &str, ops: usize, bytes: usize, many: usize) -> Result<Sample, Failure> {
+pub fn run(shape: &str, engine: &str, ops: usize, bytes: usize, many: usize) -> Result<Sample, Failure> {
     let python = env::var_os("PIPEWORK_PYTHON").unwrap_or_else(|| "python3".into());
     let mut command = Command::new(python);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peer/python.py")).args([shape, engine]);

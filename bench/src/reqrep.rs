@@ -4,10 +4,10 @@
 //!
 //! Every contender of a case echoes the same payloads. Nothing is pinned to a CPU.
 
-mod calls;
+pub mod calls;
 mod ours;
-mod bare;
-mod peers;
+pub mod bare;
+pub mod peers;
 
 use crate::measure::{Case, Contender, Failure, Sample};
 use crate::report::Target;
@@ -170,7 +170,7 @@ const PARTS: [Entry; 2] = [("pipework, parts", Engine::Parts), (PIPEWORK, Engine
 const IDLE: [Entry; 2] = [("pipework", Engine::Idle), ("parked for 250 ms at a time", Engine::IdleBare)];
 
 const fn thread(bytes: usize) -> Job {
-    Job { bytes, clients: 1, servers: 1, depth: 1, place: Place::OneThread, cpus: Cpus::Any }
+    Job { bytes, moved: 0, clients: 1, servers: 1, depth: 1, place: Place::OneThread, cpus: Cpus::Any }
 }
 
 const fn threads(bytes: usize) -> Job {
@@ -190,7 +190,7 @@ const fn pinned(bytes: usize, cpus: Cpus) -> Job {
 }
 
 const fn crowd(bytes: usize, clients: usize, servers: usize) -> Job {
-    Job { bytes, clients, servers, depth: 1, place: Place::Processes, cpus: Cpus::Any }
+    Job { bytes, moved: 0, clients, servers, depth: 1, place: Place::Processes, cpus: Cpus::Any }
 }
 
 #[rustfmt::skip]
@@ -289,7 +289,7 @@ impl Engine {
             Engine::C => anywhere(job, |job| PipeworkC::new(job, USUAL)),
             Engine::Parts => anywhere(job, PipeworkParts::new),
             Engine::Copies => anywhere(Job { place: Place::OneThread, ..job }, Copies::new),
-            Engine::Flags(waiting) => anywhere(job, move |job| PingPong::new(job, waiting)),
+            Engine::Flags(waiting) => anywhere(job, move |job| PingPong::new(job.bytes, waiting)),
             Engine::Pipes => anywhere(job, Streams::pipes),
             Engine::Unix => anywhere(job, Streams::unix),
             Engine::Tcp => anywhere(job, Streams::tcp),

@@ -90,11 +90,12 @@ pub struct PingPong {
 }
 
 impl PingPong {
-    pub fn new(job: &Job, waiting: Waiting) -> Result<PingPong, Failure> {
-        Ok(PingPong { flags: Flags::shared()?, waiting, bytes: job.bytes })
+    /// Calls that count as so many bytes.
+    pub fn new(bytes: usize, waiting: Waiting) -> Result<PingPong, Failure> {
+        Ok(PingPong { flags: Flags::shared()?, waiting, bytes })
     }
 
-    fn end(&self) -> PingPongEnd {
+    pub fn end(&self) -> PingPongEnd {
         PingPongEnd { flags: self.flags, waiting: self.waiting, bytes: self.bytes, turn: 0 }
     }
 }
@@ -163,11 +164,24 @@ impl Client for PingPongEnd {
     }
 }
 
+/// The server's side in two steps.
+impl PingPongEnd {
+    /// Waits for a request.
+    pub fn take(&mut self) -> Result<(), Failure> {
+        self.turn = self.turn.wrapping_add(1);
+        self.wait(&self.flags.request.0)
+    }
+
+    /// Answers it.
+    pub fn give(&self) -> Result<(), Failure> {
+        self.set(&self.flags.reply.0)
+    }
+}
+
 impl Server for PingPongEnd {
     fn answer(&mut self) -> Result<bool, Failure> {
-        self.turn = self.turn.wrapping_add(1);
-        self.wait(&self.flags.request.0)?;
-        self.set(&self.flags.reply.0)?;
+        self.take()?;
+        self.give()?;
         Ok(true)
     }
 }

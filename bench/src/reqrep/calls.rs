@@ -22,6 +22,8 @@ use crate::measure::{Cost, Crew, Failure, Latency, Sample, cpu_time, now_ns};
 pub struct Job {
     /// Of a request, and of its reply.
     pub bytes: usize,
+    /// Bytes that go along with a request by another way.
+    pub moved: usize,
     pub clients: usize,
     pub servers: usize,
     /// Calls that a client has in progress at the same time.
@@ -107,6 +109,9 @@ const RUN: Duration = Duration::from_millis(100);
 const PILOT_CALLS: u64 = 500;
 /// Bytes up to which a request is not large in that sense.
 const PILOT_BYTES: usize = 16 << 10;
+/// Calls before the clock starts: at least as many as the pieces of memory that any contender uses in
+/// turn.
+const WARM_CALLS: u64 = 4;
 /// No run needs more of them to tell one call in a thousand.
 const LATENCIES: u64 = 8192;
 
@@ -126,7 +131,6 @@ where
 }
 
 /// A contender whose ends must be in processes of their own.
-#[cfg(feature = "peers")]
 pub fn between_processes<C: Carrier + 'static>(
     job: Job,
     make: impl Fn(&Job) -> Result<C, Failure> + 'static,
@@ -153,7 +157,7 @@ fn steady<C: Carrier + 'static>(
 }
 
 fn pilot(job: &Job) -> u64 {
-    let large = job.bytes.div_ceil(PILOT_BYTES).max(1);
+    let large = job.bytes.max(job.moved).div_ceil(PILOT_BYTES).max(1);
     PILOT_CALLS.div_ceil(large as u64)
 }
 
@@ -253,7 +257,7 @@ fn clients<C: Client>(
     let crew = Crew::fork(job.clients, (), |nth, (), start| {
         job.cpus.pin(false)?;
         let mut client = make(nth)?;
-        drive(job, &mut client, each / 8 + 1)?;
+        drive(job, &mut client, (each / 8).max(WARM_CALLS))?;
         start.wait()?;
         Ok(serde_json::to_writer(&papers[nth], &drive(job, &mut client, each)?)?)
     })?;
@@ -384,8 +388,15 @@ mod tests {
     #[test]
     fn calls_reach_the_depth_and_a_lost_byte_is_a_failure() {
         for (depth, calls, timed) in [(1, 20_000, 6667), (32, 20_000, 6667), (32, 5, 5)] {
-            let job =
-                Job { bytes: 12, clients: 1, servers: 1, depth, place: Place::OneThread, cpus: Cpus::Any };
+            let job = Job {
+                bytes: 12,
+                moved: 0,
+                clients: 1,
+                servers: 1,
+                depth,
+                place: Place::OneThread,
+                cpus: Cpus::Any,
+            };
             let mut echo = Echo { lens: Default::default(), most: 0, lost: 0 };
             let found = drive(&job, &mut echo, calls).expect("it echoes");
             assert_eq!(echo.most as u64, (depth as u64).min(calls));

@@ -99,7 +99,7 @@ impl<M: Parcel> Server for CrossbeamServer<M> {
 // ---------------------------------------------------------------- the feature `peers`
 
 #[cfg(feature = "peers")]
-pub use heavy::{Iceoryx2, IpcChannel, ZeroMq};
+pub use heavy::{Iceoryx2, IpcChannel, ZeroMq, fresh_name};
 
 #[cfg(feature = "peers")]
 mod heavy {
@@ -117,7 +117,7 @@ mod heavy {
     use super::*;
 
     /// A name that no other run uses.
-    fn fresh_name() -> String {
+    pub fn fresh_name() -> String {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         format!("pipework-bench-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
     }
