@@ -151,6 +151,10 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "log/4p",          quick: true,  job: Job::Logs { processes: 4 } },
 ];
 
+/// A round of these takes seconds.
+const LARGE: usize = 64 * MB;
+const ROUNDS_OF_LARGE: usize = 5;
+
 const MB: usize = 1_000_000;
 const MIB: usize = 1 << 20;
 
@@ -159,7 +163,6 @@ const BLOB_DEFINITIONS: &[Definition] = &[
     Definition { name: "chain/1mb",       quick: true,  job: Job::Chain { bytes: MB, busy: 0 } },
     Definition { name: "chain/1mb/busy",  quick: true,  job: Job::Chain { bytes: MB, busy: 2 } },
     Definition { name: "chain/64mb",      quick: true,  job: Job::Chain { bytes: 64 * MB, busy: 0 } },
-    Definition { name: "chain/64mb/busy", quick: false, job: Job::Chain { bytes: 64 * MB, busy: 2 } },
     Definition { name: "array/1m",        quick: false, job: Job::Array { bytes: MIB } },
     Definition { name: "array/64m",       quick: true,  job: Job::Array { bytes: 64 * MIB } },
     Definition { name: "submit/1m",       quick: false, job: Job::Submit { bytes: MIB } },
@@ -234,8 +237,9 @@ fn ready(definitions: &'static [Definition]) -> Vec<Case> {
 
 fn contenders(job: Job) -> Vec<Contender> {
     let contender = |name, shape, engine, ops, bytes, many| {
+        let rounds_at_most = if bytes < LARGE { usize::MAX } else { ROUNDS_OF_LARGE };
         let work = move || run(shape, engine, ops, bytes, many);
-        Contender { name, rounds_at_most: usize::MAX, run: Box::new(work) }
+        Contender { name, rounds_at_most, run: Box::new(work) }
     };
     match job {
         Job::Calls { bytes } => CALLS

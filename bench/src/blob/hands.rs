@@ -140,10 +140,14 @@ fn word(bytes: &[u8]) -> Result<u64, Failure> {
 
 // ---------------------------------------------------------------- pipework
 
-/// A channel as it is made by default; longer blobs are used again if the pool is as large.
+/// A channel as it is made by default, but its pool holds two blobs: when the client makes the next
+/// one, the server may not have dropped the last one yet.
 fn channel(task: &Task) -> Result<Segment, Failure> {
-    let usual = pipework::defaults::BLOB_POOL;
-    let options = Options::new().blob_pool(usual.max(task.bytes as u64));
+    channel_with_pool(task, pipework::defaults::BLOB_POOL.max(2 * task.bytes as u64))
+}
+
+fn channel_with_pool(task: &Task, bytes: u64) -> Result<Segment, Failure> {
+    let options = Options::new().blob_pool(bytes);
     let options = if task.sleeps { options.spin(Duration::ZERO) } else { options };
     Ok(options.anonymous()?)
 }
@@ -154,6 +158,10 @@ pub struct Blobs(Segment);
 impl Blobs {
     pub fn new(task: &Task) -> Result<Blobs, Failure> {
         channel(task).map(Blobs)
+    }
+
+    pub fn by_default(task: &Task) -> Result<Blobs, Failure> {
+        channel_with_pool(task, pipework::defaults::BLOB_POOL).map(Blobs)
     }
 }
 
