@@ -531,20 +531,12 @@ def array_pipework(size):
     return lambda: blob_giver(segment, segment.blob_from), lambda: blob_taker(segment)
 
 
-def array_pipework_pool(size):
-    """The server keeps a request until it gets the next one, so two blobs are in use by turns."""
-    from pipework.reqrep import Segment
-
-    segment = Segment.anonymous(blob_pool=2 * size)
-    return lambda: blob_giver(segment, segment.blob_from), lambda: blob_taker(segment)
-
-
 def array_pipework_in_place(size):
     """The same, computed where it will be read."""
     import numpy
     from pipework.reqrep import Segment
 
-    segment = Segment.anonymous(blob_pool=2 * size)
+    segment = Segment.anonymous()
 
     def blob(array):
         with segment.blob(size) as draft:

@@ -35,7 +35,6 @@ type Entry = (&'static str, Engine);
 enum Engine {
     Blobs,
     /// In a channel as it is made by default.
-    BlobsByDefault,
     SameBlob,
     LongPayloads,
     Publish,
@@ -62,24 +61,16 @@ const HAND: [Entry; 8] = [
     (LIMIT, Engine::Limit),
 ];
 
-/// Of this size, the default pool keeps only one.
-const BY_DEFAULT: Entry = ("pipework, default pool", Engine::BlobsByDefault);
-
-const HAND_64M: [Entry; 9] =
-    [HAND[0], BY_DEFAULT, HAND[1], HAND[2], HAND[3], HAND[4], HAND[5], HAND[6], HAND[7]];
-
 const READ: [Entry; 7] =
     [HAND[0], ("pipework, long payload", Engine::LongPayloads), HAND[2], HAND[3], HAND[4], HAND[5], HAND[6]];
 
-const READ_64M: [Entry; 8] = [READ[0], BY_DEFAULT, READ[1], READ[2], READ[3], READ[4], READ[5], READ[6]];
-
 const fn hand(name: &'static str, quick: bool, bytes: usize) -> Definition {
-    let contenders: &[Entry] = if bytes == 64 << 20 { &HAND_64M } else { &HAND };
+    let contenders: &[Entry] = &HAND;
     Definition { name, quick, bytes, reads: false, cpus: Cpus::Any, contenders }
 }
 
 const fn read(name: &'static str, quick: bool, bytes: usize) -> Definition {
-    let contenders: &[Entry] = if bytes == 64 << 20 { &READ_64M } else { &READ };
+    let contenders: &[Entry] = &READ;
     Definition { name, quick, bytes, reads: true, cpus: Cpus::Any, contenders }
 }
 
@@ -158,7 +149,6 @@ impl Engine {
         let (job, task) = (of.job(), of.task());
         let mut run = match self {
             Engine::Blobs => run(job, task, Blobs::new),
-            Engine::BlobsByDefault => run(job, task, Blobs::by_default),
             Engine::SameBlob => run(job, task, SameBlob::new),
             Engine::LongPayloads => run(job, task, LongPayloads::new),
             Engine::Memfd => run(job, task, Memfd::new),

@@ -113,9 +113,8 @@ const CHAIN: [(&str, &str); 6] = [
     (BY_HAND, "shared_memory"),
 ];
 
-const ARRAY: [(&str, &str); 7] = [
+const ARRAY: [(&str, &str); 6] = [
     (PIPEWORK, "pipework"),
-    ("pipework, larger pool", "pipework_pool"),
     ("pipework, in place", "pipework_in_place"),
     (QUEUE, "queue"),
     (CONNECTION, "connection"),

@@ -140,14 +140,10 @@ fn word(bytes: &[u8]) -> Result<u64, Failure> {
 
 // ---------------------------------------------------------------- pipework
 
-/// A channel as it is made by default, but its pool holds two blobs: when the client makes the next
-/// one, the server may not have dropped the last one yet.
+/// A channel as it is made by default, but its pool holds two blobs of any size: when the client makes
+/// the next one, the server may not have dropped the last one yet.
 fn channel(task: &Task) -> Result<Segment, Failure> {
-    channel_with_pool(task, pipework::defaults::BLOB_POOL.max(2 * task.bytes as u64))
-}
-
-fn channel_with_pool(task: &Task, bytes: u64) -> Result<Segment, Failure> {
-    let options = Options::new().blob_pool(bytes);
+    let options = Options::new().blob_pool(pipework::defaults::BLOB_POOL.max(2 * task.bytes as u64));
     let options = if task.sleeps { options.spin(Duration::ZERO) } else { options };
     Ok(options.anonymous()?)
 }
@@ -158,10 +154,6 @@ pub struct Blobs(Segment);
 impl Blobs {
     pub fn new(task: &Task) -> Result<Blobs, Failure> {
         channel(task).map(Blobs)
-    }
-
-    pub fn by_default(task: &Task) -> Result<Blobs, Failure> {
-        channel_with_pool(task, pipework::defaults::BLOB_POOL).map(Blobs)
     }
 }
 

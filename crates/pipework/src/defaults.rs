@@ -15,9 +15,9 @@ pub const REPLY_BYTES: u32 = 4096;
 pub const MEMBERS: u32 = 256;
 /// Permissions of the file of a segment.
 pub const MODE: u32 = 0o600;
-/// Bytes of shared memory that a process keeps for its next blobs in a segment: 128 MiB. A process often
-/// makes a blob while the receiver still holds the last one, so that blobs of 64 MiB take two files in
-/// turns.
+/// Bytes of shared memory that a process keeps for its next blobs in a segment: 128 MiB.
+// A process often makes a blob while the receiver still holds the last one, so that blobs of 64 MiB take
+// two files in turns.
 pub const BLOB_POOL: u64 = 128 << 20;
 /// Bytes of the longest message, request or reply: 256 MiB.
 pub const MAX_MESSAGE: usize = 256 << 20;
