@@ -14,7 +14,7 @@ pub const PWK_DEFAULT_REPLY_BYTES: u32 = defaults::REPLY_BYTES;
 pub const PWK_DEFAULT_MEMBERS: u32 = defaults::MEMBERS;
 /// Permissions of the file of a segment.
 pub const PWK_DEFAULT_MODE: u32 = defaults::MODE;
-/// Bytes of shared memory that a process keeps for its next blobs in a segment: 64 MiB.
+/// Bytes of shared memory that a process keeps for its next blobs in a segment: 128 MiB.
 pub const PWK_DEFAULT_BLOB_POOL: u64 = defaults::BLOB_POOL;
 /// Bytes of the longest message, request or reply: 256 MiB.
 pub const PWK_DEFAULT_MAX_MESSAGE: usize = defaults::MAX_MESSAGE;
