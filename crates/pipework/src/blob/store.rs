@@ -366,18 +366,20 @@ impl Store {
     fn create(&self, len: usize) -> std::result::Result<BlobFile, Errno> {
         let folder = &self.folder;
         self.has_opened.set(true);
+        // EPERM comes from ext4, if the folder is removed while the file is being made.
+        let is_gone = |errno| matches!(errno, Errno::NOENT | Errno::PERM);
         let create = || BlobFile::create(folder.location(), folder.mode(), len);
         match create() {
-            Err(Errno::NOENT) => {
+            Err(errno) if is_gone(errno) => {
                 if !LOOKED_BESIDE.is_set() {
                     LOOKED_BESIDE.set(true);
                     folder.siblings().iter().for_each(|folder| free_unused(folder));
                 }
-                let mut made = Err(Errno::NOENT);
+                let mut made = Err(errno);
                 // Another process may remove the folder as long as it is empty.
                 for _ in 0..100 {
                     made = folder.make().and_then(|()| create());
-                    if made.as_ref().err() != Some(&Errno::NOENT) {
+                    if !made.as_ref().is_err_and(|errno| is_gone(*errno)) {
                         break;
                     }
                 }

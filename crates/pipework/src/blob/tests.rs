@@ -9,7 +9,7 @@ use super::store::free_unused;
 use super::{Blob, BlobMut, Detaching, Folder, Handle, Limits, Name, Named, Slots, Store};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
-use crate::sys::fault::{Turn, fork, wait};
+use crate::sys::fault::{Fault, Turn, all_met, fork, order, wait};
 
 /// Slots that name each of some files once.
 #[derive(Debug)]
@@ -360,6 +360,22 @@ fn maker_reuses_a_file_after_its_receiver_died() {
     assert!(other.sweep(&mut None, || false));
     let again: Vec<_> = (0..2).map(|_| made(&maker, b"after it")).collect();
     assert!(again.iter().any(|blob| named(&maker, blob).name == handle.name));
+}
+
+#[test]
+fn draft_tries_again_if_the_folder_is_removed_meanwhile() {
+    let place = Place::new();
+    let maker = place.store();
+    // Tmpfs and ext4 report it in different ways.
+    for errno in [libc::ENOENT, libc::EPERM] {
+        order("tmpfile", 1, Fault::Errno(errno));
+        let folder = maker.folder().location();
+        assert!(!folder.exists());
+        assert_eq!((&*made(&maker, b"bytes"), all_met()), (&b"bytes"[..], true));
+        maker.close();
+    }
+    order("tmpfile", 0, Fault::Errno(libc::EACCES));
+    assert_eq!(BlobMut::new(&maker, 1, "test").unwrap_err().errno(), Some(libc::EACCES));
 }
 
 #[test]
