@@ -58,9 +58,14 @@ impl Folder {
         make_folder(&self.path, self.mode | searchable(self.mode)).map(drop)
     }
 
-    /// The folders of other channels without a path.
+    /// Whether its channel has no path.
+    pub(super) fn is_nested(&self) -> bool {
+        self.is_nested
+    }
+
+    /// The other folders beside it: of channels without a path, if its own has none.
     pub(super) fn siblings(&self) -> Vec<PathBuf> {
-        let above = self.path.parent().filter(|_| self.is_nested);
+        let above = self.path.parent();
         let entries = above.and_then(|above| std::fs::read_dir(above).ok());
         let paths = entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
         paths

@@ -371,7 +371,7 @@ impl Store {
         let create = || BlobFile::create(folder.location(), folder.mode(), len);
         match create() {
             Err(errno) if is_gone(errno) => {
-                if !LOOKED_BESIDE.is_set() {
+                if folder.is_nested() && !LOOKED_BESIDE.is_set() {
                     LOOKED_BESIDE.set(true);
                     folder.siblings().iter().for_each(|folder| free_unused(folder));
                 }

@@ -255,6 +255,9 @@ fn first_blob_of_a_process_frees_what_killed_processes_kept_for_a_channel_withou
         child.kill();
         let folder = blob_folder(&left);
         drop(left);
+        // The first blob of all is one of a channel with a path.
+        let beside = Folder::new();
+        drop(blob_of(&small().create(beside.join("channel")).unwrap(), &[1; 10]));
         drop(blob_of(&small().anonymous().unwrap(), &[1; 10]));
         assert!(!folder.exists());
     });
