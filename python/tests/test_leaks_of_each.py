@@ -140,7 +140,8 @@ class Calls:
         ticket = self.client.send(b"")
         self.client.forget(self.client.send(b""))
         self.client.cancel(ticket)
-        for request in self.server.drain(2):
+        self.client.post(b"")
+        for request in self.server.drain(3):
             request.reply(b"")
 
     def streams(self) -> None:

@@ -267,3 +267,31 @@ def test_forgotten_call_is_carried_out(segment: Segment) -> None:
     client.close()
     request = server.recv(timeout=SOON)
     assert request.data == b"x" and request.wanted and not request.reply(b"y")
+
+
+def test_post_leaves_nothing_to_receive_and_waits_for_space(segment: Segment) -> None:
+    client, server = ends(segment)
+    for number in range(segment.geometry.slots):
+        client.post(b"%d" % number, flags=number)
+    assert client.pending == 0
+    with pytest.raises(pipework.TimedOut):
+        client.post(b"x", timeout=0)
+    thread = after(0.01, lambda: client.post(b"last"))
+    requests = [server.recv(timeout=SOON) for _ in range(segment.geometry.slots)]
+    assert [(request.data, request.flags) for request in requests] == [(b"%d" % n, n) for n in range(segment.geometry.slots)]
+    for request in requests:
+        request.reply(b"")
+    thread.join()
+    client.close()
+    assert server.recv(timeout=SOON).data == b"last"
+
+
+def test_post_that_a_signal_handler_interrupts_takes_no_slot(segment: Segment) -> None:
+    client, server = ends(segment)
+    for _ in range(segment.geometry.slots):
+        client.post(b"x")
+    with pytest.raises(Alarm), signal_after(0.01):
+        client.post(b"y", timeout=SOON)
+    for request in server.drain(100):
+        request.reply(b"")
+    assert all_free(segment)

@@ -169,6 +169,14 @@ impl Calls {
         Ok(sent.or_raise(py)?.map(Ticket::to_bits))
     }
 
+    pub(super) fn post(&self, py: Python<'_>, request: Request<'_>, deadline: Deadline) -> PyResult<()> {
+        let ticket = match self.try_send(py, request)? {
+            Some(ticket) => ticket,
+            None => self.send(py, request, deadline)?,
+        };
+        self.forget(py, ticket)
+    }
+
     pub(super) fn recv(&self, py: Python<'_>, ticket: u64, timeout: Option<Seconds>) -> PyResult<Received> {
         let (client, ticket) = (self.get(py)?, Ticket::from_bits(ticket));
         // As in `call_at_once`.

@@ -179,6 +179,22 @@ impl Client {
         self.0.try_send(py, (&data, flags.0, &blobs))
     }
 
+    /// Sends a request whose reply is not wanted: `forget(send(...))` in one step, which an exception
+    /// of a signal handler does not divide. Waits for a free slot; with `timeout=0` it never waits.
+    ///
+    /// Raises as `send`.
+    #[pyo3(signature = (data, *, timeout=CallTimeout::Unset, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=..., flags=0, blobs=())")]
+    fn post(
+        &self,
+        py: Python<'_>,
+        data: Bytes<'_, '_>,
+        timeout: CallTimeout,
+        flags: Flags,
+        blobs: Attached,
+    ) -> PyResult<()> {
+        self.0.post(py, (&data, flags.0, &blobs), self.0.until(timeout))
+    }
+
     /// Waits for the reply of a call and returns its bytes.
     ///
     /// Raises `TimedOut`: the ticket stays valid. `PeerDied`, `RemoteError`, `NoServer`: the call is
