@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import BaseContext
 
-    from typing_extensions import ParamSpec
+    from typing_extensions import Buffer, ParamSpec
 
     P = ParamSpec("P")
 
@@ -176,6 +176,23 @@ class Executor(concurrent.futures.Executor):
 
         return results()
 
+    def terminate_workers(self) -> None:
+        """Ends the processes at once, by SIGTERM. Futures that are not done raise `BrokenExecutor`,
+        and so does every later `submit`. Does not wait: `shutdown` does."""
+        self._closed = True
+        manager = self._managers.get(_generation)
+        if manager is not None:
+            manager.terminate()
+
+    def _start_all(self) -> None:
+        """Starts all processes now, and returns when they are started: for `Pool`."""
+        self._running().start_all()
+
+    def _workers(self) -> list[Any]:
+        """The processes as `multiprocessing` knows them: for `Pool`."""
+        manager = self._managers.get(_generation)
+        return [] if manager is None else manager.workers()
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more tasks. Those that were submitted are done, but for those that have not
         begun, with `cancel_futures`. With `wait`, returns when all is done and the processes have
@@ -267,6 +284,10 @@ class _Manager:
         self._starting: dict[int, _Process] = {}
         """Those that are not ready, by their lines."""
         self._wanted = 0
+        self._is_eager = False
+        """Whether all processes are wanted, whatever there is to do."""
+        self._has_started = threading.Event()
+        """Set when all are started that were wanted, or the manager has ended."""
         self._killed = 0
         """Processes that were killed since one was ready."""
 
@@ -348,7 +369,7 @@ class _Manager:
             self._bell.put(None)
         return True
 
-    def _message(self, task: _Task) -> tuple[bytes, list[_core.Blob]]:
+    def _message(self, task: _Task) -> tuple[Buffer, list[_core.Blob]]:
         assert task.pickled is not None, "it was not sent"
         return attach(task.pickled, self._segment)
 
@@ -373,6 +394,18 @@ class _Manager:
             self._is_cancelled = True
         self._is_closed = True
         self._rouse()
+
+    def terminate(self) -> None:
+        self._break(RuntimeError("its processes were terminated"))
+
+    def start_all(self) -> None:
+        self._is_eager = True
+        self._rouse()
+        self._has_started.wait()
+        self.refuse_if_over()
+
+    def workers(self) -> list[Any]:
+        return [each.process for each in list(self._processes.values())]
 
     def _rouse(self) -> None:
         # The manager looks once more after it has set this.
@@ -408,6 +441,7 @@ class _Manager:
             except BaseException as error:
                 self._break(error)
             self._is_over = self._is_finished = True
+            self._has_started.set()
             self._bell.put(None)
             if self._cause is not None and self._client is not None:
                 self._client.close()  # which ends the collector's wait
@@ -441,9 +475,11 @@ class _Manager:
                 self._fill()
             if self._is_cancelled:
                 self._cancel()
-            self._wanted = max(self._wanted, min(self._most, len(self._sent) + len(self._waiting)))
+            self._wanted = self._needed()
             while len(self._processes) < self._wanted:
                 self._start()
+            if self._is_eager and self._wanted == self._most:
+                self._has_started.set()
             self._is_asleep = True
             if self._cause is not None:
                 return
@@ -454,7 +490,8 @@ class _Manager:
                 if self._is_done():
                     return
                 self._is_over = False
-            ready = self._poll.poll(0 if self._has_space() else None)
+            is_behind = self._has_space() or self._wanted < self._needed()
+            ready = self._poll.poll(0 if is_behind else None)
             self._is_asleep = False
             for fd, _ in ready:
                 if fd == self._wake:
@@ -464,6 +501,10 @@ class _Manager:
                     self._listen(fd)
                 elif fd in self._processes:
                     self._replace(fd)
+
+    def _needed(self) -> int:
+        """Processes for what there is to do."""
+        return self._most if self._is_eager else max(self._wanted, min(self._most, len(self._sent) + len(self._waiting)))
 
     def _is_done(self) -> bool:
         return not self._waiting and not self._sent
@@ -690,7 +731,7 @@ def _settle(future: concurrent.futures.Future[Any], outcome: Any) -> None:
         value, error, text = load(outcome.result(), outcome.blobs)
         if text:
             with contextlib.suppress(Exception):  # a class of exceptions may refuse it
-                error.__cause__ = _RemoteTraceback(text)
+                error.__cause__ = RemoteTraceback(text)
     except BaseException as raised:  # SystemExit too, if unpickling has raised it
         error = raised
         if isinstance(raised, PeerDied):
@@ -719,7 +760,7 @@ def _log(future: concurrent.futures.Future[Any]) -> None:
     logging.getLogger("concurrent.futures").exception("exception calling callback for %r", future)
 
 
-class _RemoteTraceback(Exception):
+class RemoteTraceback(Exception):
     """The traceback of an exception in the process."""
 
     def __str__(self) -> str:

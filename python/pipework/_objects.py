@@ -6,28 +6,34 @@ buffers are copied with the pickle.
 
 from __future__ import annotations
 
+import collections
+import copyreg
+import io
 import pickle
 import weakref
 from collections.abc import Sequence
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from ._core import Blob, Segment
 
 LONG = 1 << 16
 """A buffer or a pickle with more bytes is sent as a blob."""
 
-_MOST_BUFFERS = 7
+MOST_BUFFERS = 7
 """A message carries eight blobs, and one of them may be the pickle."""
 
 _MOST_HELD = 100
 """Each blob keeps a descriptor open. If objects here use this many, further buffers are copied."""
 
-_held: weakref.WeakSet[Blob] = weakref.WeakSet()
+_held: weakref.WeakSet[Buffer] = weakref.WeakSet()
 
 
 class Pickled(NamedTuple):
-    data: bytes
+    data: bytes | memoryview
     buffers: Sequence[memoryview | bytes]
 
     def copied(self) -> Pickled:
@@ -35,38 +41,53 @@ class Pickled(NamedTuple):
         return Pickled(self.data, [bytes(buffer) for buffer in self.buffers])
 
 
-def dump(what: object) -> Pickled:
-    """Returns the pickle of an object, and the buffers that are to be blobs."""
+class _Pickler(pickle.Pickler):
+    """Pickles what `multiprocessing` can pickle: connections and sockets too, and what programs have
+    registered with `ForkingPickler`, without its cost of a table for each object."""
+
+    dispatch_table: Any = collections.ChainMap(ForkingPickler._extra_reducers, copyreg.dispatch_table)  # type: ignore[attr-defined]
+
+
+def dump(what: object, most: int = MOST_BUFFERS) -> Pickled:
+    """Returns the pickle of an object, and at most so many buffers that are to be blobs."""
     buffers: list[memoryview] = []
 
     def goes_into_the_pickle(buffer: pickle.PickleBuffer) -> bool:
+        if len(buffers) == most:
+            return True
         raw = buffer.raw()
-        if raw.nbytes <= LONG or len(buffers) == _MOST_BUFFERS:
+        if raw.nbytes <= LONG:
             return True
         buffers.append(raw)
         return False
 
-    return Pickled(pickle.dumps(what, 5, buffer_callback=goes_into_the_pickle), buffers)
+    data = io.BytesIO()
+    _Pickler(data, 5, buffer_callback=goes_into_the_pickle).dump(what)
+    return Pickled(data.getvalue(), buffers)
 
 
-def attach(pickled: Pickled, segment: Segment) -> tuple[bytes, list[Blob]]:
+def attach(pickled: Pickled, segment: Segment) -> tuple[Buffer, list[Blob]]:
     """Returns the payload of a message, and the blobs that it carries."""
-    data, buffers = pickled
-    if len(data) > LONG:
-        # No pickle is empty, so an empty payload says that the first blob is the pickle.
-        data, buffers = b"", [data, *buffers]
+    data, buffers = outside(pickled)
     return data, [segment.blob_from(buffer) for buffer in buffers]
 
 
-def load(data: bytes, blobs: Sequence[Blob]) -> Any:
+def outside(pickled: Pickled) -> Pickled:
+    """Moves a long pickle to the buffers. No pickle is empty, so an empty one says that the first
+    buffer is the pickle."""
+    data, buffers = pickled
+    return pickled if len(data) <= LONG else Pickled(b"", [data, *buffers])
+
+
+def load(data: bytes, blobs: Sequence[Buffer]) -> Any:
     """Returns the object of such a message."""
     if data:
         return pickle.loads(data, buffers=map(_buffer, blobs))
     return pickle.loads(blobs[0], buffers=map(_buffer, blobs[1:]))
 
 
-def _buffer(blob: Blob) -> memoryview | bytes:
+def _buffer(blob: Buffer) -> Buffer:
     if len(_held) >= _MOST_HELD:
-        return blob.tobytes()
+        return bytes(blob)
     _held.add(blob)
     return memoryview(blob)

@@ -615,6 +615,28 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
+@pytest.mark.parametrize("way", ["spawn", "forkserver", "fork"])
+def test_terminate_workers_ends_tasks_that_run_and_those_that_wait(way: str) -> None:
+    executor = Executor(2, mp_context=multiprocessing.get_context(way))
+    executor.submit(abs, -1).result(SOON)
+    futures = [executor.submit(time.sleep, 1000) for _ in range(20)]
+    executor.terminate_workers()
+    for future in futures:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="terminated"):
+            future.result(SOON)
+    with pytest.raises(concurrent.futures.BrokenExecutor):
+        executor.submit(abs, -1)
+    executor.shutdown()
+    executor.terminate_workers()
+
+
+def test_terminate_workers_of_an_unused_executor_closes_it() -> None:
+    executor = Executor(1)
+    executor.terminate_workers()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        executor.submit(abs, -1)
+
+
 def test_storm() -> None:
     """Processes are killed all the time; every future ends, and most of them well."""
     with Executor(3, redeliveries=3) as executor:
