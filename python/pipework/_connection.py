@@ -1,0 +1,152 @@
+"""The connections of `pipework.multiprocessing`: a pair of sockets that keep messages whole.
+
+The kernel hands over a message in one step. So any number of processes may send and receive at the
+same end, without a lock, and one that is killed leaves whole messages or none. A long message, and
+each long buffer of an object, is a file in memory, which goes with the message and ends with its
+last holder.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import io
+import mmap
+import multiprocessing.connection
+import os
+import pickle
+import socket
+import time
+from multiprocessing import reduction
+from typing import TYPE_CHECKING, Any
+
+from . import fd
+from ._objects import LONG, MOST_BUFFERS, Pickled, dump, load, outside
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_MARK = b"\0"
+"""The first byte of a message. An empty one is the end."""
+_FILES = socket.CMSG_SPACE(array.array("i").itemsize * (MOST_BUFFERS + 1))
+
+
+def pipe(duplex: bool = True) -> tuple[Connection, Connection]:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return Connection(here.detach(), writable=duplex), Connection(there.detach(), readable=duplex)
+
+
+class Connection(multiprocessing.connection.Connection):
+    """As `multiprocessing.connection.Connection`; any number of processes may use it at a time."""
+
+    def __init__(self, handle: int, readable: bool = True, writable: bool = True) -> None:
+        super().__init__(handle, readable, writable)
+        self._socket = socket.socket(fileno=handle)
+        self._socket.setblocking(True)  # whatever `socket.setdefaulttimeout` says
+
+    def send(self, obj: object) -> None:
+        """Sends an object as a pickle."""
+        self._check_closed()
+        if not self.writable:
+            raise OSError("connection is read-only")
+        self._send_message(dump(obj))
+
+    def recv(self) -> Any:
+        """Receives an object."""
+        self._check_closed()
+        if not self.readable:
+            raise OSError("connection is write-only")
+        return load(*self._receive_message())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        copy = reduction.DupFd(self.fileno())
+        return _rebuild, (type(self), copy, self.readable, self.writable)
+
+    # What the base class builds on.
+
+    def _send_bytes(self, buf: memoryview) -> None:
+        self._send_message(Pickled(buf, []))
+
+    def _recv_bytes(self, maxsize: int | None = None) -> io.BytesIO | None:
+        data, files = self._receive_message()
+        whole: bytes | mmap.mmap = data
+        if files and not data:
+            whole, *files = files
+        if files:  # it was sent as an object
+            whole = pickle.dumps(pickle.loads(whole, buffers=files), 5)
+        if maxsize is not None and len(whole) > maxsize:
+            return None
+        # Its position is behind what it holds, as the base class expects.
+        result = io.BytesIO()
+        result.write(whole)
+        return result
+
+    def _close(self) -> None:
+        self._socket.close()
+
+    def _check_closed(self) -> None:
+        if self.closed:
+            raise OSError("handle is closed")
+
+    # Messages.
+
+    def _send_message(self, message: Pickled) -> None:
+        data, buffers = outside(message)
+        files: list[int] = []
+        try:
+            files.extend(map(_file_of, buffers))
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
+            while True:
+                try:
+                    self._socket.sendmsg([_MARK, data], rights)
+                    return
+                except OSError as error:
+                    if error.errno == errno.EMSGSIZE and data:  # a kernel with small socket buffers
+                        self._send_message(Pickled(b"", [data, *buffers]))
+                        return
+                    if error.errno == errno.ECONNRESET:  # it was closed with messages that nobody has read
+                        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
+                    # Too many files of this user are on their way: until some are received.
+                    if error.errno != errno.ETOOMANYREFS:
+                        raise
+                time.sleep(0.001)
+        finally:
+            for each in files:
+                os.close(each)
+
+    def _receive_message(self) -> tuple[bytes, list[mmap.mmap]]:
+        try:
+            data, rights, flags, _ = self._socket.recvmsg(len(_MARK) + LONG, _FILES, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionResetError:
+            # The other end was closed, with messages that nobody has read. Those that it has sent are
+            # still there.
+            return self._receive_message()
+        files = array.array("i")
+        for _, _, numbers in rights:
+            files.frombytes(numbers)
+        try:
+            if not data:
+                raise EOFError
+            if flags & socket.MSG_CTRUNC:
+                raise OSError(errno.EMFILE, "a message has come with more files than this process may open")
+            return data[len(_MARK) :], [mmap.mmap(each, 0, access=mmap.ACCESS_COPY) for each in files]
+        finally:
+            for each in files:
+                os.close(each)
+
+
+def _rebuild(kind: type[Connection], copy: Any, readable: bool, writable: bool) -> Connection:
+    return kind(copy.detach(), readable, writable)
+
+
+def _file_of(buffer: Buffer) -> int:
+    file = os.memfd_create("pipework", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        fd.write_all(file, buffer)
+        # The receiver may rely on its size.
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    except BaseException:
+        os.close(file)
+        raise
+    return file

@@ -1,0 +1,764 @@
+"""`pipework.multiprocessing`: what differs from the standard library, and what a kill does.
+test_multiprocessing_stdlib.py runs the library's own tests."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import contextlib
+import os
+import pickle
+import queue
+import random
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import multiprocessing_tasks as tasks
+import numpy
+import pytest
+from processes import stop_helpers, until
+from support import SOON
+
+from pipework import PeerDied, multiprocessing
+
+stdlib: Any = import_module("multiprocessing")
+WAYS = ["fork", "spawn", "forkserver"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def helpers() -> Iterator[None]:
+    process = stdlib.get_context("forkserver").Process(target=int)
+    process.start()
+    process.join()
+    yield
+    stop_helpers()
+
+
+@pytest.fixture(params=WAYS)
+def context(request: pytest.FixtureRequest) -> Any:
+    return multiprocessing.get_context(request.param)
+
+
+fork: Any = multiprocessing.get_context("fork")
+
+
+@contextlib.contextmanager
+def running(target: Callable[..., object], *args: Any, context: Any = fork) -> Iterator[Any]:
+    """A process that does this; it is killed in the end, if it has not ended."""
+    process = context.Process(target=target, args=args)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+# ---------------------------------------------------------------- the module
+
+
+def test_module_has_every_name_of_the_standard_library() -> None:
+    assert multiprocessing.__all__ == list(stdlib.__all__)
+    for name in stdlib.__all__:
+        assert getattr(multiprocessing, name)
+    assert multiprocessing.Process is stdlib.Process
+    assert multiprocessing.connection is stdlib.connection
+    assert multiprocessing.current_process() is stdlib.current_process()
+    with pytest.raises(AttributeError):
+        getattr(multiprocessing, "no_such_name")
+
+
+def test_context_is_one_of_the_standard_library(context: Any) -> None:
+    way = context.get_start_method()
+    assert isinstance(context, type(stdlib.get_context(way)))
+    assert context.Process is stdlib.get_context(way).Process
+    assert context.get_context() is context
+    assert context.get_context("spawn") is multiprocessing.get_context("spawn")
+    with pytest.raises(ValueError, match="no such way"):
+        context.get_context("no such way")
+
+
+def test_default_context_has_the_start_method_of_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = stdlib.get_start_method()
+    try:
+        for way in WAYS:
+            stdlib.set_start_method(way, force=True)
+            assert multiprocessing.get_start_method() == way
+            assert multiprocessing.get_context() is multiprocessing.get_context(way)
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+    assert stdlib.get_start_method() == before
+
+
+def test_objects_are_of_the_types_of_the_standard_library() -> None:
+    assert isinstance(fork.Queue(), stdlib.queues.Queue)
+    assert isinstance(fork.JoinableQueue(), stdlib.queues.JoinableQueue)
+    assert isinstance(fork.SimpleQueue(), stdlib.queues.SimpleQueue)
+    assert all(isinstance(end, stdlib.connection.Connection) for end in fork.Pipe())
+    with fork.Pool(1) as pool:
+        assert isinstance(pool, stdlib.pool.Pool)
+
+
+def test_pool_of_the_standard_library_works_in_a_context_of_this_package() -> None:
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=fork) as executor:
+        assert list(executor.map(tasks.square, range(100))) == [n * n for n in range(100)]
+
+
+# ---------------------------------------------------------------- queues
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue", "SimpleQueue"])
+def test_queue_carries_objects_both_ways(context: Any, kind: str) -> None:
+    there, back = getattr(context, kind)(), getattr(context, kind)()
+    with running(tasks.get, there, back, 4, context=context):
+        for each in (None, "text", {"key": [1, 2]}, bytes(1_000_000)):
+            there.put(each)
+            assert back.get() == each
+
+
+@pytest.mark.parametrize("maxsize", [0, 3, 5000])
+def test_arrays_come_as_they_were(maxsize: int) -> None:
+    many = fork.Queue(maxsize)
+    arrays = [numpy.arange(number << 16, dtype="u1") for number in range(10)]
+    many.put(arrays)
+    assert all((one == other).all() for one, other in zip(many.get(), arrays, strict=True))
+
+
+def test_array_of_a_queue_is_shared_memory_and_read_only() -> None:
+    objects = fork.Queue()
+    objects.put(numpy.zeros(1 << 17))
+    assert not objects.get().flags.writeable
+    objects.put(numpy.zeros(10))
+    assert objects.get().flags.writeable
+
+
+def test_put_raises_what_pickling_raises_and_the_queue_goes_on() -> None:
+    objects = fork.Queue(1)
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        objects.put(lambda: None)
+    objects.put(1)
+    assert objects.get() == 1
+
+
+def test_put_takes_the_object_as_it_is_then() -> None:
+    objects, item = fork.Queue(), [1]
+    for _ in range(1000):
+        objects.put(item)
+    item.append(2)
+    assert [objects.get() for _ in range(1000)] == [[1]] * 1000
+
+
+def test_queue_without_a_bound_takes_more_than_its_slots_and_keeps_the_order(context: Any) -> None:
+    objects, answers = context.Queue(), context.Queue()
+    tasks.put(objects, 5000)
+    assert objects.qsize() == 5000
+    with running(tasks.get, objects, answers, 5000, context=context):
+        tasks.put(objects, 1000, 5000)
+        assert [answers.get(timeout=SOON) for _ in range(5000)] == list(range(5000))
+    assert [objects.get(timeout=SOON) for _ in range(1000)] == list(range(5000, 6000))
+    until(lambda: objects._feeder is None)
+
+
+def test_bounded_queue_is_full_at_its_bound(context: Any) -> None:
+    for bound in (1, 3, 2000):
+        objects = context.Queue(bound)
+        for number in range(bound):
+            assert not objects.full()
+            objects.put_nowait(number)
+        assert objects.full() and objects.qsize() == bound
+        with pytest.raises(queue.Full):
+            objects.put(0, timeout=0.01)
+        with pytest.raises(queue.Full):
+            objects.put(0, timeout=-1)
+        assert [objects.get_nowait() for _ in range(bound)] == list(range(bound))
+        assert objects.empty()
+        with pytest.raises(queue.Empty):
+            objects.get(timeout=-1)
+
+
+def test_bound_beyond_the_most_slots_is_none() -> None:
+    objects = fork.Queue((1 << 20) + 1)
+    tasks.put(objects, 300)
+    assert not objects.full()
+    assert [objects.get(timeout=SOON) for _ in range(300)] == list(range(300))
+    until(lambda: objects._feeder is None)
+
+
+def test_process_sends_everything_before_it_ends(context: Any) -> None:
+    objects = context.Queue()
+    with running(tasks.put, objects, 2000, context=context) as process:
+        assert [objects.get(timeout=SOON) for _ in range(2000)] == list(range(2000))
+        process.join(SOON)
+        assert process.exitcode == 0
+
+
+def test_process_that_cancels_the_thread_ends_at_once() -> None:
+    objects = fork.Queue()
+    with running(tasks.put_and_leave, objects, 2000) as process:
+        process.join(SOON)
+        assert process.exitcode == 0
+    assert objects.qsize() == 256
+
+
+def test_main_program_sends_everything_before_it_ends() -> None:
+    program = """
+import os
+from pipework import multiprocessing
+
+def take(objects):
+    print(sum(1 for _ in iter(objects.get, None)), flush=True)
+
+objects = multiprocessing.get_context("fork").Queue()
+for number in range(1000):
+    objects.put(number)
+objects.put(None)
+if os.fork() == 0:
+    take(objects)
+    os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SOON)
+    assert (done.stdout, done.stderr, done.returncode) == ("1000\n", "", 0)
+
+
+def test_forked_child_does_not_send_what_its_parent_has_not_sent() -> None:
+    objects = fork.Queue()
+    tasks.put(objects, 1000)
+    with running(tasks.put, objects, 1, 5000) as process:
+        taken = [objects.get(timeout=SOON) for _ in range(1001)]
+        process.join(SOON)
+    assert sorted(taken) == [*range(1000), 5000]
+    assert objects.empty()
+    until(lambda: objects._feeder is None)
+
+
+def test_process_does_not_wait_for_ever_when_its_parent_and_all_others_have_ended() -> None:
+    read, write = os.pipe()
+    objects = fork.Queue()
+    pid = os.fork()
+    if pid == 0:  # the parent, which is killed
+        child = fork.Process(target=tasks.put, args=(objects, 1000))
+        child.start()
+        os.write(write, b"%d" % child.pid)
+        until(lambda: objects.qsize() == 256)
+        tasks.die()
+    os.waitpid(pid, 0)
+    os.close(write)
+    orphan = int(os.read(read, 100))
+    # The writing end, which it has inherited, is closed when it ends.
+    assert os.read(read, 1) == b""
+    os.close(read)
+    assert not os.path.exists(f"/proc/{orphan}") or b"Z" in open(f"/proc/{orphan}/stat", "rb").read().split(b")")[1]
+
+
+def test_queue_can_be_sent_through_a_queue_and_to_a_pool(context: Any) -> None:
+    outer, inner = context.Queue(), context.Queue()
+    with context.Pool(1) as pool:
+        pool.apply(tasks.put, (inner, 3))
+    outer.put(inner)
+    assert [outer.get().get(timeout=SOON) for _ in range(1)] == [0]
+    assert [inner.get(timeout=SOON) for _ in range(2)] == [1, 2]
+    multiprocessing.resource_sharer.stop()
+
+
+def test_closed_queue_refuses_and_its_descriptors_are_closed() -> None:
+    for objects in (fork.Queue(), fork.JoinableQueue(), fork.Queue(2)):
+        objects.put(1)
+        objects.close()
+        objects.close()
+        objects.join_thread()
+        for refused in (lambda q=objects: q.put(1), objects.get):
+            with pytest.raises(ValueError, match="is closed"):
+                refused()
+
+
+def test_queue_that_is_dropped_is_collected_with_its_objects() -> None:
+    objects = fork.Queue()
+    tasks.put(objects, 10)
+    gone = weakref.ref(objects)
+    del objects
+    assert gone() is None
+
+
+def test_signal_handler_may_put_while_its_thread_puts() -> None:
+    objects: Any = fork.Queue()
+    put_by_handler = 0
+
+    def handler(*_: object) -> None:
+        nonlocal put_by_handler
+        objects.put(-1)
+        put_by_handler += 1
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        tasks.put(objects, 3000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    taken = [objects.get(timeout=SOON) for _ in range(3000 + put_by_handler)]
+    assert [each for each in taken if each >= 0] == list(range(3000))
+    until(lambda: objects._feeder is None)
+
+
+def test_exception_of_a_signal_handler_in_a_waiting_put_takes_no_space() -> None:
+    class Alarm(Exception):
+        pass
+
+    def handler(*_: object) -> None:
+        raise Alarm
+
+    objects = fork.Queue(1)
+    objects.put(0)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for number in range(20):
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
+            with pytest.raises(Alarm):
+                objects.put(number, timeout=SOON)
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
+            assert objects.get() == 0
+            with pytest.raises(Alarm):
+                objects.get(timeout=SOON)
+            objects.put(0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert objects.qsize() == 1
+
+
+# ---------------------------------------------------------------- kills
+
+
+def test_object_of_a_taker_that_is_killed_before_get_returns_goes_to_another() -> None:
+    objects = fork.Queue()
+    pid = os.fork()
+    if pid == 0:
+        request = objects._channel.take(SOON)
+        assert request is not None
+        tasks.die()
+    until(lambda: objects._channel._segment.stats().empty > 0)
+    objects.put("precious")
+    os.waitpid(pid, 0)
+    assert objects.get(timeout=SOON) == "precious"
+    assert objects.empty()
+
+
+def test_objects_of_a_killed_producer_stay() -> None:
+    for bound in (0, 100):
+        objects = fork.Queue(bound)
+        with running(tasks.put_and_die, objects, 100) as process:
+            process.join(SOON)
+            assert process.exitcode == -signal.SIGKILL
+            taken = []
+            while not objects.empty():  # as it says itself
+                taken.append(objects.get(timeout=SOON))
+        assert taken == list(range(100))
+
+
+@pytest.mark.parametrize("bound", [0, 1, 8])
+@pytest.mark.parametrize("pad", [0, 3000, 200_000])
+def test_kills_of_producers_and_consumers_lose_only_what_they_had_in_hand(bound: int, pad: int) -> None:
+    chance = random.Random(bound + pad)
+    objects = fork.Queue(bound)
+    (acked, ack), (taken, take) = os.pipe(), os.pipe()
+    for each in (acked, taken):
+        os.set_blocking(each, False)
+    put: list[tuple[int, int]] = []
+    got: list[tuple[int, int]] = []
+
+    def read() -> None:
+        for each, into in ((acked, put), (taken, got)):
+            with contextlib.suppress(BlockingIOError):
+                into.extend(tasks.RECORD.iter_unpack(os.read(each, 1 << 16)))
+
+    numbers = iter(range(1000))
+
+    def producer() -> Any:
+        return fork.Process(target=tasks.produce, args=(objects, next(numbers), pad, ack))
+
+    def consumer() -> Any:
+        return fork.Process(target=tasks.consume, args=(objects, take))
+
+    makers = [producer, producer, consumer, consumer]
+    processes = [make() for make in makers]
+    for process in processes:
+        process.start()
+    killed = 0
+    for _ in range(40):
+        read()
+        time.sleep(chance.random() * 0.02)
+        place = chance.randrange(4)
+        processes[place].kill()
+        processes[place].join()
+        killed += place >= 2
+        processes[place] = makers[place]()
+        processes[place].start()
+        # Somebody goes on.
+        before = len(got)
+        while len(got) == before:
+            until(lambda: bool(select.select([taken], [], [], 0)[0]))
+            read()
+    for process in processes:
+        process.kill()
+        process.join()
+    killed += 2
+    read()
+    objects._channel._segment.recover()  # what the killed had taken comes back now
+    while not objects.empty():
+        number, each, _ = objects.get(timeout=SOON)
+        got.append((number, each))
+    assert objects._channel.is_idle()
+    counts = collections.Counter(got)
+    assert max(counts.values()) == 1, "an object came twice"
+    if bound:  # what a producer without a bound has put may be in its hands
+        assert len(set(put) - set(got)) <= killed
+    for number in {number for number, _ in got}:
+        mine = sorted(each for other, each in got if other == number)
+        gaps = set(range(mine[-1])) - set(mine)
+        assert len(gaps) <= killed, "what is missing was in the hands of one that was killed"
+    for number in range(bound or 1):
+        objects.put(number, timeout=SOON)
+    assert [objects.get(timeout=SOON) for _ in range(bound or 1)] == list(range(bound or 1))
+    for each in (acked, ack, taken, take):
+        os.close(each)
+
+
+def test_join_ends_when_a_worker_is_killed_with_an_object() -> None:
+    objects = fork.JoinableQueue()
+    objects.put(1)
+    with running(tasks.get_and_die, objects) as process:
+        objects.join()
+        process.join(SOON)
+        assert process.exitcode == -signal.SIGKILL
+
+
+def test_join_ends_when_a_producer_is_killed_with_unsent_objects() -> None:
+    objects = fork.JoinableQueue()
+    with running(tasks.put_and_die, objects, 1000) as process:
+        process.join(SOON)
+    for number in range(256):
+        assert objects.get(timeout=SOON) == number
+        objects.task_done()
+    objects.join()
+    assert objects.empty()
+
+
+def test_join_waits_for_objects_that_are_unsent_or_taken(context: Any) -> None:
+    objects, done = context.JoinableQueue(), context.Queue()
+    tasks.put(objects, 1000)
+    with running(tasks.work, objects, done, context=context), running(tasks.work, objects, done, context=context):
+        objects.join()
+        assert sorted(done.get(timeout=SOON) for _ in range(1000)) == list(range(1000))
+    assert objects.empty()
+
+
+def test_join_waits_for_objects_that_workers_put() -> None:
+    objects = fork.JoinableQueue()
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(running(tasks.work_and_ask_for_more, objects))
+        for _ in range(30):
+            objects.put(6)
+            objects.join()
+            assert objects.empty() and objects._channel.is_idle()
+
+
+def test_task_done_more_often_than_objects_were_taken_is_refused() -> None:
+    objects = fork.JoinableQueue()
+    objects.put(1)
+    with pytest.raises(ValueError, match="too many times"):
+        objects.task_done()
+    objects.get()
+    objects.task_done()
+    with pytest.raises(ValueError, match="too many times"):
+        objects.task_done()
+
+
+def test_more_objects_may_be_in_work_than_the_bound() -> None:
+    objects = fork.JoinableQueue(1)
+    for number in range(10):
+        objects.put(number, timeout=SOON)
+        objects.get()
+    for _ in range(10):
+        objects.task_done()
+    objects.join()
+
+
+# ---------------------------------------------------------------- pipes
+
+
+def test_connection_carries_objects_of_any_size(context: Any) -> None:
+    here, there = context.Pipe()
+    with running(tasks.echo, there, here if context is fork else None, context=context) as process:
+        there.close()
+        for size in (0, 1, 65_000, 65_536, 65_537, 1 << 20, 1 << 26):
+            here.send(bytes(size))
+            assert here.poll(SOON)
+            assert here.recv() == bytes(size)
+        arrays = [numpy.arange(number << 16, dtype="u1") for number in range(12)]
+        here.send(arrays)
+        back = here.recv()
+        assert all((one == other).all() for one, other in zip(back, arrays, strict=True))
+        assert back[11].flags.writeable
+        here.close()
+        process.join(SOON)
+        assert process.exitcode == 0
+
+
+def test_object_with_long_buffers_comes_as_bytes_too() -> None:
+    here, there = fork.Pipe()
+    array = numpy.arange(1 << 17)
+    here.send(array)
+    assert (pickle.loads(there.recv_bytes()) == array).all()
+    there.send_bytes(pickle.dumps(array))
+    assert (here.recv() == array).all()
+    here.send_bytes(bytes(100_000))
+    with pytest.raises(OSError, match="bad message length"):
+        there.recv_bytes(99_999)
+
+
+def test_connection_is_used_by_many_processes_at_each_end() -> None:
+    reader, writer = fork.Pipe(duplex=False)
+    answers = fork.Queue()
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(running(tasks.receive_each, reader, answers))
+        writers = [stack.enter_context(running(tasks.send_each, writer, number, 300, 3000)) for number in range(3)]
+        for process in writers:
+            process.join(SOON)
+        got = [answers.get(timeout=SOON)[:2] for _ in range(900)]
+    assert sorted(got) == [(number, each) for number in range(3) for each in range(300)]
+
+
+@pytest.mark.parametrize("size", [10, 60_000, 1_000_000])
+def test_sender_that_is_killed_leaves_whole_messages(size: int) -> None:
+    reader, writer = fork.Pipe(duplex=False)
+    chance = random.Random(size)
+    for _ in range(10):
+        with running(tasks.send_for_ever, writer, size):
+            for _ in range(chance.randrange(1, 20)):
+                assert len(reader.recv_bytes()) == size
+    while reader.poll():
+        assert len(reader.recv_bytes()) == size
+    writer.close()
+    with pytest.raises(EOFError):
+        reader.recv_bytes()
+
+
+def test_closed_ends_are_errors() -> None:
+    reader, writer = fork.Pipe(duplex=False)
+    writer.send(1)
+    reader.close()
+    with pytest.raises(BrokenPipeError):
+        writer.send(2)
+    here, there = fork.Pipe()
+    here.send(1)
+    there.send(2)
+    here.close()
+    assert there.recv() == 1
+    with pytest.raises(EOFError):
+        there.recv()
+    with pytest.raises(BrokenPipeError):
+        there.send(3)
+    with pytest.raises(OSError, match="closed"):
+        reader.recv()
+    with pytest.raises(OSError, match="closed"):
+        reader.fileno()
+    writer.close()
+    writer.close()
+
+
+def test_connection_waits_whatever_the_default_timeout_of_sockets_is() -> None:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0.001)
+    try:
+        here, there = fork.Pipe()
+    finally:
+        socket.setdefaulttimeout(before)
+    thread = threading.Timer(0.1, here.send, (1,))
+    thread.start()
+    assert there.recv() == 1
+    thread.join()
+
+
+def test_message_with_more_files_than_may_be_opened_is_an_error_and_no_leak() -> None:
+    here, there = fork.Pipe()
+    here.send(numpy.zeros(1 << 17))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        with pytest.raises(OSError, match="more files"):
+            there.recv()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    here.send("next")
+    assert there.recv() == "next"
+
+
+# ---------------------------------------------------------------- pools
+
+
+def test_call_whose_process_is_killed_raises_and_the_pool_goes_on(context: Any) -> None:
+    with context.Pool(2) as pool:
+        with pytest.raises(PeerDied):
+            pool.apply(tasks.die)
+        assert pool.map(tasks.square, range(10)) == [n * n for n in range(10)]
+        with pytest.raises(PeerDied):
+            pool.map(tasks.die_if_odd, range(10), chunksize=1)
+        results = [pool.apply_async(tasks.die_if_odd, (number,)) for number in range(10)]
+        for number, result in enumerate(results):
+            if number % 2:
+                with pytest.raises(PeerDied):
+                    result.get(SOON)
+            else:
+                assert result.get(SOON) == number
+        steps = pool.imap(tasks.die_if_odd, [0, 1, 2])
+        assert next(steps) == 0
+        with pytest.raises(PeerDied):
+            next(steps)
+        assert next(steps) == 2
+
+
+def test_all_processes_have_started_when_a_pool_is_made(context: Any) -> None:
+    with context.Pool(3) as pool:
+        assert len({process.pid for process in pool._pool}) == 3
+        assert all(process.is_alive() for process in pool._pool)
+
+
+def test_processes_are_replaced_after_their_tasks() -> None:
+    with fork.Pool(1, maxtasksperchild=1) as pool:
+        pids = pool.map(_pid_of, range(5), chunksize=1)
+    assert len(set(pids)) == 5
+
+
+def _pid_of(_: object) -> int:
+    return os.getpid()
+
+
+def test_terminated_pool_fails_what_is_not_done() -> None:
+    pool = fork.Pool(2)
+    one = pool.apply_async(tasks.sleep, (1000,))
+    many = pool.map_async(tasks.sleep, [1000.0] * 1000, chunksize=1)
+    steps = pool.imap(tasks.sleep, iter([1000.0] * 1000))
+    pool.terminate()
+    pool.join()
+    for waits in (one.get, many.get, steps.next):
+        with pytest.raises((RuntimeError, concurrent.futures.BrokenExecutor)):
+            waits(SOON)
+    with pytest.raises(StopIteration):
+        steps.next(SOON)
+
+
+def test_endless_iterable_is_read_as_results_come() -> None:
+    read = 0
+
+    def numbers() -> Iterator[int]:
+        nonlocal read
+        while True:
+            yield read
+            read += 1
+
+    with fork.Pool(2) as pool:
+        steps = pool.imap(tasks.square, numbers())
+        assert [next(steps) for _ in range(100)] == [n * n for n in range(100)]
+        assert read < 1000
+
+
+def test_errors_of_pools_are_those_of_the_standard_library() -> None:
+    with fork.Pool(1) as pool:
+        with pytest.raises(ValueError, match="this went wrong") as raised:
+            pool.apply(tasks.raise_error)
+        assert isinstance(raised.value.__cause__, multiprocessing.pool.RemoteTraceback)
+        with pytest.raises(multiprocessing.pool.MaybeEncodingError, match="unpicklable"):
+            pool.apply(tasks.unpicklable)
+        with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+            pool.apply(lambda: None)
+        with pytest.raises(SystemExit):
+            pool.apply(tasks.exit_with_status)
+        assert pool.apply(tasks.square, (3,)) == 9
+
+
+def test_callback_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def callback(_: object) -> None:
+        raise RuntimeError("in a callback")
+
+    with fork.Pool(1) as pool:
+        result = pool.apply_async(tasks.square, (2,), callback=callback)
+        with pytest.raises(RuntimeError, match="in a callback"):
+            result.get(SOON)
+        assert pool.apply(tasks.square, (3,)) == 9
+
+
+def test_callback_may_end_its_pool() -> None:
+    pool = fork.Pool(1)
+    ended = threading.Event()
+
+    def callback(_: object) -> None:
+        pool.terminate()
+        ended.set()
+
+    pool.apply_async(tasks.square, (2,), callback=callback)
+    assert ended.wait(SOON)
+    pool.join()
+
+
+def test_initializer_that_raises_breaks_the_pool() -> None:
+    with fork.Pool(1, tasks.raise_error, (1,)) as pool:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="this went wrong"):
+            pool.apply(tasks.square, (2,))
+
+
+def test_pool_whose_processes_cannot_start_raises_the_reason() -> None:
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        multiprocessing.get_context("spawn").Pool(1, lambda: None)
+
+
+def test_process_of_a_pool_may_have_a_pool() -> None:
+    with fork.Pool(1) as pool:
+        assert pool.apply(tasks.pool_of_its_own, (fork,)) == [1, 4]
+
+
+def test_arrays_of_a_pool_are_shared_memory() -> None:
+    array = numpy.arange(1 << 17)
+    with fork.Pool(1) as pool:
+        assert (pool.apply(tasks.double, (array,)) == 2 * array).all()
+        assert not pool.apply(tasks.is_writable, (array,))
+
+
+def test_pool_that_is_dropped_ends_its_processes() -> None:
+    pool = fork.Pool(2)
+    processes = pool._pool
+    assert pool.apply(tasks.square, (2,)) == 4
+    with pytest.warns(ResourceWarning, match="unclosed running multiprocessing pool"):
+        del pool
+    for process in processes:
+        process.join(SOON)
+        assert not process.is_alive()
+
+
+@pytest.mark.parametrize("end", ["", "pool.close()", "pool.terminate()", "del pool", "raise SystemExit(0)"])
+def test_program_ends_with_a_pool_that_works(end: str) -> None:
+    program = f"""
+import time
+from pipework import multiprocessing
+if __name__ == "__main__":
+    pool = multiprocessing.Pool(2)
+    print(pool.apply(abs, (-1,)), flush=True)
+    pool.map_async(time.sleep, [{0 if "close" in end else 1000}] * 10, chunksize=1)
+    {end}
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=SOON)
+    assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
