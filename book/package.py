@@ -14,7 +14,7 @@ from pathlib import Path
 import pdoc
 import pipework
 
-MODULES = ["pipework", *(f"pipework.{name}" for name in ("atomic", "reqrep", "pipe", "fd", "logging"))]
+MODULES = ["pipework", *(f"pipework.{name}" for name in ("atomic", "reqrep", "pipe", "fd", "logging", "multiprocessing"))]
 
 
 def main(folder: Path) -> None:

@@ -59,7 +59,7 @@ REFERENCES = {
     | {f"module `{module}`": f"rust/pipework/{module}/index.html" for module in ("atomic", "reqrep", "pipe", "fd")}
     | {"every error": "rust/pipework/enum.ErrorKind.html"},
     "Python": {"the package `pipework`": "python/pipework.html"}
-    | {f"`pipework.{name}`": f"python/pipework/{name}.html" for name in ("atomic", "reqrep", "pipe", "fd", "logging")},
+    | {f"`pipework.{name}`": f"python/pipework/{name}.html" for name in ("atomic", "reqrep", "pipe", "fd", "logging", "multiprocessing")},
     "Perl": {"all of it, `Pipework`": "perl/Pipework.html"}
     | {f"`Pipework::{name.replace('-', '::')}`": f"perl/Pipework-{name}.html"
        for name in ("Atomic", "ReqRep", "ReqRep-Client", "Pipe", "FD", "Error", "InsteadOf")},

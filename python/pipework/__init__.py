@@ -9,7 +9,8 @@
 
 The package builds on them: `pipework.logging` carries log records of many processes through one
 pipe to one place. `pipework.Executor` runs functions in other processes; when one is killed, one
-future fails. `pipework.run` and `pipework.Workers` run commands that print and send through one
+future fails. `pipework.multiprocessing` is the standard library's, with queues, pipes and pools that
+a killed process does not hang. `pipework.run` and `pipework.Workers` run commands that print and send through one
 stdout, and `pipework.guard_stdout` keeps prints out of it. `pipework.nats` starts the bridge to other
 machines, `pipework-nats`, a separate program that is not in this package.
 

@@ -26,7 +26,11 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_has_a_test() -> None:
+<<<<<<< HEAD
     tried = ["batching_web", "decoded_frames", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
+=======
+    tried = ["batching_web", "data_loader", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
+>>>>>>> 44589e88 (docs: Explain pipework.multiprocessing, with a data loader)
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
 
@@ -49,6 +53,11 @@ def test_batching_web() -> None:
     assert out.startswith("200 requests answered, 200 of them right, by 2 web workers and a model that was killed once\n")
     each = re.search(r"([\d.]+) requests each", out)
     assert each is not None and float(each[1]) > 1.5, "requests are answered by the batch"
+
+
+def test_data_loader() -> None:
+    out = run("data_loader.py", "40")
+    assert re.fullmatch(r"40 batches used, a mean of 0\.08\d\d, 4 loaders killed, [0-4] batches loaded again\n", out)
 
 
 def test_streaming_web() -> None:
