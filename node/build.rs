@@ -1,0 +1,5 @@
+//! Keeps the library in memory when a worker thread ends, because its own threads run on.
+
+fn main() {
+    napi_build::setup();
+}

@@ -1,0 +1,243 @@
+'use strict';
+
+// Promises for tasks of the compiled half.
+//
+// A task that is not ready has a number. When tasks are woken, in any thread, the inbox calls
+// `settle` once, on this thread, and gives their results out. A task that is given up, because its
+// time is over, its signal is aborted or its handle is closed, is dropped at once: what it waited
+// for is not taken. So every promise settles.
+//
+// A call that was just made is not watched by a thread: that would cost two wake-ups. For a moment,
+// `lookAgain` looks for its reply at every turn of the event loop, and then a thread watches it.
+
+const { clearTimeout, setImmediate, setInterval, setTimeout } = require('node:timers');
+const { availableParallelism } = require('node:os');
+const native = require('./native.js');
+const { PipeworkError, error } = require('./errors.js');
+
+/** The longest time that a timer of Node takes, in milliseconds. */
+const LONGEST = 2 ** 31 - 1;
+
+const inbox = new native.Inbox(settle);
+const calls = new native.Calls(inbox);
+
+/** Those four functions are fast, and leave rare cases to the methods of the compiled halves. */
+const fast = calls.functions();
+
+/** What they return where a method is to do it, and in place of a length. */
+const ELSEWHERE = 2 ** 32 - 1;
+
+/** Numbers of one record that they write, and of all together; behind them are two counts. */
+const RECORD = 5;
+const numbers = new Uint32Array(RECORD * 256 + 2);
+const LEFT = numbers.length - 2;
+const FRESH = numbers.length - 1;
+
+/** Where they put small payloads, as `Buffer.from` does: views of it are given out. */
+const SLAB = 64 * 1024;
+const slab = { bytes: Buffer.allocUnsafeSlow(SLAB), used: 0 };
+
+/** Makes sure that there is space for a small payload. */
+function renew() {
+  if (SLAB - slab.used >= SLAB / 4) return;
+  slab.bytes = Buffer.allocUnsafeSlow(SLAB);
+  slab.used = 0;
+}
+
+/** The payload of a record. Further ones go behind it, and views of larger numbers fit there. */
+function payload(offset, length) {
+  slab.used = (offset + length + 7) & ~7;
+  return slab.bytes.subarray(offset, offset + length);
+}
+
+/** For how many milliseconds replies and requests are looked for at every turn of the loop. */
+const SPIN = availableParallelism() > 1 ? 0.05 : 0;
+
+/** After so many milliseconds a thread watches all calls: it also looks for deaths. */
+const FRESH_FOR = 5;
+
+let isLooking = false;
+let hasNew = false;
+let lookUntil = 0;
+let parkAt = 0;
+
+/** Begins to look for the reply of a new call. */
+function lookSoon() {
+  hasNew = true;
+  if (isLooking) return;
+  isLooking = true;
+  parkAt = performance.now() + FRESH_FOR;
+  setImmediate(lookAgain);
+}
+
+function lookAgain() {
+  const ended = settle();
+  const now = performance.now();
+  if (ended > 0 || hasNew) lookUntil = now + SPIN;
+  hasNew = false;
+  if (numbers[FRESH] > 0 && (now >= lookUntil || now >= parkAt)) {
+    calls.park();
+    parkAt = now + FRESH_FOR;
+    settle();
+  }
+  // Promises that were settled run their reactions before the next turn, and may make new calls.
+  isLooking = numbers[FRESH] > 0 || ended > 0;
+  if (isLooking) setImmediate(lookAgain);
+}
+
+/** The tasks in progress, by their numbers. */
+const tasks = new Map();
+
+/** Keeps the event loop alive while `kept` tasks are in progress whose handles ask for that. */
+let keeper;
+let kept = 0;
+
+function keep(count) {
+  const before = kept;
+  kept += count;
+  if (before === 0 && kept > 0) {
+    keeper ??= setInterval(() => {}, LONGEST);
+    keeper.ref();
+  } else if (before > 0 && kept === 0) {
+    keeper.unref();
+  }
+}
+
+/**
+ * Calls `begin`, which returns a result of the compiled half or the number of a task. The promise
+ * has the result, or the result of `convert`. `owner` is the handle: `close` ends its tasks.
+ */
+function start(owner, op, options, begin, convert) {
+  const { timeout, signal } = options;
+  try {
+    signal?.throwIfAborted();
+    const value = begin();
+    if (typeof value !== 'number') {
+      return value instanceof PipeworkError ? Promise.reject(value) : Promise.resolve(convert ? convert(value) : value);
+    }
+    return new Promise((resolve, reject) => {
+      const settled = convert ? (result) => resolve(convert(result)) : resolve;
+      watch(owner, value, settled, reject);
+      if (signal !== undefined) onAbort(signal, value);
+      if (timeout < LONGEST) expireIn(timeout, value, op);
+    });
+  } catch (thrown) {
+    return Promise.reject(thrown);
+  }
+}
+
+/** Has one of the functions called when the task has ended. */
+function watch(owner, number, resolve, reject) {
+  const isRef = owner[REF] !== false;
+  tasks.set(number, { owner, resolve, reject, isRef, timer: undefined, signal: undefined });
+  if (isRef) keep(1);
+}
+
+/** A handle's property: false once it is `unref`. */
+const REF = Symbol('ref');
+
+function expireIn(timeout, number, op) {
+  const expire = () => giveUp(number, error('TimedOut', op, 'the deadline has passed'));
+  if (timeout <= 0) return expire();
+  const task = tasks.get(number);
+  task.timer = setTimeout(expire, timeout);
+  if (!task.isRef) task.timer.unref();
+}
+
+/** The numbers of the tasks that each signal ends. One listener does for all of them. */
+const aborting = new WeakMap();
+
+function onAbort(signal, number) {
+  tasks.get(number).signal = signal;
+  let aborted = aborting.get(signal);
+  if (aborted === undefined) {
+    aborted = { numbers: new Set(), listener: undefined };
+    aborted.listener = () => {
+      for (const each of aborted.numbers) giveUp(each, signal.reason);
+    };
+    aborting.set(signal, aborted);
+  }
+  if (aborted.numbers.size === 0) signal.addEventListener('abort', aborted.listener);
+  aborted.numbers.add(number);
+}
+
+/** Takes a task out of the table. */
+function end(number) {
+  const task = tasks.get(number);
+  if (task === undefined) return undefined;
+  tasks.delete(number);
+  if (task.isRef) keep(-1);
+  if (task.timer !== undefined) clearTimeout(task.timer);
+  if (task.signal !== undefined) {
+    const { numbers, listener } = aborting.get(task.signal);
+    numbers.delete(number);
+    if (numbers.size === 0) task.signal.removeEventListener('abort', listener);
+  }
+  return task;
+}
+
+/** Gives out the results of the tasks that have ended. Returns how many there were. */
+function settle() {
+  renew();
+  const count = fast.look(slab.bytes, slab.used, numbers);
+  const left = numbers[LEFT];
+  for (let at = 0; at < count * RECORD; at += RECORD) {
+    end(numbers[at])?.resolve(payload(numbers[at + 1], numbers[at + 2]));
+  }
+  if (left > 0) settleLeft();
+  return count + left;
+}
+
+function settleLeft() {
+  const ended = inbox.take();
+  for (let i = 0; i < ended.length; i += 2) {
+    const task = end(ended[i]);
+    const value = ended[i + 1];
+    if (value instanceof PipeworkError) task?.reject(value);
+    else task?.resolve(value);
+  }
+}
+
+/** Ends a task: what it waits for is not taken. */
+function giveUp(number, reason) {
+  drop(number)?.reject(reason);
+}
+
+/** The same, without a word to its promise. */
+function drop(number) {
+  const task = end(number);
+  if (task !== undefined && !inbox.giveUp(number)) calls.giveUp(number);
+  return task;
+}
+
+/** Ends all tasks of a handle that is closed. */
+function giveUpAll(owner, reason) {
+  for (const [number, task] of tasks) {
+    if (task.owner === owner) giveUp(number, reason);
+  }
+}
+
+/** Whether tasks of a handle, those in progress too, keep the event loop alive. */
+function setRef(owner, isRef) {
+  owner[REF] = isRef;
+  for (const task of tasks.values()) {
+    if (task.owner !== owner || task.isRef === isRef) continue;
+    task.isRef = isRef;
+    keep(isRef ? 1 : -1);
+    if (isRef) task.timer?.ref();
+    else task.timer?.unref();
+  }
+}
+
+/** Lets timers and other events of the loop have their turn. */
+function turn() {
+  return new Promise(setImmediate);
+}
+
+/** After this many results without a wait, others have their turn. */
+const TURN = 64;
+
+module.exports = {
+  ELSEWHERE, RECORD, REF, SPIN, TURN, calls, drop, fast, giveUp, giveUpAll, inbox, lookSoon, numbers, payload, renew, setRef, slab,
+  start, turn, watch,
+};
