@@ -71,13 +71,16 @@ class Line {
   }
 }
 
+/** Names of options, as the core has them. */
+const LIMITS = { max_message: 'maxMessage', max_unfinished: 'maxUnfinished', memory: 'memory' };
+
 class Torn {
   constructor(writer, parts, byteLength, reason, limit) {
     this.writer = writer;
     this.parts = parts;
     this.byteLength = byteLength;
     this.reason = reason;
-    if (limit !== undefined) this.limit = limit;
+    if (limit !== undefined) this.limit = LIMITS[limit];
   }
 
   get kind() {
@@ -372,11 +375,19 @@ class Reader {
 /** Options of an end that is made from a descriptor. */
 const END = { ...ATOMIC, autoClose: ATOMIC.mixed };
 
+/** What has happened to a message that is lost. */
+const LOSSES = {
+  Torn: 'a part of the message never came',
+  TooLong: 'the message is larger than the limit',
+  Corrupt: 'the message is malformed',
+  Incompatible: 'the message is compressed, and this reader has no zstd',
+};
+
 /** The bytes of a message; throws the report of a loss, and refuses anything else. */
 function onlyMessage(next) {
   if (next instanceof Message) return next.data;
   if (next instanceof Torn) {
-    throw Object.assign(error('Torn', 'atomic recv', 'a part of the message never came'), { torn: next });
+    throw Object.assign(error(next.reason, 'atomic recv', LOSSES[next.reason]), { torn: next });
   }
   throw error('Invalid', 'atomic recv', `a ${next.kind} has come: in mixed mode use nextItem, or loop over the reader`);
 }

@@ -28,7 +28,7 @@ const fast = calls.functions();
 const ELSEWHERE = 2 ** 32 - 1;
 
 /** Numbers of one record that they write, and of all together; behind them are two counts. */
-const RECORD = 5;
+const RECORD = 7;
 const numbers = new Uint32Array(RECORD * 256 + 2);
 const LEFT = numbers.length - 2;
 const FRESH = numbers.length - 1;

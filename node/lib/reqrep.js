@@ -454,14 +454,15 @@ class Server {
     for (let at = 0; at < count * RECORD; at += RECORD) {
       const length = numbers[at + 2];
       const data = length === ELSEWHERE ? undefined : payload(numbers[at + 1], length);
-      const [flags, rest] = [numbers[at + 3], numbers[at + 4]];
-      taken.push(new Request(MADE, this, this.#partTimeout, numbers[at], data, flags, rest >>> 1, (rest & 1) === 1));
+      const [flags, rest, high, low] = [numbers[at + 3], numbers[at + 4], numbers[at + 5], numbers[at + 6]];
+      taken.push(new Request(MADE, this, this.#partTimeout, numbers[at], data, flags, rest >>> 1, (rest & 1) === 1, high, low));
     }
     return taken;
   }
 
-  #made([number, flags, redeliveries]) {
-    return new Request(MADE, this, this.#partTimeout, number, undefined, flags, redeliveries, true);
+  #made([number, flags, redeliveries, ticket]) {
+    const [high, low] = [Number(ticket >> 32n), Number(ticket & 0xffff_ffffn)];
+    return new Request(MADE, this, this.#partTimeout, number, undefined, flags, redeliveries, true, high, low);
   }
 
   /** A request; undefined once the server is stopped. */
@@ -592,6 +593,8 @@ class Request {
   #data;
   #flags;
   #redeliveries;
+  #high;
+  #low;
   #blobs;
   #isOpen = true;
   /** Whether it belongs to a loop that fails it when it comes back. */
@@ -599,7 +602,7 @@ class Request {
   /** The number of a part that is on its way. */
   #part;
 
-  constructor(made, server, partTimeout, number, data, flags, redeliveries, mayHaveBlobs) {
+  constructor(made, server, partTimeout, number, data, flags, redeliveries, mayHaveBlobs, high, low) {
     if (made !== MADE) throw new TypeError('a Server makes its requests');
     this.thread = PINS.request;
     this.#server = server;
@@ -608,6 +611,8 @@ class Request {
     this.#data = data;
     this.#flags = flags;
     this.#redeliveries = redeliveries;
+    this.#high = high;
+    this.#low = low;
     if (!mayHaveBlobs) this.#blobs = NO_BLOBS;
     // They are asked for at once, because an answered request has none.
     else this.#blobs = wrapped(calls.blobs(number));
@@ -628,6 +633,10 @@ class Request {
 
   get redeliveries() {
     return this.#redeliveries;
+  }
+
+  get ticket() {
+    return (BigInt(this.#high) << 32n) | BigInt(this.#low);
   }
 
   get isOpen() {
@@ -745,7 +754,7 @@ async function answerLater(request, made, partTimeout, onError) {
       for await (const part of made) {
         hasParts = true;
         // The loop is left, which ends the generator, if the caller has gone.
-        if (!(await request.sendPart(part, { timeout: partTimeout }))) return;
+        if (!(await request.sendPart(part, { timeout: partTimeout }))) return request.fail();
       }
       await request.reply('');
       return;

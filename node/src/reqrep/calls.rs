@@ -29,9 +29,9 @@ use crate::value::Value;
 
 /// Numbers that stand for no length, and for a function that has left its work to a method.
 const ELSEWHERE: u32 = u32::MAX;
-/// Numbers of one record: in `look` a number, an offset and a length; in `take` flags and
-/// redeliveries as well.
-const RECORD: usize = 5;
+/// Numbers of one record: in `look` a number, an offset and a length; in `take` flags, redeliveries
+/// and the two halves of the ticket as well.
+const RECORD: usize = 7;
 
 /// Numbers at the end of the array, behind the records.
 const COUNTS: usize = 2;
@@ -104,7 +104,6 @@ struct Request {
     request: Slot<reqrep::Request<'static>>,
     /// Its bytes, if they were not given out with it.
     data: Vec<u8>,
-    ticket: Ticket,
     blobs: Vec<reqrep::Blob>,
     max_message: usize,
 }
@@ -191,12 +190,6 @@ impl Calls {
     #[napi]
     pub fn blobs(&self, number: u32) -> Value {
         self.0.requests.borrow().get(&number).map_or(Value::Undefined, |request| listed(&request.blobs))
-    }
-
-    #[napi]
-    pub fn ticket(&self, number: u32) -> Value {
-        let ticket = self.0.requests.borrow().get(&number).map(|request| request.ticket.to_bits());
-        ticket.map_or(Value::Undefined, Value::Ticket)
     }
 
     /// Whether the client waits for the answer.
@@ -337,17 +330,18 @@ impl Table {
         self.servers.borrow().get(&number).map(|(server, most)| (Arc::clone(server), *most))
     }
 
-    /// Keeps a request: its number, flags and redeliveries.
+    /// Keeps a request: its number, flags, redeliveries and ticket.
     pub(super) fn keep(&self, mut request: reqrep::Request<'static>, max_message: usize) -> Value {
-        let data = request.take_payload();
-        Value::List(self.kept(request, data, max_message).map(Value::Number).into())
+        let (data, ticket) = (request.take_payload(), Value::Ticket(request.ticket().to_bits()));
+        let [number, flags, redeliveries] = self.kept(request, data, max_message).map(Value::Number);
+        Value::List(vec![number, flags, redeliveries, ticket])
     }
 
     fn kept(&self, request: reqrep::Request<'static>, data: Vec<u8>, max_message: usize) -> [u32; 3] {
-        let (number, ticket) = (self.tasks.number(), request.ticket());
+        let number = self.tasks.number();
         let (flags, redeliveries) = (request.flags(), request.redeliveries().into());
         let blobs = request.blobs().to_vec();
-        let request = Request { request: Slot::new(request), data, ticket, blobs, max_message };
+        let request = Request { request: Slot::new(request), data, blobs, max_message };
         self.requests.borrow_mut().insert(number, request);
         [number, flags, redeliveries]
     }
@@ -395,9 +389,10 @@ impl Table {
             if len != ELSEWHERE {
                 request.drop_payload();
             }
-            let has_blobs = !request.blobs().is_empty();
+            let (has_blobs, ticket) = (!request.blobs().is_empty(), request.ticket().to_bits());
             let [number, flags, redeliveries] = self.kept(request, data, max_message);
-            out.record(&[number, offset, len, flags, redeliveries << 1 | u32::from(has_blobs)]);
+            let (high, low) = ((ticket >> 32) as u32, ticket as u32);
+            out.record(&[number, offset, len, flags, redeliveries << 1 | u32::from(has_blobs), high, low]);
         }
         Ok(())
     }

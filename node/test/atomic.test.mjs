@@ -1,0 +1,369 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { closeSync, openSync, readSync, writeSync } from 'node:fs';
+import { Readable } from 'node:stream';
+import test from 'node:test';
+import { Closed, Invalid, TimedOut, TornMessage } from 'pipework';
+import { Line, Message, Reader, Torn, Writer, createFifo, maxCapacity, pair } from 'pipework/atomic';
+import { SOON, descriptors, ended, folder, line, printed, program, scratch, until } from './support.mjs';
+
+const PRINTER = `
+  import { Writer } from 'pipework/atomic';
+  console.log('loading...');
+  const writer = Writer.stdout({ mixed: true });
+  await writer.send(Buffer.alloc(100_000, 'a'));
+  console.log('between');
+  await writer.send('last');
+`;
+const PRINTED = ['loading...', 100_000, 'between', 4];
+const seen = (item) => (item instanceof Line ? item.text : item.data.length);
+
+test('messages of all sizes arrive whole and in order', async (t) => {
+  for (const options of [{}, { mixed: true }, { zstd: 3 }, { mixed: true, zstd: { level: 1, dictionary: 'like this' } }]) {
+    const [reader, writer] = pair(options);
+    t.after(() => reader.close());
+    const lengths = [0, 1, 4080, 4081, 70_000, 3_000_000];
+    const sent = (async () => {
+      for (const length of lengths) await writer.send(Buffer.alloc(length, length % 251));
+      await writer.close();
+    })();
+    const got = [];
+    for await (const item of reader) {
+      assert.ok(item instanceof Message && item.writer === writer_key(item) && item.parts >= 1);
+      assert.ok(item.data.equals(Buffer.alloc(item.data.length, item.data.length % 251)));
+      got.push(item.data.length);
+    }
+    assert.deepEqual(got, lengths);
+    await sent;
+    await assert.rejects(reader.nextItem(), Closed);
+  }
+});
+
+const writer_key = ({ writer }) => /^\d+:\d+$/.exec(writer)?.[0];
+
+test('send resolves when the message is in the pipe, and sends in the order of its calls', async () => {
+  const [reader, writer] = pair();
+  let done = 0;
+  const sends = Array.from({ length: 100 }, (_, i) => writer.send(Buffer.alloc(10_000, i)).then(() => { done += 1; }));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  // A pipe holds 64 KiB, of which headers take some.
+  assert.ok(done >= 4 && done <= 6, `${done} of 100 are done`);
+  assert.ok(writer.pending > 0);
+  for (let i = 0; i < 100; i += 1) assert.equal((await reader.recv())[0], i);
+  await Promise.all(sends);
+  assert.equal(writer.pending, 0);
+  await writer.close();
+  await writer.close();
+  await assert.rejects(writer.send('x'), Invalid);
+  assert.deepEqual(await Array.fromAsync?.(reader) ?? [], []);
+});
+
+test('a send that is given up before its turn sends nothing', async () => {
+  const [reader, writer] = pair();
+  const first = writer.send(Buffer.alloc(300_000));
+  const controller = new AbortController();
+  const given = [
+    writer.send('a', { timeout: 10 }), writer.send('b', { signal: controller.signal }),
+    writer.send('c', { signal: AbortSignal.abort(new Error('never')) }), writer.send('d'),
+  ];
+  given.forEach((each) => each.catch(() => {}));
+  await assert.rejects(given[0], (error) => error instanceof TimedOut && error.op === 'atomic send');
+  controller.abort(new Error('enough'));
+  await assert.rejects(given[1], { message: 'enough' });
+  await assert.rejects(given[2], { message: 'never' });
+  assert.equal((await reader.recv()).length, 300_000);
+  assert.equal((await reader.recv()).toString(), 'd');
+  await Promise.all([first, given[3]]);
+});
+
+test('close writes what is pending, and destroy drops it', async () => {
+  const [reader, writer] = pair();
+  writer.send(Buffer.alloc(300_000)).catch(() => {});
+  const closing = writer.close();
+  assert.equal((await reader.recv()).length, 300_000);
+  await closing;
+  await assert.rejects(reader.recv(), Closed);
+
+  const [other, dropped] = pair();
+  const sent = dropped.send(Buffer.alloc(300_000));
+  dropped.destroy();
+  await assert.rejects(sent, Invalid);
+  await assert.rejects(other.recv(), (error) => error instanceof TornMessage && error.torn instanceof Torn);
+});
+
+test('a writer without a reader gets Closed, and does not die of SIGPIPE', async () => {
+  const [reader, writer] = pair();
+  const waiting = writer.send(Buffer.alloc(300_000));
+  reader.close();
+  await assert.rejects(waiting, (error) => error instanceof Closed && error.code === 'ERR_PIPEWORK_CLOSED');
+  await assert.rejects(writer.send('x'), Closed);
+  writer.destroy();
+});
+
+test('receivers get items in the order of their calls, and one that gives up takes none', async () => {
+  const [reader, writer] = pair();
+  const controller = new AbortController();
+  const waiting = [
+    reader.recv(), reader.recv({ timeout: 10 }), reader.recv({ signal: controller.signal }), reader.recv(),
+  ];
+  waiting.forEach((each) => each.catch(() => {}));
+  await assert.rejects(waiting[1], TimedOut);
+  controller.abort();
+  await assert.rejects(waiting[2], { name: 'AbortError' });
+  await writer.send('a');
+  await writer.send('b');
+  assert.deepEqual((await Promise.all([waiting[0], waiting[3]])).map(String), ['a', 'b']);
+  assert.equal(reader.tryRecv(), undefined);
+  const last = reader.recv();
+  reader.close();
+  await assert.rejects(last, Invalid);
+  await assert.rejects(reader.recv(), Invalid);
+  writer.destroy();
+});
+
+test('in mixed mode lines, bursts and messages come in the order of the pipe', async () => {
+  const [reader, writer] = pair({ mixed: true });
+  writeSync(writer.fd, 'a line\r\ncaf');
+  await writer.send('a message');
+  assert.equal(writer.fitsInBurst(Buffer.alloc(4094)), true);
+  assert.equal(writer.fitsInBurst(Buffer.alloc(4095)), false);
+  await writer.burst('a burst');
+  writeSync(writer.fd, 'é\nunfinished');
+  const items = [];
+  for (let i = 0; i < 4; i += 1) items.push(await reader.nextItem({ timeout: SOON }));
+  assert.deepEqual(items.map(({ kind, text, data }) => [kind, text ?? data.toString()]), [
+    ['line', 'a line'], ['message', 'a message'], ['burst', 'a burst'], ['line', 'café'],
+  ]);
+  assert.equal(items[0].data.toString(), 'a line\r\n');
+  assert.equal(reader.tryNextItem(), undefined);
+  assert.equal(reader.peek().toString(), 'unfinished');
+  await assert.rejects(new Promise((resolve, reject) => {
+    reader.recv().then(resolve, reject);
+    writeSync(writer.fd, '\n');
+  }), Invalid);
+  reader.close();
+  writer.destroy();
+});
+
+test('a line that ends in a carriage return comes without a further byte', async () => {
+  const [reader, writer] = pair({ mixed: true });
+  writeSync(writer.fd, 'prompt\r');
+  assert.equal((await reader.nextItem({ timeout: SOON })).data.toString(), 'prompt\r');
+  writer.destroy();
+});
+
+test('a dead writer leaves a report, and messages() throws it', async (t) => {
+  const [reader, writer] = pair();
+  const child = program(t, `
+    import { Writer } from 'pipework/atomic';
+    const writer = new Writer(3);
+    await writer.send('whole');
+    writer.send(Buffer.alloc(1_000_000));
+    process.kill(process.pid, 'SIGKILL');
+  `, { stdio: ['ignore', 'inherit', 'inherit', writer.fd] });
+  writer.destroy();
+  const got = [];
+  await assert.rejects(async () => {
+    for await (const data of reader.messages()) got.push(data.toString());
+  }, (error) => error instanceof TornMessage && error.torn.reason === 'Torn' && error.torn.byteLength > 0);
+  assert.deepEqual(got, ['whole']);
+  assert.equal(await ended(child), 'SIGKILL');
+});
+
+test('items of a child that prints and sends, through a pipe of its own', async (t) => {
+  const [reader, writer] = pair({ mixed: true });
+  const child = program(t, PRINTER, { stdio: ['ignore', writer.fd, 'inherit'] });
+  writer.destroy();
+  const items = [];
+  for await (const item of reader) items.push(seen(item));
+  assert.deepEqual(items, PRINTED);
+  assert.equal(await ended(child), 0);
+});
+
+test('items of a child with stdio pipe, whether Node has begun to read or not', async (t) => {
+  for (const isLate of [false, true]) {
+    const child = program(t, PRINTER);
+    const closed = new Promise((resolve) => child.once('close', resolve));
+    if (isLate) await until(() => child.stdout.readableLength > 0);
+    const items = [];
+    for await (const item of new Reader(child.stdout, { mixed: true })) items.push(seen(item));
+    assert.deepEqual(items, PRINTED);
+    assert.equal(await closed, 0);
+  }
+});
+
+test('messages to a child through its stdin', async (t) => {
+  const child = program(t, `
+    import { Reader } from 'pipework/atomic';
+    for await (const data of Reader.stdin().messages()) console.log(data.length);
+  `);
+  const writer = new Writer(child.stdin);
+  for (const length of [5, 200_000]) await writer.send(Buffer.alloc(length));
+  await writer.close();
+  assert.equal(await printed(child), '5\n200000\n');
+  assert.equal(await ended(child), 0);
+});
+
+test('any readable stream has items, and its error comes last', async () => {
+  const [wire, writer] = pair();
+  await writer.send('through');
+  await writer.close();
+  const bytes = Buffer.alloc(1000);
+  const chunk = bytes.subarray(0, readSync(wire.fd, bytes));
+  const reader = new Reader(Readable.from([chunk.subarray(0, 3), chunk.subarray(3)]));
+  assert.equal((await reader.recv({ timeout: SOON })).toString(), 'through');
+  await assert.rejects(reader.recv({ timeout: SOON }), Closed);
+  const broken = new Reader(new Readable({ read() { this.destroy(new Error('the disk is gone')); } }));
+  await assert.rejects(broken.recv({ timeout: SOON }), { message: 'the disk is gone' });
+  assert.throws(() => new Reader({}), TypeError);
+  assert.throws(() => new Writer(new Readable()), TypeError);
+});
+
+test('writers and readers meet at a FIFO', async (t) => {
+  const path = `${scratch(t)}/fifo`;
+  assert.throws(() => new Reader(path), (error) => error.code === 'ENOENT' && error.path === path);
+  createFifo(path);
+  await assert.rejects(Writer.fifo(path, { connectTimeout: 5 }), (error) => error instanceof TimedOut && error.path === path);
+  await assert.rejects(Writer.fifo(path, { signal: AbortSignal.timeout(5) }), { name: 'TimeoutError' });
+  const connecting = Writer.fifo(path);
+  const reader = Reader.listen(path);
+  for (const writer of [await connecting, await Writer.fifo(path)]) {
+    await writer.send('hello');
+    await writer.close();
+    assert.equal((await reader.recv({ timeout: SOON })).toString(), 'hello');
+  }
+  // It listens on: there is no end.
+  await assert.rejects(reader.recv({ timeout: 20 }), TimedOut);
+  reader.close();
+  const once = new Reader(path);
+  const writer = await Writer.fifo(path);
+  await writer.send('x');
+  await writer.close();
+  assert.equal((await once.recv({ timeout: SOON })).toString(), 'x');
+  await assert.rejects(once.recv({ timeout: SOON }), Closed);
+});
+
+test('a descriptor is taken over, or stays with its owner', async () => {
+  const before = descriptors();
+  const [reader, writer] = pair();
+  const lent = new Writer(writer.fd, { autoClose: false });
+  await lent.send('lent');
+  await lent.close();
+  await writer.send('still there');
+  assert.deepEqual([await reader.recv(), await reader.recv()].map(String), ['lent', 'still there']);
+  const file = openSync('/dev/null', 'r+');
+  assert.throws(() => new Writer(file), (error) => error instanceof Invalid && error.message.includes('a device'));
+  closeSync(file);
+  assert.throws(() => new Reader(-1), RangeError);
+  assert.throws(() => new Reader(100_000), { errno: -9 });
+  await writer.close();
+  reader.close();
+  // The thread that waits for descriptors has one.
+  assert.ok(descriptors() <= before + 1);
+});
+
+test('a writer whose output nobody decodes refuses, or prints', async (t) => {
+  const file = `${scratch(t)}/out`;
+  const source = (options) => `
+    import { Writer } from 'pipework/atomic';
+    const writer = Writer.stdout(${options});
+    await writer.send('{"id": 1}');
+    console.error(writer.isPrinting);
+  `;
+  const run = async (options) => {
+    const out = openSync(file, 'w+');
+    const child = program(t, source(options), { stdio: ['ignore', out, 'pipe'] });
+    child.stdout = child.stderr;
+    const text = await printed(child);
+    const bytes = Buffer.alloc(100);
+    const written = bytes.toString('utf8', 0, readSync(out, bytes, 0, 100, 0));
+    closeSync(out);
+    return [await ended(child), text, written];
+  };
+  const [status, text, written] = await run('{ mixed: true }');
+  assert.deepEqual([status, written], [1, '']);
+  assert.match(text, /it is a file, where no reader decodes messages/);
+  assert.deepEqual(await run('{ mixed: true, orPrint: true }'), [0, 'true\n', '{"id": 1}\n']);
+});
+
+test('the other loops have their turns while messages stream', async () => {
+  const [reader, writer] = pair();
+  let ticks = 0;
+  const timer = setInterval(() => { ticks += 1; }, 1);
+  let isOver = false;
+  const sending = (async () => {
+    while (!isOver) await writer.send('x');
+  })();
+  const end = performance.now() + 200;
+  for await (const _ of reader) if (performance.now() > end) break;
+  clearInterval(timer);
+  assert.ok(ticks > 0);
+  isOver = true;
+  reader.close();
+  await sending.catch(() => {});
+});
+
+test('capacity can be read and set', () => {
+  const [reader, writer] = pair();
+  writer.capacity = 1 << 17;
+  assert.deepEqual([reader.capacity, writer.capacity], [1 << 17, 1 << 17]);
+  assert.ok(maxCapacity() >= 1 << 16);
+  assert.throws(() => { writer.capacity = 1.5; }, RangeError);
+  writer.destroy();
+  reader.close();
+});
+
+const GUARDED = `
+  import { spawnSync } from 'node:child_process';
+  import { writeSync } from 'node:fs';
+  import { guardStdout } from 'pipework';
+  console.log('before');
+  const stdout = guardStdout();
+  console.log('printed');
+  process.stdout.write('written\\n');
+  writeSync(1, 'by number\\n');
+  spawnSync('echo', ['by a child'], { stdio: 'inherit' });
+  stdout.write('{"id": 1}\\n');
+  stdout.write('{"id": 2}\\n');
+`;
+
+test('guardStdout sends prints to stderr, and only the protocol to stdout', async (t) => {
+  const child = program(t, `${GUARDED} stdout.end(); stdout.on('close', () => console.log('after'));`, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const other = { stdout: child.stderr };
+  const [out, err] = await Promise.all([printed(child), printed(other)]);
+  assert.equal(out, 'before\n{"id": 1}\n{"id": 2}\nafter\n');
+  assert.equal(err, 'printed\nwritten\nby number\nby a child\n');
+  assert.equal(await ended(child), 0);
+});
+
+test('a guarded stdout loses nothing at process.exit, and does not block a loop', async (t) => {
+  // A pipe holds 64 KiB, and the child writes more before it is read.
+  const child = program(t, `
+    import { guardStdout } from 'pipework';
+    const stdout = guardStdout();
+    for (let i = 0; i < 40_000; i += 1) stdout.write(i + '\\n');
+    setTimeout(() => { console.error('still alive'); process.exit(3); }, 20);
+  `, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const said = await line({ stdout: child.stderr });
+  assert.equal(said, 'still alive');
+  const out = await printed(child);
+  assert.equal(out, Array.from({ length: 40_000 }, (_, i) => `${i}\n`).join(''));
+  assert.equal(await ended(child), 3);
+});
+
+test('a program that is killed with spawn left open leaves no descriptor here', async (t) => {
+  const before = descriptors();
+  for (let i = 0; i < 3; i += 1) {
+    const child = spawn('sleep', ['1000'], { stdio: ['pipe', 'pipe', 'ignore'] });
+    t.after(() => child.kill('SIGKILL'));
+    const [reader, writer] = [new Reader(child.stdout), new Writer(child.stdin)];
+    const waiting = reader.recv();
+    child.kill('SIGKILL');
+    await assert.rejects(waiting, Closed);
+    await assert.rejects(writer.send('x'), Closed);
+    reader.close();
+    writer.destroy();
+    await ended(child);
+  }
+  await until(() => descriptors() <= before + 1);
+});
