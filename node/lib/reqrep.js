@@ -750,17 +750,18 @@ function answer(request, handler, partTimeout, onError) {
 async function answerLater(request, made, partTimeout, onError) {
   let hasParts = false;
   try {
-    if (isIterator(made)) {
-      for await (const part of made) {
+    // An asynchronous function may return an iterator, too.
+    const reply = isIterator(made) ? made : await made;
+    if (isIterator(reply)) {
+      for await (const part of reply) {
         hasParts = true;
         // The loop is left, which ends the generator, if the caller has gone.
         if (!(await request.sendPart(part, { timeout: partTimeout }))) return request.fail();
       }
       await request.reply('');
-      return;
+    } else if (request.isOpen && request[REPLY](bytes(reply ?? '')) === ELSEWHERE) {
+      await request.reply(reply ?? '');
     }
-    const reply = await made;
-    if (request.isOpen && request[REPLY](bytes(reply ?? '')) === ELSEWHERE) await request.reply(reply ?? '');
   } catch (thrown) {
     // A reason does not overtake the part before it.
     if (hasParts) await request[FLUSHED](partTimeout);

@@ -1,0 +1,293 @@
+// What needs several processes: ends of processes, deaths, and other languages.
+
+import assert from 'node:assert/strict';
+import { spawnSync, spawn } from 'node:child_process';
+import { existsSync, unlinkSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import test from 'node:test';
+import { PeerDied, RemoteError } from 'pipework';
+import { Reader, Torn, pair } from 'pipework/atomic';
+import { Client, Segment, Server } from 'pipework/reqrep';
+import { SOON, beside, ended, folder, line, printed, program, until } from './support.mjs';
+
+const allFree = (segment) => segment.audit().free === segment.geometry.slots;
+
+test('an open handle does not keep a process alive, and what is waited for does', async (t) => {
+  const path = `${folder(t)}/calls`;
+  const segment = Segment.create(path);
+  const idle = program(t, `
+    import { pair } from 'pipework/atomic';
+    import { Client, Server } from 'pipework/reqrep';
+    globalThis.kept = [new Client(process.argv[1]), new Server(process.argv[1]), ...pair()];
+  `, { args: [path] });
+  assert.equal(await ended(idle), 0);
+  // The test fails by its time-out if these are kept alive.
+  const unref = program(t, `
+    import { pair } from 'pipework/atomic';
+    import { Client, Server } from 'pipework/reqrep';
+    const [reader] = globalThis.kept = pair();
+    const late = new Client(process.argv[1]);
+    reader.unref().recv({ timeout: ${SOON} });
+    late.call('x', { timeout: ${SOON} });
+    late.unref();
+    new Server(process.argv[1], { timeout: ${SOON} }).unref().serve(() => new Promise(() => {}));
+  `, { args: [path] });
+  assert.equal(await ended(unref), 0);
+  const waiting = program(t, `
+    import { Client } from 'pipework/reqrep';
+    console.log(String(await new Client(process.argv[1]).call('x')));
+  `, { args: [path] });
+  const server = new Server(segment);
+  const request = await server.recv();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  await request.reply('it waited');
+  assert.equal(await printed(waiting), 'it waited\n');
+  server.close();
+  await until(() => allFree(segment));
+});
+
+test('a process that exits in the middle leaves nothing', async (t) => {
+  const path = `${folder(t)}/calls`;
+  const segment = Segment.create(path, { slots: 16 });
+  for (const end of ['process.exit(3)', 'process.kill(process.pid, "SIGKILL")', 'null.x', 'Promise.reject(new Error())']) {
+    const child = program(t, `
+      import { Client, Server } from 'pipework/reqrep';
+      const [client, server] = [new Client(process.argv[1]), new Server(process.argv[1])];
+      for (let i = 0; i < 30; i += 1) client.call('x').catch(() => {});
+      const request = await server.recv();
+      const taken = await server.recv();
+      client.stream('y').next().catch(() => {});
+      setTimeout(() => ${end});
+    `, { args: [path], stdio: ['ignore', 'inherit', 'ignore'] });
+    assert.notEqual(await ended(child), 0);
+    await until(() => segment.recover() >= 0 && allFree(segment) && segment.members().length === 0, end);
+  }
+});
+
+test('a caller gets PeerDied, or another server, when a server is killed', async (t) => {
+  const path = `${folder(t)}/calls`;
+  const segment = Segment.create(path);
+  const source = `
+    import { Server } from 'pipework/reqrep';
+    const server = new Server(process.argv[1]);
+    console.log('ready');
+    await server.serve((request) => (process.argv[2] === 'holds' ? new Promise(() => {}) : 'redelivered ' + request.redeliveries));
+  `;
+  const holder = program(t, source, { args: [path, 'holds'] });
+  await line(holder);
+  const [once, again] = [new Client(segment), new Client(segment, { redeliveries: 1 })];
+  const [died, went] = [once.call('x'), again.call('x')];
+  died.catch(() => {});
+  const parts = once.stream('x');
+  const part = parts.next();
+  part.catch(() => {});
+  await until(() => segment.audit().taken === 3);
+  program(t, source, { args: [path, 'answers'] });
+  await until(() => segment.members().filter(({ role }) => role === 'server').length === 2);
+  holder.kill('SIGKILL');
+  await assert.rejects(died, (error) => error instanceof PeerDied && error.code === 'ERR_PIPEWORK_PEER_DIED' && error.op === 'reqrep call');
+  await assert.rejects(part, PeerDied);
+  assert.equal((await went).toString(), 'redelivered 1');
+});
+
+test('a storm of kills: no wrong reply, and none that hangs', async (t) => {
+  const kills = Number(process.env.PIPEWORK_KILLS ?? 12);
+  const seed = Number(process.env.PIPEWORK_SEED ?? Date.now() % 1_000_000);
+  t.diagnostic(`PIPEWORK_KILLS=${kills} PIPEWORK_SEED=${seed}`);
+  let state = seed;
+  const random = (below) => {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
+    return (state >>> 8) % below;
+  };
+  const path = `${folder(t)}/calls`;
+  const segment = Segment.create(path, { slots: 24, requestBytes: 256, replyBytes: 256 });
+  const names = ['storm-server.mjs', 'storm-server.mjs', 'storm-client.mjs', 'storm-client.mjs'];
+  const begin = async (name) => {
+    const child = spawn(process.execPath, [beside(name), path], { stdio: ['pipe', 'pipe', 'inherit'] });
+    t.after(() => child.kill('SIGKILL'));
+    child.name = name;
+    child.calls = 0;
+    const lines = createInterface({ input: child.stdout });
+    lines.on('line', (text) => { child.calls = Number(text); });
+    await until(() => child.calls > 0 || child.exitCode !== null, `${name} works`);
+    assert.equal(child.exitCode, null, `${name} has failed`);
+    return child;
+  };
+  const children = await Promise.all(names.map(begin));
+  for (let i = 0; i < kills; i += 1) {
+    const at = random(children.length);
+    await new Promise((resolve) => setTimeout(resolve, random(30)));
+    children[at].kill('SIGKILL');
+    assert.equal(await ended(children[at]), 'SIGKILL', `${children[at].name} has failed by itself`);
+    children[at] = await begin(children[at].name);
+  }
+  // Everybody goes on, and then comes to an end.
+  for (const child of children) {
+    const before = child.calls;
+    await until(() => child.calls > before || child.exitCode !== null, `${child.name} goes on`);
+  }
+  for (const child of children.toReversed()) {
+    child.stdin.end();
+    assert.equal(await ended(child), 0, child.name);
+  }
+  await until(() => segment.recover() >= 0 && allFree(segment));
+  t.diagnostic(JSON.stringify(segment.stats()));
+});
+
+test('a storm of killed writers: every message is whole, or reported', async (t) => {
+  const kills = Math.ceil(Number(process.env.PIPEWORK_KILLS ?? 12) / 2);
+  const [reader, writer] = pair();
+  const counts = { message: 0, torn: 0 };
+  let running = 0;
+  const begin = () => {
+    const child = program(t, `
+      import { Writer } from 'pipework/atomic';
+      const writer = new Writer(3);
+      for (let i = 1; ; i += 1) await writer.send(Buffer.alloc((i * 7919) % 60_000, i));
+    `, { stdio: ['ignore', 'ignore', 'inherit', writer.fd] });
+    running += 1;
+    child.once('exit', () => { running -= 1; });
+    return child;
+  };
+  const children = [begin(), begin()];
+  let left = kills;
+  const seenSince = new Map();
+  for await (const item of reader) {
+    counts[item.kind] += 1;
+    if (item instanceof Torn) continue;
+    assert.ok(item.data.equals(Buffer.alloc(item.data.length, item.data[0])), 'a message holds bytes of another');
+    const seen = (seenSince.get(item.writer) ?? 0) + 1;
+    seenSince.set(item.writer, seen);
+    if (left > 0 && seen % 20 === 0) {
+      left -= 1;
+      children.shift().kill('SIGKILL');
+      if (left > 1) children.push(begin());
+      if (left === 0) {
+        writer.destroy();
+        for (const child of children) child.kill('SIGKILL');
+      }
+    }
+  }
+  await until(() => running === 0);
+  assert.ok(counts.message >= 20 * kills);
+  t.diagnostic(JSON.stringify(counts));
+});
+
+const PYTHON = process.env.PIPEWORK_PYTHON ?? beside('../../target/python-venv/bin/python');
+const COMMAND = process.env.PIPEWORK_COMMAND ?? beside('../../target/debug/pipework');
+const runs = (...command) => existsSync(command[0]) && spawnSync(command[0], command.slice(1)).status === 0;
+
+/** Whether another language opens a channel of ours: it may not be built, or be of another day. */
+function opens(path, ...command) {
+  Segment.create(path).close();
+  const has = runs(...command, path);
+  unlinkSync(path);
+  return has;
+}
+const hasPython = (path) =>
+  opens(path, PYTHON, '-c', 'import sys; from pipework.reqrep import Segment; Segment.open(sys.argv[1])');
+const hasCommand = (path) => opens(path, COMMAND, 'top', '--once');
+
+/** Runs another program until the end of the test at the latest. */
+function other(t, command, args, stdio = ['pipe', 'pipe', 'inherit']) {
+  const child = spawn(command, args, { stdio });
+  t.after(() => child.kill('SIGKILL'));
+  return child;
+}
+
+test('calls, parts, flags, reasons and blobs to a server in Python', async (t) => {
+  const path = `${folder(t)}/calls`;
+  if (!hasPython(path)) return t.skip('the Python package is not built');
+  other(t, PYTHON, ['-c', `
+import sys
+from pipework.reqrep import Server
+for request in Server(sys.argv[1]):
+    if request.data == b"parts":
+        for number in range(3):
+            request.send_part(b"part %d" % number, flags=number)
+        request.reply(b"")
+    elif request.data == b"fail":
+        request.fail("no: \\u00e4")
+    else:
+        request.reply(request.data.upper(), flags=request.flags + 1, blobs=request.blobs)
+`, path]);
+  const client = await Client.connect(path);
+  const blob = client.segment.blobFrom('from Node');
+  const { data, flags, blobs } = await client.callMessage('abc', { flags: 41, blobs: [blob] });
+  assert.deepEqual([data.toString(), flags, blobs[0].toBuffer().toString()], ['ABC', 42, 'from Node']);
+  const parts = [];
+  for await (const part of client.streamMessages('parts')) parts.push([part.data.toString(), part.flags]);
+  assert.deepEqual(parts, [['part 0', 0], ['part 1', 1], ['part 2', 2]]);
+  await assert.rejects(client.call('fail'), (error) => error instanceof RemoteError && error.message === 'no: ä');
+  const large = Buffer.alloc(5_000_000, 'x');
+  assert.ok((await client.call(large)).equals(Buffer.alloc(5_000_000, 'X')));
+});
+
+test('calls, parts, flags, reasons and blobs from a client in Python', async (t) => {
+  const path = `${folder(t)}/calls`;
+  if (!hasPython(path)) return t.skip('the Python package is not built');
+  const server = new Server(path);
+  const serving = server.serve((request) => {
+    const text = request.data.toString();
+    if (text === 'parts') return ['one', 'two'][Symbol.iterator]();
+    if (text === 'fail') throw new RangeError('ä');
+    return request.reply(text.toUpperCase(), { flags: request.flags + 1, blobs: request.blobs }).then(() => undefined);
+  }, { onError() {} });
+  const client = other(t, PYTHON, ['-c', `
+import sys
+from pipework import RemoteError
+from pipework.reqrep import Client
+client = Client(sys.argv[1], timeout=30.0)
+blob = client.segment.blob_from(b"from Python")
+reply = client.call_message(b"abc", flags=41, blobs=[blob])
+print(reply.data, reply.flags, reply.blobs[0].tobytes())
+print(list(client.stream(b"parts")))
+try:
+    client.call(b"fail")
+except RemoteError as error:
+    print(ascii(str(error)))
+`, path]);
+  assert.equal(await printed(client), "b'ABC' 42 b'from Python'\n[b'one', b'two']\n'RangeError: \\xe4'\n");
+  server.stop();
+  await serving;
+});
+
+test('messages and lines from a program in Python, and to one', async (t) => {
+  if (!hasPython(`${folder(t)}/calls`)) return t.skip('the Python package is not built');
+  const child = other(t, PYTHON, ['-c', `
+import sys
+import pipework.atomic
+print("loading...", flush=True)
+with pipework.atomic.Writer.stdout(mixed=True, zstd=3) as writer:
+    for message in pipework.atomic.Reader.stdin():
+        writer.send(message.data.upper())
+`]);
+  const { Writer } = await import('pipework/atomic');
+  const [reader, writer] = [new Reader(child.stdout, { mixed: true, zstd: 3 }), new Writer(child.stdin)];
+  const got = [];
+  await Promise.all([
+    (async () => {
+      for (const length of [3, 300_000]) await writer.send(Buffer.alloc(length, 'a'));
+      await writer.close();
+    })(),
+    (async () => {
+      for await (const item of reader) got.push(item.text ?? item.data.length);
+    })(),
+  ]);
+  assert.deepEqual(got, ['loading...', 3, 300_000]);
+});
+
+test('calls to and from the command', async (t) => {
+  const path = `${folder(t)}/calls`;
+  if (!hasCommand(path)) return t.skip('the command is not built');
+  const server = new Server(path);
+  const serving = server.serve((request) => request.data.toString().toUpperCase());
+  const call = other(t, COMMAND, ['call', path, 'hello']);
+  assert.equal((await printed(call)).trim(), 'HELLO');
+  server.stop();
+  await serving;
+  server.close();
+  other(t, COMMAND, ['serve', path, '--', 'tr', 'a-z', 'A-Z']);
+  const client = await Client.connect(path);
+  assert.equal((await client.call('again')).toString().trim(), 'AGAIN');
+});
