@@ -26,6 +26,7 @@ impl TypeName for External {
 }
 
 impl ToNapiValue for External {
+    // SAFETY: it uses no pointer.
     unsafe fn to_napi_value(_env: sys::napi_env, external: External) -> Result<sys::napi_value> {
         Ok(external.0)
     }
@@ -66,6 +67,7 @@ pub(crate) unsafe fn external<T: 'static>(
     }
 }
 
+// SAFETY: only the runtime calls it, once, with the owner of the memory.
 unsafe extern "C" fn drop_owner<T>(_env: sys::napi_env, _memory: *mut c_void, owner: *mut c_void) {
     // SAFETY: `external` made it, and the runtime calls this once.
     drop(unsafe { Box::from_raw(owner.cast::<T>()) });

@@ -1,14 +1,13 @@
-//! What goes to JavaScript: the results of futures, and the fields of items.
+//! **Boundary**: what goes to JavaScript: the results of futures, and the fields of items.
+
+#![allow(unsafe_code)]
 
 use std::time::Duration;
 
-use napi::bindgen_prelude::{
-    BigInt, Buffer, BufferSlice, JavaScriptClassExt, ToNapiValue, TypeName, Undefined,
-};
+use napi::bindgen_prelude::{BigInt, Buffer, BufferSlice, ToNapiValue, TypeName};
 use napi::{Env, Result, ValueType, sys};
 
 use crate::error::Failure;
-use crate::reqrep::{Blob, Parts};
 
 /// From this size on, a vector is handed over instead of copied.
 const LARGE: usize = 16 << 10;
@@ -24,13 +23,24 @@ pub(crate) enum Value {
     Ticket(u64),
     Bytes(Vec<u8>),
     List(Vec<Value>),
-    Parts(Parts),
-    Blob(Blob),
+    /// An object of a class.
+    Instance(Box<dyn FnOnce(sys::napi_env) -> Result<sys::napi_value>>),
     /// The result of a task that has failed: an error, which is not thrown.
     Failure(Failure),
 }
 
 impl Value {
+    /// The result of a task that has failed.
+    pub(crate) fn failed(failure: impl Into<Failure>) -> Value {
+        Value::Failure(failure.into())
+    }
+
+    /// An object of a class of this addon.
+    pub(crate) fn instance<T: ToNapiValue + 'static>(made: T) -> Value {
+        // SAFETY: `to_napi_value` below passes its own environment on.
+        Value::Instance(Box::new(move |env| unsafe { T::to_napi_value(env, made) }))
+    }
+
     pub(crate) fn bytes_or_undefined(bytes: Option<Vec<u8>>) -> Value {
         bytes.map_or(Value::Undefined, Value::Bytes)
     }
@@ -47,12 +57,13 @@ impl TypeName for Value {
 }
 
 impl ToNapiValue for Value {
+    // SAFETY: the macros of napi call it, with the environment of the call under way.
     unsafe fn to_napi_value(raw: sys::napi_env, value: Value) -> Result<sys::napi_value> {
         let env = Env::from_raw(raw);
-        // SAFETY: `raw` is the environment of the call that this is the result of.
+        // SAFETY: as above.
         unsafe {
             match value {
-                Value::Undefined => ToNapiValue::to_napi_value(raw, Undefined::default()),
+                Value::Undefined => ToNapiValue::to_napi_value(raw, ()),
                 Value::Truth(truth) => ToNapiValue::to_napi_value(raw, truth),
                 Value::Number(number) => ToNapiValue::to_napi_value(raw, number),
                 Value::Real(number) => ToNapiValue::to_napi_value(raw, number),
@@ -63,8 +74,7 @@ impl ToNapiValue for Value {
                 }
                 Value::Bytes(bytes) => ToNapiValue::to_napi_value(raw, Buffer::from(bytes)),
                 Value::List(values) => ToNapiValue::to_napi_value(raw, values),
-                Value::Parts(parts) => ToNapiValue::to_napi_value(raw, parts.into_instance(&env)?),
-                Value::Blob(blob) => ToNapiValue::to_napi_value(raw, blob.into_instance(&env)?),
+                Value::Instance(make) => make(raw),
                 Value::Failure(failure) => ToNapiValue::to_napi_value(raw, failure.made(&env)?),
             }
         }

@@ -359,11 +359,11 @@ test('a program that is killed with spawn left open leaves no descriptor here', 
     const [reader, writer] = [new Reader(child.stdout), new Writer(child.stdin)];
     const waiting = reader.recv();
     child.kill('SIGKILL');
+    await ended(child);
     await assert.rejects(waiting, Closed);
     await assert.rejects(writer.send('x'), Closed);
     reader.close();
     writer.destroy();
-    await ended(child);
   }
   await until(() => descriptors() <= before + 1);
 });

@@ -1,14 +1,15 @@
 // What needs several processes: ends of processes, deaths, and other languages.
 
 import assert from 'node:assert/strict';
-import { spawnSync, spawn } from 'node:child_process';
-import { existsSync, unlinkSync } from 'node:fs';
+import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import test from 'node:test';
 import { PeerDied, RemoteError } from 'pipework';
 import { Reader, Torn, pair } from 'pipework/atomic';
 import { Client, Segment, Server } from 'pipework/reqrep';
-import { SOON, beside, ended, folder, line, printed, program, until } from './support.mjs';
+import {
+  COMMAND, PYTHON, SOON, beside, ended, folder, hasCommand, hasPython, line, printed, program, until,
+} from './support.mjs';
 
 const allFree = (segment) => segment.audit().free === segment.geometry.slots;
 
@@ -172,21 +173,6 @@ test('a storm of killed writers: every message is whole, or reported', async (t)
   assert.ok(counts.message >= 20 * kills);
   t.diagnostic(JSON.stringify(counts));
 });
-
-const PYTHON = process.env.PIPEWORK_PYTHON ?? beside('../../target/python-venv/bin/python');
-const COMMAND = process.env.PIPEWORK_COMMAND ?? beside('../../target/debug/pipework');
-const runs = (...command) => existsSync(command[0]) && spawnSync(command[0], command.slice(1)).status === 0;
-
-/** Whether another language opens a channel of ours: it may not be built, or be of another day. */
-function opens(path, ...command) {
-  Segment.create(path).close();
-  const has = runs(...command, path);
-  unlinkSync(path);
-  return has;
-}
-const hasPython = (path) =>
-  opens(path, PYTHON, '-c', 'import sys; from pipework.reqrep import Segment; Segment.open(sys.argv[1])');
-const hasCommand = (path) => opens(path, COMMAND, 'top', '--once');
 
 /** Runs another program until the end of the test at the latest. */
 function other(t, command, args, stdio = ['pipe', 'pipe', 'inherit']) {

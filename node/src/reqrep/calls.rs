@@ -20,8 +20,7 @@ use napi_derive::napi;
 use pipework::Deadline;
 use pipework::reqrep::{self, Message, Ticket};
 
-use super::client::{CALL, failed};
-use super::{Blobs, Held, attached, listed, received};
+use super::message::{Blobs, Held, attached, listed, received};
 use crate::error::Failure;
 use crate::inbox::{Inbox, Tasks};
 use crate::slot::{Borrowed, Slot};
@@ -96,7 +95,7 @@ impl Drop for Unheard {
 
 /// The result of a call.
 pub(super) fn answered(answer: Result<reqrep::Reply, reqrep::CallError>, whole: bool) -> Value {
-    answer.map_or_else(|error| failed(Failure::from(error).of(CALL)), |reply| received(reply, whole))
+    answer.map_or_else(|error| Value::failed(Failure::from(error).of(CALL)), |reply| received(reply, whole))
 }
 
 /// A request in the hands of the program.
@@ -216,7 +215,7 @@ impl Calls {
         let (len, blobs) = (data.len(), attached(blobs));
         let sent = move |sent: pipework::Result<bool>| match sent {
             Ok(is_wanted) => Value::Truth(is_wanted),
-            Err(error) => failed(Failure::from(error).of_payload(len, OPTION, max_message)),
+            Err(error) => Value::failed(Failure::from(error).of_payload(len, OPTION, max_message)),
         };
         let message = Message::new(data).flags(flags).attach(&blobs);
         if let Some(at_once) = request.reply_at_once(&message).transpose() {
@@ -248,7 +247,9 @@ impl Calls {
         Ok(self.0.tasks.start(async move {
             match request.part_async(held.message()).await {
                 Ok(is_wanted) => Value::Truth(is_wanted),
-                Err(error) => failed(Failure::from(error).of_payload(held.data.len(), OPTION, max_message)),
+                Err(error) => {
+                    Value::failed(Failure::from(error).of_payload(held.data.len(), OPTION, max_message))
+                }
             }
         }))
     }
@@ -297,6 +298,8 @@ impl Calls {
         borrowed.map_err(|text| Failure::invalid("reqrep reply", text).thrown(env))
     }
 }
+
+const CALL: &str = "reqrep call";
 
 /// A deadline for those that must not wait.
 pub(super) const PAST: Deadline = Deadline::at_ns(0);
@@ -519,6 +522,7 @@ impl<const N: usize> Arguments<N> {
 
 /// `call(client, data, flags)`: starts a call whose reply is bytes. Its number; 0 if the method is to
 /// do it, because no slot is free, or it fails.
+// SAFETY: only Node calls it, with a call under way.
 unsafe extern "C" fn call(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     // SAFETY: Node calls the function.
     let Some(arguments) = (unsafe { Arguments::<3>::new(env, info) }) else { return null_mut() };
@@ -536,6 +540,7 @@ unsafe extern "C" fn call(env: sys::napi_env, info: sys::napi_callback_info) -> 
 
 /// `look(bytes, offset, numbers)`: gives out results of calls and tasks. How many; the last of the
 /// numbers is how many calls no thread watches, and the one before how many results `take` has.
+// SAFETY: only Node calls it, with a call under way.
 unsafe extern "C" fn look(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     // SAFETY: Node calls the function.
     let Some(arguments) = (unsafe { Arguments::<3>::new(env, info) }) else { return null_mut() };
@@ -550,6 +555,7 @@ unsafe extern "C" fn look(env: sys::napi_env, info: sys::napi_callback_info) -> 
 
 /// `take(server, most, bytes, offset, numbers)`: takes requests. How many; `ELSEWHERE` if the method
 /// is to do it, because it fails.
+// SAFETY: only Node calls it, with a call under way.
 unsafe extern "C" fn take(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     // SAFETY: Node calls the function.
     let Some(arguments) = (unsafe { Arguments::<5>::new(env, info) }) else { return null_mut() };
@@ -567,6 +573,7 @@ unsafe extern "C" fn take(env: sys::napi_env, info: sys::napi_callback_info) -> 
 
 /// `reply(request, data, flags)`: answers a request. 1 if the client still waited, and 0 if not;
 /// `ELSEWHERE` if the method is to do it, because it must wait, or fails.
+// SAFETY: only Node calls it, with a call under way.
 unsafe extern "C" fn reply(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     // SAFETY: Node calls the function.
     let Some(arguments) = (unsafe { Arguments::<3>::new(env, info) }) else { return null_mut() };
@@ -583,6 +590,7 @@ unsafe extern "C" fn reply(env: sys::napi_env, info: sys::napi_callback_info) ->
     arguments.given(answer().unwrap_or(ELSEWHERE))
 }
 
+// SAFETY: only Node calls it, once, with the table of the function.
 unsafe extern "C" fn drop_table(_env: sys::napi_env, table: *mut c_void, _hint: *mut c_void) {
     // SAFETY: `Calls::function` has given this share of it away, and this is called once.
     drop(unsafe { Rc::from_raw(table.cast_const().cast::<Table>()) });

@@ -10,13 +10,11 @@ use pipework::defaults::MAX_MESSAGE;
 use pipework::reqrep::{self, ClientOptions as Options, Message, Ticket};
 
 use super::calls::{Calls, PAST, Table, Unheard, answered};
+use super::message::{Blobs, Held, attached, received};
 use super::parts::Parts;
 use super::segment::Segment;
-use super::{Blobs, Held, attached, received};
 use crate::error::{Failure, OrThrow};
 use crate::value::Value;
-
-pub(super) const CALL: &str = "reqrep call";
 
 #[napi(object, object_to_js = false)]
 pub struct ClientOptions {
@@ -101,7 +99,7 @@ impl Client {
         Ok(self.table.tasks.start(async move {
             match client.send_async(held.message()).await {
                 Ok(ticket) => Value::Ticket(ticket.to_bits()),
-                Err(error) => failed(Failure::from(error).of_payload(
+                Err(error) => Value::failed(Failure::from(error).of_payload(
                     held.data.len(),
                     "the client's maxMessage",
                     max_message,
@@ -115,7 +113,7 @@ impl Client {
     pub fn recv(&self, env: Env, ticket: BigInt, whole: bool) -> napi::Result<Value> {
         let (client, ticket) = (self.get(&env)?, self.ticket(&ticket));
         Ok(self.table.tasks.start(async move {
-            client.recv_async(ticket).await.map_or_else(failed, |reply| received(reply, whole))
+            client.recv_async(ticket).await.map_or_else(Value::failed, |reply| received(reply, whole))
         }))
     }
 
@@ -126,8 +124,8 @@ impl Client {
         let (tasks, max_message) = (self.table.tasks.clone(), self.max_message);
         Ok(self.table.tasks.start(async move {
             match client.stream_async(held.message()).await {
-                Ok(stream) => Value::Parts(Parts::new(stream, tasks)),
-                Err(error) => failed(Failure::from(error).of_payload(
+                Ok(stream) => Value::instance(Parts::new(stream, tasks)),
+                Err(error) => Value::failed(Failure::from(error).of_payload(
                     held.data.len(),
                     "the client's maxMessage",
                     max_message,
@@ -171,11 +169,6 @@ impl Client {
     fn too_long(&self, error: impl Into<Failure>, len: usize) -> Failure {
         error.into().of_payload(len, "the client's maxMessage", self.max_message)
     }
-}
-
-/// The result of a task that has failed.
-pub(super) fn failed(failure: impl Into<Failure>) -> Value {
-    Value::Failure(failure.into())
 }
 
 impl Drop for Client {

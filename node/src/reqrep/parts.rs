@@ -4,8 +4,7 @@ use napi::Env;
 use napi_derive::napi;
 use pipework::reqrep::Stream;
 
-use super::client::failed;
-use super::received;
+use super::message::received;
 use crate::error::Failure;
 use crate::inbox::Tasks;
 use crate::slot::Slot;
@@ -28,7 +27,7 @@ impl Parts {
             match stream.next_part_async().await {
                 Ok(Some(part)) => received(part, whole),
                 Ok(None) => Value::Undefined,
-                Err(error) => failed(error),
+                Err(error) => Value::failed(error),
             }
         }))
     }

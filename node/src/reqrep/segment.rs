@@ -52,6 +52,9 @@ impl SegmentOptions {
     }
 }
 
+/// Number, whether it is a server, process, milliseconds since 1970, and whether it lives.
+type MemberFields = (u32, bool, u32, f64, bool);
+
 #[napi]
 pub struct Segment {
     /// None once it is closed.
@@ -127,9 +130,8 @@ impl Segment {
         Ok(audit.by_name().map(|(name, number)| (name.into(), number as f64)).collect())
     }
 
-    /// Number, whether it is a server, process, milliseconds since 1970, and whether it lives.
     #[napi]
-    pub fn members(&self, env: Env) -> napi::Result<Vec<(u32, bool, u32, f64, bool)>> {
+    pub fn members(&self, env: Env) -> napi::Result<Vec<MemberFields>> {
         let members = self.get(&env)?.members().or_throw(&env)?;
         let member = |member: &reqrep::Member| {
             let since = member.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64() * 1000.0;

@@ -9,7 +9,6 @@ use pipework::reqrep::{self, ServerOptions as Options};
 use pipework::{ErrorKind, defaults};
 
 use super::calls::{Calls, Table};
-use super::client::failed;
 use super::segment::Segment;
 use crate::error::{Failure, OrThrow};
 use crate::value::{Value, milliseconds};
@@ -74,7 +73,7 @@ impl Server {
             match server.recv_async().await {
                 Ok(request) => table.keep(request.into_owned(), max_message),
                 Err(error) if error.kind() == ErrorKind::Closed => Value::Undefined,
-                Err(error) => failed(error),
+                Err(error) => Value::failed(error),
             }
         }))
     }
