@@ -1,6 +1,6 @@
 # All tasks of the project. A target fetches what it needs, or says in one line what to install; each runs
 # alone. Knobs: FILE=path (demo)  SECONDS=60 (fuzz, for each target)  MODULE=atomic (bench)
-# KILLS=1000000 (storm)  CALLS=100000 MESSAGES=1000000 (nats)  PYTHON=python3  PERL=perl
+# KILLS=1000000 (storm)  CALLS=100000 MESSAGES=1000000 (nats)  PYTHON=python3  PERL=perl  PIPEWORK_KILLS=100 (node)
 MODULE ?= atomic
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BENCH := --manifest-path bench/Cargo.toml
@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: cargo lints tools ## fetch what build, test and check need
-	python/dev env && perl/dev env
+	python/dev env && perl/dev env && node/dev env
 	for each in . bench bridge/nats; do cargo fetch $(LOCKED) --manifest-path $$each/Cargo.toml || exit; done
 
 build: cargo ; cargo build $(LOCKED) --release --workspace && $(MAKE) -sC crates/pipework-c built ## build everything, optimised
@@ -32,12 +32,13 @@ test: cargo tools ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
 	cargo test $(LOCKED) --workspace --all-features --no-fail-fast
 	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
-	python/dev test && perl/dev test
+	python/dev test && perl/dev test && node/dev test
 python: ## build the Python package, run its tests, prove its stubs and types
 python-all: ## run them under each Python that pyenv has (python-turn: one a day; python-watch: for deadlocks and leaks)
 python-all python-turn python-watch: python-%: cargo ; python/dev $*
 perl: ## build the Perl distribution, run its tests
 python perl: cargo ; $@/dev test
+node: cargo ; node/dev test && node/dev newest ## build the Node package, prove its types, run its tests; on the newest Node too
 c: cargo tools ## build the C library, write its header, run its tests
 	cargo test $(LOCKED) --package pipework-c -- --include-ignored
 install: ## install the C library (PREFIX=/usr/local DESTDIR=)
@@ -86,7 +87,7 @@ dist: cargo ; @dist/build ## make every package, in target/dist
 dist-test: cargo ; @dist/test ## install each where nothing else is, and use it; make all twice
 aarch64: cargo ; @dist/aarch64 ## build for that machine, and run the tests under qemu; half an hour
 release: cargo ; @dist/release '$(VERSION)' ## check all that a release needs, and tag it (VERSION=0.1.0)
-clean: ; rm -rf target bench/target bridge/nats/target fuzz/target fuzz/corpus fuzz/artifacts ## remove all build results
+clean: ; rm -rf target node/node_modules node/lib/*.node bench/target bridge/nats/target fuzz/target fuzz/corpus fuzz/artifacts ## remove all build results
 
 cargo:
 	@command -v cargo >/dev/null && command -v cc >/dev/null \

@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TABS = ("Rust", "Python", "Perl", "C", "Shell", "Crystal")
+TABS = ("Rust", "Python", "Node", "Perl", "C", "Shell", "Crystal")
 
 # Texts outside docs/, and the names of their pages.
 ELSEWHERE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contribute/index.md",
     "CHANGELOG.md": "contribute/changes.md",
+    "node/README.md": "node/package.md",
     "perl/README.md": "perl/package.md",
     "python/README.md": "python/package.md",
 }
@@ -68,7 +69,7 @@ REFERENCES = {
           "a segment": "c/pwk_segment.html", "statuses and errors": "c/pwk_status.html"},
 }  # fmt: skip
 
-LANGUAGE = {".c": "c", ".h": "c", ".json": "json", ".pl": "perl", ".pm": "perl", ".py": "python", ".rs": "rust",
+LANGUAGE = {".c": "c", ".h": "c", ".json": "json", ".mjs": "js", ".pl": "perl", ".pm": "perl", ".py": "python", ".rs": "rust",
             ".sh": "bash", ".toml": "toml", ".yml": "yaml"}  # fmt: skip
 
 FENCE = re.compile(r"^ *(```+|~~~+)")

@@ -52,7 +52,7 @@ const BOUNDARIES: [(&[&str], &[&str]); 5] = [
 ];
 
 /// Every file that contains `unsafe`. A new entry is a decision, and is reviewed as one.
-const UNSAFE: [&str; 33] = [
+const UNSAFE: [&str; 38] = [
     "bench/src/blob/hands.rs",
     "bench/src/blob/peers.rs",
     "bench/src/c.rs",
@@ -82,6 +82,11 @@ const UNSAFE: [&str; 33] = [
     "crates/pipework/tests/it/harness/process.rs",
     "crates/pipework/tests/it/project/sanitizer.rs",
     "crates/pipework/tests/it/harness/tracee.rs",
+    "node/src/descriptor.rs",
+    "node/src/memory.rs",
+    "node/src/reqrep/blobs.rs",
+    "node/src/reqrep/calls.rs",
+    "node/src/value.rs",
     "python/src/buffer.rs",
     "python/src/fd/raw.rs",
     "python/src/interpreter.rs",
@@ -105,6 +110,8 @@ const COMMAND: &str = "crates/pipework-cli/src/";
 const C_LIBRARY: &str = "crates/pipework-c/src/";
 /// The compiled half of the Python package.
 const PYTHON: &str = "python/src/";
+/// The compiled half of the Node package.
+const NODE: &str = "node/src/";
 
 /// A line number, counted from 1, and what to do about it.
 type Fault = (usize, String);
@@ -129,7 +136,9 @@ impl File {
     /// Whether this is a source file of one of the crates, tests not included.
     fn is_source(&self) -> bool {
         let in_src = self.path.starts_with("crates/") && self.path.contains("/src/");
-        (in_src || self.path.starts_with(PYTHON)) && self.is_rust() && !self.path.ends_with("/tests.rs")
+        (in_src || self.path.starts_with(PYTHON) || self.path.starts_with(NODE))
+            && self.is_rust()
+            && !self.path.ends_with("/tests.rs")
     }
 
     fn is_rust(&self) -> bool {

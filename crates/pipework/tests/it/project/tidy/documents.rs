@@ -163,8 +163,8 @@ fn the_changelog_begins_with_the_version_of_the_workspace() {
 #[test]
 fn examples_in_documents_are_run() {
     /// Whether the tests run blocks of this kind in this document: those of the core's
-    /// documentation run Rust, those of the package Python, those of the C library C, those of the
-    /// Perl distribution Perl, and those of the command and of the bridge the console blocks of
+    /// documentation run Rust, those of the packages Python and JavaScript, those of the C library C,
+    /// those of the Perl distribution Perl, and those of the command and of the bridge the console blocks of
     /// their pages. The console blocks of the README are not run.
     fn is_run(path: &str, kind: &str) -> bool {
         let core = || read(&format!("{CORE}lib.rs"));
@@ -178,6 +178,11 @@ fn examples_in_documents_are_run() {
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
             "c" => (is_a_page || path == "README.md") && programs().contains("../../README.md"),
             "perl" => (is_a_page || ["README.md", "perl/README.md"].contains(&path)) && perl(),
+            "js" => {
+                let is_listed = ["README.md", "node/README.md", "docs/start/node.md"].contains(&path);
+                let tests = || read("node/test/examples.test.mjs").contains("beside('../../docs/node')");
+                (is_listed || path.starts_with("docs/node/")) && tests()
+            }
             "console" if path == "docs/nats.md" => read("bridge/nats/tests/it/page.rs").contains(path),
             "console" => {
                 ["README.md", "docs/command.md"].contains(&path)
@@ -209,6 +214,7 @@ fn examples_in_documents_are_run() {
         ("docs/python/", "pipe.md", "```py\nprint()\n```"),
         ("docs/python/", "pipe.md", "- So:\n  ```python\n  print()\n  ```"),
         ("bench/", "README.md", "```python\nprint()\n```"),
+        ("docs/python/", "pipe.md", "```js\nprint()\n```"),
         ("bench/", "page.md", "```c\nint main(void) {}\n```"),
         ("docs/", "design.md", "```console\n$ pipework\n```"),
     ];
@@ -216,6 +222,7 @@ fn examples_in_documents_are_run() {
         ("", "README.md", "```rust\nfn main() {}\n```\n```python\nprint()\n```"),
         ("docs/rust/", "pipe.md", "```rust,no_run\nfn main() {}\n```"),
         ("docs/python/", "a-new-page.md", "```python\nprint()\n```"),
+        ("docs/node/", "a-new-page.md", "```js\nprint()\n```"),
         ("docs/c/", "a-new-page.md", "```c\nint main(void) {}\n```"),
         ("bench/", "README.md", "```\nmake bench\n```"),
     ];

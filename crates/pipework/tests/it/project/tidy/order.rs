@@ -4,7 +4,7 @@ use std::fs;
 
 use super::lexer::{code, first_word, flat_uses, names_whole, numbered, without_tests};
 use super::{
-    C_LIBRARY, COMMAND, CORE, Fault, File, MODULE_STANDS_ON, ORDER, PUBLIC_MODULES, PYTHON, hold, root,
+    C_LIBRARY, COMMAND, CORE, Fault, File, MODULE_STANDS_ON, NODE, ORDER, PUBLIC_MODULES, PYTHON, hold, root,
 };
 
 #[test]
@@ -135,8 +135,9 @@ fn module_of(sources: &str, path: &[String]) -> Option<Vec<String>> {
 #[test]
 fn files_of_a_folder_use_only_earlier_files() {
     fn rule(file: &File) -> Vec<Fault> {
-        let sources =
-            [CORE, COMMAND, C_LIBRARY, PYTHON].into_iter().find(|sources| file.path.starts_with(sources));
+        let sources = [CORE, COMMAND, C_LIBRARY, PYTHON, NODE]
+            .into_iter()
+            .find(|sources| file.path.starts_with(sources));
         let Some(sources) = sources.filter(|_| file.is_source()) else { return vec![] };
         let path = file.path[sources.len()..].strip_suffix(".rs").expect("it is a source file");
         let user: Vec<String> =
@@ -190,6 +191,7 @@ fn files_of_a_folder_use_only_earlier_files() {
         (C_LIBRARY, "reqrep/segment.rs", "use super::client::pwk_client;"),
         (COMMAND, "demo/pipe.rs", "use super::demo;"),
         (COMMAND, "run/job.rs", "use super::messages::Messages;"),
+        (NODE, "error.rs", "use crate::inbox::Inbox;"),
         (PYTHON, "error.rs", "use crate::{imports::Import, wait::wait};"),
         (PYTHON, "reqrep/turns.rs", "use super::server::Request;"),
         (PYTHON, "fd/raw.rs", "use crate::fd::add_up;"),
