@@ -112,6 +112,8 @@ class Steps {
   #step;
   #ready;
   #due;
+  /** How many steps were done at once. */
+  #given = 0;
   /** The task that waits for the descriptor, and the timer of the next step. */
   #number;
   #timer;
@@ -133,7 +135,8 @@ class Steps {
       signal?.throwIfAborted();
       if (this.#queue.length === 0) {
         const done = this.#step(entry);
-        if (done !== NOT_YET) return Promise.resolve(done);
+        // Promises that are there already would keep all other events of the loop waiting.
+        if (done !== NOT_YET) return ++this.#given % TURN === 0 ? turn().then(() => done) : Promise.resolve(done);
       }
     } catch (thrown) {
       return Promise.reject(thrown);
@@ -320,8 +323,7 @@ class Reader {
   }
 
   async *#iterate(convert) {
-    for (let given = 1; ; given += 1) {
-      if (given % TURN === 0) await turn();
+    for (;;) {
       try {
         yield await this.#add(undefined, convert);
       } catch (thrown) {
