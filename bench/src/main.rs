@@ -19,6 +19,7 @@ mod pipe;
 mod reqrep;
 mod blob;
 mod python;
+mod node;
 mod perl;
 mod nats;
 mod plot;
@@ -85,6 +86,8 @@ enum Module {
     Python,
     /// Large payloads and arrays between processes of Python
     PythonBlob,
+    /// The Node package, calls
+    Node,
     /// The Perl distribution: calls, messages and descriptors
     Perl,
     /// Calls across two bridges over NATS
@@ -101,6 +104,7 @@ impl Module {
             Module::Blob => ("blob", blob::cases(), blob::TARGETS),
             Module::Python => ("python", python::cases(), python::TARGETS),
             Module::PythonBlob => ("python-blob", python::blob_cases(), python::BLOB_TARGETS),
+            Module::Node => ("node", node::cases(), node::TARGETS),
             Module::Perl => ("perl", perl::cases(), perl::TARGETS),
             Module::Nats => ("nats", nats::cases(), nats::TARGETS),
         }
@@ -113,6 +117,7 @@ impl Module {
             Module::Reqrep | Module::Blob => ["clients", "servers"],
             Module::Python | Module::PythonBlob | Module::Perl => ["senders", "receiver"],
             Module::Nats => ["others", "caller"],
+            Module::Node => ["server", "caller"],
             _ => ["writers", "reader"],
         }
     }
