@@ -406,7 +406,8 @@ function made(fd, make) {
 
 /**
  * A duplicate of a stream's descriptor; undefined if it has none, or none that can be had. The
- * stream is destroyed.
+ * stream is destroyed; those of the process are only stopped, because another file must not get
+ * their numbers.
  */
 function takenFrom(stream) {
   const fd = stream._handle?.fd;
@@ -414,7 +415,8 @@ function takenFrom(stream) {
   const copy = native.duplicate(fd);
   // Node has begun to read, but has not come to it.
   stream._handle.readStop?.();
-  stream.destroy();
+  if (fd > 2) stream.destroy();
+  else stream.pause?.();
   return copy;
 }
 

@@ -771,7 +771,12 @@ async function answerLater(request, made, partTimeout, onError) {
 
 function failed(request, thrown, onError) {
   request.fail(reasonOf(thrown));
-  onError(thrown, request);
+  try {
+    onError(thrown, request);
+  } catch (another) {
+    // As one that a listener of an event throws: the program ends, unless it handles that.
+    setImmediate(() => { throw another; });
+  }
 }
 
 function isIterator(made) {

@@ -204,6 +204,22 @@ test('messages to a child through its stdin', async (t) => {
   assert.equal(await ended(child), 0);
 });
 
+test('process.stdin and process.stdout keep their descriptors', async (t) => {
+  const child = program(t, `
+    import { openSync } from 'node:fs';
+    import { Reader, Writer } from 'pipework/atomic';
+    const [reader, writer] = [new Reader(process.stdin), new Writer(process.stdout)];
+    for await (const data of reader.messages()) await writer.send(data);
+    if (openSync('/dev/null') <= 2) process.exit(1);
+  `);
+  const [reader, writer] = [new Reader(child.stdout), new Writer(child.stdin)];
+  await writer.send('there and back');
+  assert.equal((await reader.recv({ timeout: SOON })).toString(), 'there and back');
+  await writer.close();
+  await assert.rejects(reader.recv({ timeout: SOON }), Closed);
+  assert.equal(await ended(child), 0);
+});
+
 test('any readable stream has items, and its error comes last', async () => {
   const [wire, writer] = pair();
   await writer.send('through');

@@ -65,6 +65,23 @@ test('a process that exits in the middle leaves nothing', async (t) => {
   }
 });
 
+test('an error of onError ends the program, as that of any listener does, and hangs nothing', async (t) => {
+  for (const handler of ['() => { throw new Error(); }', 'async () => { throw new Error(); }']) {
+    const child = program(t, `
+      import { Client, Segment, Server } from 'pipework/reqrep';
+      const server = new Server(Segment.anonymous());
+      process.on('uncaughtException', (error) => { console.log(error.message); server.stop(); });
+      const serving = server.serve(${handler}, { onError() { throw new Error('of onError'); } });
+      await new Client(server.segment).call('x').catch((error) => console.log(error.name));
+      await serving;
+      console.log('served');
+    `);
+    const lines = (await printed(child)).trim().split('\n');
+    assert.deepEqual([lines.slice(0, 2).toSorted(), lines[2]], [['RemoteError', 'of onError'], 'served']);
+    assert.equal(await ended(child), 0);
+  }
+});
+
 test('a caller gets PeerDied, or another server, when a server is killed', async (t) => {
   const path = `${folder(t)}/calls`;
   const segment = Segment.create(path);
