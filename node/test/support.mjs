@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Segment } from 'pipework/reqrep';
 
 /** A guard against hanging, in milliseconds. No test waits for it to pass. */
-export const SOON = 60_000;
+export const SOON = 180_000;
 
 /** A folder in shared memory, which is removed when the test has ended. */
 export function folder(t) {
