@@ -26,11 +26,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_has_a_test() -> None:
-<<<<<<< HEAD
-    tried = ["batching_web", "decoded_frames", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
-=======
-    tried = ["batching_web", "data_loader", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
->>>>>>> 44589e88 (docs: Explain pipework.multiprocessing, with a data loader)
+    tried = ["batching_web", "data_loader", "decoded_frames", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
 
