@@ -17,10 +17,10 @@ from . import _core, _loops
 from ._errors import Closed, Error, Invalid, TimedOut
 
 if TYPE_CHECKING:
-    from ._reqrep import Message, Outcome, Ticket
+    from ._reqrep import Outcome, Ticket
 
 T = TypeVar("T")
-P = TypeVar("P", bytes, "Message")
+P = TypeVar("P")
 
 _TURN = 64
 """After this many results without a wait, other tasks run."""
@@ -166,26 +166,30 @@ class Parts(Generic[P]):
             except BaseException:
                 self._parts.close()
                 raise
-        return await self._parts.next()
+        try:
+            return await self._parts.next()
+        except BaseException:  # also where the part cannot be decoded
+            self._parts.close()
+            raise
 
     async def aclose(self) -> None:
         """Cancels the call, if its last part has not come."""
         self._parts.close()
 
 
-class Completed:
+class Completed(Generic[P]):
     """The asynchronous iterator of a client's calls, as they end."""
 
     __slots__ = ("_completed", "_given")
 
-    def __init__(self, completed: _core.Completed) -> None:
-        self._completed: _core.Completed = completed
+    def __init__(self, completed: _core.Completed[P]) -> None:
+        self._completed: _core.Completed[P] = completed
         self._given = 0
 
-    def __aiter__(self) -> Completed:
+    def __aiter__(self) -> Completed[P]:
         return self
 
-    async def __anext__(self) -> tuple[Ticket, Outcome[bytes]]:
+    async def __anext__(self) -> tuple[Ticket, Outcome[P]]:
         self._given += 1
         if self._given % _TURN == 0:
             await _loops.let_others_run()
@@ -213,7 +217,7 @@ class _Bell:
 
     __slots__ = ("_fd", "_loop", "_timer")
 
-    def __init__(self, completed: _core.Completed, number: int) -> None:
+    def __init__(self, completed: _core.Completed[Any], number: int) -> None:
         self._loop = _loops.running()
         tell = _of(self._loop).tell
         self._fd = completed.doorbell()

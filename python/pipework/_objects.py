@@ -11,7 +11,7 @@ import copyreg
 import io
 import pickle
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,11 +79,10 @@ def outside(pickled: Pickled) -> Pickled:
     return pickled if len(data) <= LONG else Pickled(b"", [data, *buffers])
 
 
-def load(data: bytes, blobs: Sequence[Buffer]) -> Any:
-    """Returns the object of such a message."""
-    if data:
-        return pickle.loads(data, buffers=map(_buffer, blobs))
-    return pickle.loads(blobs[0], buffers=map(_buffer, blobs[1:]))
+def load(data: bytes, blobs: Iterable[Buffer]) -> Any:
+    """Returns the object of such a message. Takes no more of the blobs than belong to it."""
+    unread = iter(blobs)
+    return pickle.loads(data or next(unread, b""), buffers=map(_buffer, unread))
 
 
 def _buffer(blob: Buffer) -> Buffer:

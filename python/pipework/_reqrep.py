@@ -4,13 +4,19 @@ fills them in and calls these functions."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
 
 from ._core import Blob, Segment
 from ._errors import Error
 from ._fields import described
 
 T = TypeVar("T")
+if TYPE_CHECKING:
+    import typing_extensions
+
+    R = typing_extensions.TypeVar("R", default=bytes)
+else:
+    R = TypeVar("R")
 
 Ticket = NewType("Ticket", int)
 """A call in progress. It is valid for the client that made it."""
@@ -62,14 +68,14 @@ class Options(TypedDict, total=False):
 
 
 @described(
-    data="What the server answered.",
+    data="What the server answered: bytes, or the object of the client's codec.",
     flags="The 32 bits that it sent along.",
     blobs="The blobs that it sent along.",
 )
-class Message(NamedTuple):
+class Message(NamedTuple, Generic[R]):
     """A reply with its flags and blobs."""
 
-    data: bytes
+    data: R
     flags: int
     blobs: tuple[Blob, ...] = ()
 

@@ -13,13 +13,16 @@ import signal
 import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
 from . import _core, _loops
 from ._errors import Closed, Error, Invalid
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, TypeAlias
+    from typing_extensions import Buffer
+
+    from ._codecs import Codec, CodecName
+    from ._core import Blob
 
     Handler = Callable[[bytes], Union[Buffer, Iterator[Buffer], None]]
     AsyncHandler = Callable[[bytes], Union[Awaitable[Union[Buffer, None]], AsyncIterator[Buffer]]]
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 H = TypeVar("H", bound=Callable[..., Any])
 
 _log = logging.getLogger("pipework")
+
+_SERVE = "reqrep serve"
 
 
 class Server(_core.Server):
@@ -82,7 +87,19 @@ class Server(_core.Server):
         self._handler = function
         return function
 
-    def serve(self, handler: Handler | None = None, *, threads: int = 1) -> None:
+    @overload
+    def serve(self, handler: Handler | None = None, *, threads: int = 1, codec: None = None) -> None: ...
+    @overload
+    def serve(
+        self, handler: Callable[[Any], Any] | None = None, *, threads: int = 1, codec: CodecName | Codec[Any]
+    ) -> None: ...
+    def serve(
+        self,
+        handler: Callable[[Any], Any] | None = None,
+        *,
+        threads: int = 1,
+        codec: CodecName | Codec[Any] | None = None,
+    ) -> None:
         """Answers each request with the result of `handler` for its bytes, until this server is
         stopped or closed. None is an empty reply. An iterator, such as a generator makes, is a
         reply in parts, each sent as soon as it is there; it is closed if the caller goes away, and
@@ -94,6 +111,11 @@ class Server(_core.Server):
         `threads` requests are worked on at a time, one of them in this thread. In the main thread
         SIGTERM stops the server: no more requests are taken, those that were taken are answered,
         and this returns. It is left alone if the program handles SIGTERM itself.
+
+        With `codec`, the handler gets objects and returns objects: "json", "msgpack", "pickle", or
+        an object with `dumps` and `loads`. Clients name the same: `Client(segment, codec=...)`. A
+        request that cannot be decoded fails, as does a result that cannot be encoded. Only name
+        "pickle" if every client is trusted: unpickling runs code of the sender.
 
         >>> import threading
         >>> from pipework.reqrep import Client, Segment
@@ -110,9 +132,23 @@ class Server(_core.Server):
         b'TWO'
         >>> server.stop(); thread.join()
         """
-        _serve(self, _chosen(self, handler), threads)
+        _serve(self, _Terms(self, _chosen(self, handler), codec), threads)
 
-    async def aserve(self, handler: AsyncHandler | None = None, *, limit: int = 100) -> None:
+    @overload
+    async def aserve(
+        self, handler: AsyncHandler | None = None, *, limit: int = 100, codec: None = None
+    ) -> None: ...
+    @overload
+    async def aserve(
+        self, handler: Callable[[Any], Any] | None = None, *, limit: int = 100, codec: CodecName | Codec[Any]
+    ) -> None: ...
+    async def aserve(
+        self,
+        handler: Callable[[Any], Any] | None = None,
+        *,
+        limit: int = 100,
+        codec: CodecName | Codec[Any] | None = None,
+    ) -> None:
         """As `serve`, in asyncio, trio or anyio: `handler` is a coroutine function, or an
         asynchronous generator for replies in parts. At most `limit` requests are worked on at a
         time; those beyond are left to other servers. If the task is cancelled, what it works on
@@ -132,11 +168,31 @@ class Server(_core.Server):
         >>> asyncio.run(main())
         b'HELLO'
         """
-        await _aserve(self, _chosen(self, handler), limit)
+        await _aserve(self, _Terms(self, _chosen(self, handler), codec), limit)
 
-    def serve_batches(self, handler: BatchHandler | None = None, *, max_batch: int = 32, linger: float = 0.002) -> None:
+    @overload
+    def serve_batches(
+        self, handler: BatchHandler | None = None, *, max_batch: int = 32, linger: float = 0.002, codec: None = None
+    ) -> None: ...
+    @overload
+    def serve_batches(
+        self,
+        handler: Callable[[list[Any]], Sequence[Any]] | None = None,
+        *,
+        max_batch: int = 32,
+        linger: float = 0.002,
+        codec: CodecName | Codec[Any],
+    ) -> None: ...
+    def serve_batches(
+        self,
+        handler: Callable[[list[Any]], Sequence[Any]] | None = None,
+        *,
+        max_batch: int = 32,
+        linger: float = 0.002,
+        codec: CodecName | Codec[Any] | None = None,
+    ) -> None:
         """As `serve`, for work that is cheaper by the batch, such as a model's: `handler` gets a
-        list of up to `max_batch` requests' bytes, and returns as many replies in the same order. An
+        list of up to `max_batch` requests' bytes (or objects), and returns as many replies in the same order. An
         exception in place of a reply fails that call. If `handler` raises, all of them fail.
 
         A batch contains the requests that wait already, and those that come within `linger` seconds
@@ -156,7 +212,7 @@ class Server(_core.Server):
         [b'1', b'4', b'7']
         >>> server.stop(); thread.join()
         """
-        _serve_batches(self, _chosen(self, handler), max_batch, linger)
+        _serve_batches(self, _Terms(self, _chosen(self, handler), codec), max_batch, linger)
 
 
 def _chosen(server: Server, handler: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -166,14 +222,44 @@ def _chosen(server: Server, handler: Callable[..., Any] | None) -> Callable[...,
     return chosen
 
 
-def _serve(server: Server, handler: Callable[..., Any], threads: int) -> None:
+class _Terms:
+    """A handler, and how requests become its arguments and its results become replies."""
+
+    def __init__(self, server: Server, handler: Callable[..., Any], codec: Any) -> None:
+        self.handler = handler
+        self.part_timeout = server.part_timeout
+        self._segment = server.segment
+        self._codec = None
+        if codec is not None:
+            from . import _codecs  # most programs do without
+
+            self._codec = _codecs.found(codec)
+
+    def argument(self, request: _core.Request) -> Any:
+        if self._codec is None:
+            return request.data
+        return self._codec.decode(_SERVE, "request", request.data, request.blobs)[0]
+
+    def reply(self, result: Any) -> tuple[Buffer, list[Blob]]:
+        if self._codec is None and result is None:
+            return b"", []
+        return self.part(result)
+
+    def part(self, result: Any) -> tuple[Buffer, list[Blob]]:
+        if self._codec is None:
+            return result, []
+        return self._codec.encode(_SERVE, "reply", result, self._segment, 0)
+
+
+def _serve(server: Server, terms: _Terms, threads: int) -> None:
     if threads < 1:
         raise ValueError("threads must be 1 or more")
 
     def work() -> None:
         try:
             for request in server:
-                _answer(request, handler, server.part_timeout)
+                _answer(request, terms)
+                del request  # it has blobs
         finally:
             # If one of them ends, all end.
             _stop(server)
@@ -202,12 +288,12 @@ def _serve(server: Server, handler: Callable[..., Any], threads: int) -> None:
         raise failures[0]
 
 
-async def _aserve(server: Server, handler: Callable[..., Any], limit: int) -> None:
+async def _aserve(server: Server, terms: _Terms, limit: int) -> None:
     if limit < 1:
         raise ValueError("limit must be 1 or more")
 
     async def answer(request: _core.Request) -> None:
-        await _answer_in_task(request, handler, server.part_timeout)
+        await _answer_in_task(request, terms)
 
     with _stopped_by_sigterm(server):
         if _loops.is_trio():
@@ -232,6 +318,7 @@ async def _serve_in_asyncio(server: Server, answer: Callable[[Any], Coroutine[An
         await places.acquire()
         async for request in server:
             task = asyncio.create_task(answer(request.detach()))
+            del request  # it has blobs
             tasks.add(task)
             task.add_done_callback(ended)
             await places.acquire()
@@ -243,90 +330,106 @@ async def _serve_in_asyncio(server: Server, answer: Callable[[Any], Coroutine[An
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _serve_batches(server: Server, handler: Callable[..., Any], max_batch: int, linger: float) -> None:
+def _serve_batches(server: Server, terms: _Terms, max_batch: int, linger: float) -> None:
     with _stopped_by_sigterm(server):
         while True:
-            batch: Sequence[_core.Request]
             try:
-                batch = server.recv_many(max_batch, timeout=None, linger=linger)
+                # No name here keeps requests, which have blobs, while this waits for the next.
+                _answer_batch(server.recv_many(max_batch, timeout=None, linger=linger), terms)
             except Closed:
                 return
             except Invalid:
                 if server.closed:
                     return
                 raise
-            with contextlib.ExitStack() as open_ones:  # requests that are not answered in here fail
-                wanted = [request for request in batch if request.wanted]
-                for request in wanted:
-                    open_ones.enter_context(request)
-                if wanted:
-                    _answer_all(wanted, handler)
 
 
-def _answer(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
+def _answer(request: _core.Request, terms: _Terms) -> None:
     with request:
         try:
-            reply = handler(request.data)
-            if not isinstance(reply, Iterator):
-                _reply(request, reply)
+            result = terms.handler(terms.argument(request))
+            if not isinstance(result, Iterator):
+                _reply(request, terms, result)
                 return
             try:
-                for part in reply:
-                    if not request.send_part(part, timeout=part_timeout):
+                for each in result:
+                    data, blobs = terms.part(each)
+                    if not request.send_part(data, timeout=terms.part_timeout, blobs=blobs):
                         return  # the caller has gone
             except Exception:
                 # A reason does not overtake the part before it.
-                request.flush(timeout=part_timeout)
+                request.flush(timeout=terms.part_timeout)
                 raise
             finally:
-                if inspect.isgenerator(reply):
-                    reply.close()
+                if inspect.isgenerator(result):
+                    result.close()
             request.reply(b"")
         except Exception as error:
             _fail(request, error)
 
 
-async def _answer_in_task(request: _core.Request, handler: Callable[..., Any], part_timeout: float) -> None:
+async def _answer_in_task(request: _core.Request, terms: _Terms) -> None:
     with request:
         try:
-            reply = handler(request.data)
-            if not isinstance(reply, AsyncIterator):
-                reply = await reply
-                await request.areply(b"" if reply is None else reply)
+            result = terms.handler(terms.argument(request))
+            if not isinstance(result, AsyncIterator):
+                data, blobs = terms.reply(await result)
+                await request.areply(data, blobs=blobs)
                 return
             try:
-                async for part in reply:
-                    if not await request.asend_part(part, timeout=part_timeout):
+                async for each in result:
+                    data, blobs = terms.part(each)
+                    if not await request.asend_part(data, timeout=terms.part_timeout, blobs=blobs):
                         return  # the caller has gone
             except Exception:
-                await _loops.in_thread(lambda: request.flush(timeout=part_timeout))
+                await _loops.in_thread(lambda: request.flush(timeout=terms.part_timeout))
                 raise
             finally:
-                if inspect.isasyncgen(reply):
-                    await reply.aclose()
+                if inspect.isasyncgen(result):
+                    await result.aclose()
             await request.areply(b"")
         except Exception as error:
             _fail(request, error)
 
 
-def _answer_all(batch: list[_core.Request], handler: Callable[..., Any]) -> None:
-    try:
-        replies = handler([request.data for request in batch])
-        if len(replies) != len(batch):
-            raise ValueError(f"the handler gave {len(replies)} replies for {len(batch)} requests")
-    except Exception as error:
-        replies = [error] * len(batch)
-    for request, reply in zip(batch, replies):
+def _answer_batch(batch: list[_core.Request], terms: _Terms) -> None:
+    with contextlib.ExitStack() as open_ones:  # requests that are not answered in here fail
+        wanted = [request for request in batch if request.wanted]
+        for request in wanted:
+            open_ones.enter_context(request)
+        if wanted:
+            _answer_all(wanted, terms)
+
+
+def _answer_all(requests: list[_core.Request], terms: _Terms) -> None:
+    batch, arguments = [], []
+    for request in requests:
         try:
-            if isinstance(reply, Exception):
-                raise reply
-            _reply(request, reply)
+            arguments.append(terms.argument(request))
+        except Exception as error:  # it cannot be decoded
+            _fail(request, error)
+        else:
+            batch.append(request)
+    if not batch:
+        return
+    try:
+        results = terms.handler(arguments)
+        if len(results) != len(batch):
+            raise ValueError(f"the handler gave {len(results)} replies for {len(batch)} requests")
+    except Exception as error:
+        results = [error] * len(batch)
+    for request, result in zip(batch, results):
+        try:
+            if isinstance(result, Exception):
+                raise result
+            _reply(request, terms, result)
         except Exception as error:
             _fail(request, error)
 
 
-def _reply(request: _core.Request, reply: Any) -> None:
-    request.reply(b"" if reply is None else reply)
+def _reply(request: _core.Request, terms: _Terms, result: Any) -> None:
+    data, blobs = terms.reply(result)
+    request.reply(data, blobs=blobs)
 
 
 def _fail(request: _core.Request, error: Exception) -> None:

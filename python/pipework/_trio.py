@@ -114,6 +114,7 @@ async def serve(server: AsyncIterable[Any], answer: Callable[[Any], Awaitable[No
             await places.acquire()
             async for request in server:
                 nursery.start_soon(answer_one, request.detach())
+                del request  # it has blobs
                 await places.acquire()
         except Exception as error:  # as it is, and not as one of a nursery's group
             failure.append(error)

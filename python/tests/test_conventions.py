@@ -235,6 +235,7 @@ def test_ends_can_be_subclassed(tmp_path: Path) -> None:
             "needs_server": False,
             "max_in_flight": 0,
             "max_message": 256 << 20,
+            "codec": None,
         }
         server.stop()
         thread.join()

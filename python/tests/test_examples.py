@@ -26,7 +26,8 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_every_example_has_a_test() -> None:
-    tried = ["batching_web", "data_loader", "decoded_frames", "fastapi_model", "image_steps", "printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
+    tried = ["batching_web", "data_loader", "decoded_frames", "fastapi_model", "image_steps", "job_runner"]
+    tried += ["printing_workers", "pytest_forked", "query_rows", "stream_upload", "streaming_web", "tool_server"]
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == tried
 
 
@@ -87,6 +88,12 @@ def test_image_steps() -> None:
         r"invert: 8294400 bytes, by process (\d+)\nflip: 8294400 bytes, by process (\d+)\nkilled on the way: 1\n", out
     )
     assert pids is not None, out
+
+
+def test_job_runner() -> None:
+    out = run("job_runner.py", "40", "2")
+    refused = "refused: ValueError: a job without a text\n"
+    assert out == "40 jobs done, 40 of them right; 4 workers were killed\n" + refused
 
 
 def test_fastapi_model() -> None:

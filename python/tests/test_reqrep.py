@@ -494,7 +494,7 @@ def test_open_refuses_files_that_are_no_segment(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="exists already"):
         Server(Segment.anonymous(), slots=5)
     with pytest.raises(TypeError, match="path"):
-        Client(5)  # type: ignore[arg-type]
+        Client(5)  # type: ignore[call-overload]
     for spin in (-1, float("inf")):
         with pytest.raises(ValueError):
             Segment.anonymous(spin=spin)

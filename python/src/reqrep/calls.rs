@@ -3,15 +3,16 @@
 use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 
-use pipework::reqrep::{Blob, CallError, Client, ClientOptions, Message, Reply, Ticket};
+use pipework::reqrep::{CallError, Client, ClientOptions, Message, Reply, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::blobs::Attached;
+use super::codec::{Codec, Give};
 use super::segment::Segment;
 use super::shared::{Shared, closed};
-use crate::buffer::{SMALL, Space, bytes, filled, unless_small};
+use crate::buffer::{SMALL, Space, filled, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
 use crate::task::Task;
@@ -23,9 +24,6 @@ pub(super) type Request<'a> = (&'a [u8], u32, &'a Attached);
 pub(super) fn message<'a>((data, flags, blobs): Request<'a>) -> Message<'a> {
     Message::new(data).flags(flags).attach(&blobs.0)
 }
-
-/// Makes Python's result of a reply, or of a part of one.
-pub(super) type Give = fn(Python<'_>, &Reply) -> PyResult<Py<PyAny>>;
 
 pub(super) const CLIENT: &str = "reqrep client";
 pub(super) const CALL: &str = "reqrep call";
@@ -57,11 +55,20 @@ pub(super) struct Calls {
     client: Shared<Client>,
     segment: Py<Segment>,
     terms: Terms,
+    codec: Codec,
 }
 
 impl Calls {
-    pub(super) fn new(client: Client, segment: Py<Segment>, terms: Terms) -> Calls {
-        Calls { client: Shared::new("client", client), segment, terms }
+    pub(super) fn new(client: Client, segment: Py<Segment>, terms: Terms, codec: Codec) -> Calls {
+        Calls { client: Shared::new("client", client), segment, terms, codec }
+    }
+
+    pub(super) fn codec(&self) -> &Codec {
+        &self.codec
+    }
+
+    pub(super) fn own_segment(&self) -> &Py<Segment> {
+        &self.segment
     }
 
     pub(super) fn terms(&self) -> Terms {
@@ -299,6 +306,7 @@ impl Calls {
         options.set_item("needs_server", needs_server)?;
         options.set_item("max_in_flight", max_in_flight)?;
         options.set_item("max_message", max_message)?;
+        options.set_item("codec", self.codec.named(py)?)?;
         Ok((self.segment(py), options))
     }
 
@@ -335,16 +343,16 @@ impl Calls {
         (op, timeout): (&'static str, Option<Seconds>),
     ) -> PyResult<Bound<'py, PyAny>> {
         let (client, limit) = (self.get(py)?, self.limit());
-        let ended = self.client.until_closed(start(client.clone()));
+        let (ended, of_future) = (self.client.until_closed(start(client.clone())), give.of_future());
         let copied = move || ticket.get().map_or(len, |ticket| client.reply_len(*ticket));
         let give_out = move |py: Python<'_>, ended: Option<Answer<Reply>>| match ended {
             Some(ended) => {
                 let ended = ended.map_err(|error| for_request(len, limit, error));
-                give(py, &received(py, op, ended)?)
+                of_future.reply(py, &received(py, op, ended)?)
             }
             None => Err(closed(py, "client", CLIENT)),
         };
-        Task::new(copied, ended, give_out).start(py, op, timeout)
+        give.awaited(py, Task::new(copied, ended, give_out).start(py, op, timeout)?)
     }
 
     pub(super) fn close(&self) {
@@ -411,29 +419,6 @@ pub(super) enum Received {
     Reply(Reply),
     /// Copied straight into the object that Python gets, with its flags. It came without blobs.
     Bytes(Py<PyBytes>, u32),
-}
-
-impl Received {
-    pub(super) fn into_bytes(self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
-        match self {
-            Received::Reply(reply) => bytes(py, [&reply]),
-            Received::Bytes(bytes, _) => Ok(bytes),
-        }
-    }
-
-    pub(super) fn flags(&self) -> u32 {
-        match self {
-            Received::Reply(reply) => reply.flags(),
-            Received::Bytes(_, flags) => *flags,
-        }
-    }
-
-    pub(super) fn blobs(&self) -> &[Blob] {
-        match self {
-            Received::Reply(reply) => reply.blobs(),
-            Received::Bytes(..) => &[],
-        }
-    }
 }
 
 /// How a call has ended.

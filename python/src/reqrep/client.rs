@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pipework::reqrep::{self, Reply, Ticket};
+use pipework::reqrep::{self, Ticket};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyTuple, PyType};
 
-use super::blobs::{self, Attached};
-use super::calls::{CALL, Calls, Give, RECV, Received, Settings, Terms, message};
-use super::segment::{MODULE, Place, Reduced, Segment, reduce};
-use super::streams::{Completed, Stream};
-use crate::buffer::{Bytes, Held, Space, bytes};
-use crate::imports::Import;
+use super::blobs::Attached;
+use super::calls::{CALL, Calls, RECV, Request, Settings, Terms, message};
+use super::codec::{Arguments, Codec, Form, SEND};
+use super::segment::{Place, Reduced, Segment, reduce};
+use super::streams::{Completed, STREAM, Stream};
+use crate::buffer::Space;
 use crate::interpreter;
 use crate::keywords::{Flags, InFlight, MaxMessage, Redeliveries};
 use crate::wait::{CallTimeout, Seconds, Timeout, until};
@@ -43,6 +43,12 @@ use crate::wait::{CallTimeout, Seconds, Timeout, until};
 /// `max_message`: bytes of the longest request and reply. A payload longer than a slot is copied
 /// into a file in memory, unseen, and out of it once.
 ///
+/// `codec`: requests and replies are objects instead of bytes, and `data` is any object that the codec
+/// can encode: "json", "msgpack", "pickle", or an object with `dumps` and `loads`. The server names
+/// the same: `server.serve(handler, codec=...)`. A request that cannot be encoded raises `Invalid`, a
+/// reply that cannot be decoded raises `Corrupt`. Only name "pickle" if the server is trusted:
+/// unpickling runs code of the sender.
+///
 /// >>> import threading
 /// >>> from pipework.reqrep import Client, Segment, Server
 /// >>> segment = Segment.anonymous()
@@ -71,9 +77,10 @@ impl Client {
             redeliveries=Redeliveries(0),
             needs_server=false,
             max_in_flight=InFlight(0),
-            max_message=MaxMessage::DEFAULT
+            max_message=MaxMessage::DEFAULT,
+            codec=None
         ),
-        text_signature = "(segment, *, connect_timeout=None, timeout=None, redeliveries=0, needs_server=False, max_in_flight=0, max_message=268435456)"
+        text_signature = "(segment, *, connect_timeout=None, timeout=None, redeliveries=0, needs_server=False, max_in_flight=0, max_message=268435456, codec=None)"
     )]
     #[allow(clippy::too_many_arguments)]
     fn attach(
@@ -85,7 +92,9 @@ impl Client {
         needs_server: bool,
         max_in_flight: InFlight,
         max_message: MaxMessage,
+        codec: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Client> {
+        let codec = Codec::new(py, codec.as_ref())?;
         let segment = match connect_timeout {
             Some(_) => segment.served(py, until(connect_timeout))?,
             None => segment.opened(py)?,
@@ -93,7 +102,7 @@ impl Client {
         let (redeliveries, max_in_flight) = (redeliveries.0, max_in_flight.0);
         let terms = Terms { timeout, redeliveries, needs_server, max_in_flight, max_message: max_message.0 };
         let client = segment.get().attach(py, |segment| segment.client_with(&terms.options()))?;
-        Ok(Client(Calls::new(client, segment, terms)))
+        Ok(Client(Calls::new(client, segment, terms, codec)))
     }
 
     /// Sends a request, waits for its reply and returns the bytes of the reply. `timeout` covers both.
@@ -108,12 +117,12 @@ impl Client {
     fn call(
         &self,
         py: Python<'_>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
-    ) -> PyResult<Py<PyBytes>> {
-        self.0.call(py, (&data, flags.0, &blobs), self.0.timeout(timeout))?.into_bytes(py)
+    ) -> PyResult<Py<PyAny>> {
+        self.call_for(py, (data, flags.0, blobs), timeout, Form::Data)
     }
 
     /// As `call`; returns a `Message`: the reply with its flags and blobs.
@@ -121,12 +130,12 @@ impl Client {
     fn call_message(
         &self,
         py: Python<'_>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Py<PyAny>> {
-        as_message(py, self.0.call(py, (&data, flags.0, &blobs), self.0.timeout(timeout))?)
+        self.call_for(py, (data, flags.0, blobs), timeout, Form::Message)
     }
 
     /// Sends a request and returns the ticket for its reply. Waits for a free slot. As many calls may
@@ -137,12 +146,13 @@ impl Client {
     fn send(
         &self,
         py: Python<'_>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<u64> {
-        self.0.send(py, (&data, flags.0, &blobs), self.0.until(timeout))
+        self.0
+            .encoded(SEND, (data, flags.0, blobs), |request| self.0.send(py, request, self.0.until(timeout)))
     }
 
     /// Sends several requests and wakes servers once for all of them. Returns their tickets in the
@@ -159,10 +169,9 @@ impl Client {
     ) -> PyResult<Vec<u64>> {
         let deadline = self.0.until(timeout);
         let requests = interpreter::collect(requests)?;
-        let requests =
-            requests.iter().map(|data| data.extract()).collect::<PyResult<Vec<Bytes<'_, '_>>>>()?;
-        let none = Attached::default();
-        let requests: Vec<_> = requests.iter().map(|data| (&**data, 0, &none)).collect();
+        let requests = requests.iter().map(|data| self.0.held(SEND, (data, 0, Attached::default())));
+        let requests = requests.collect::<PyResult<Vec<_>>>()?;
+        let requests: Vec<_> = requests.iter().map(|(data, flags, blobs)| (&**data, *flags, blobs)).collect();
         self.0.send_many(py, &requests, deadline)
     }
 
@@ -172,11 +181,11 @@ impl Client {
     fn try_send(
         &self,
         py: Python<'_>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Option<u64>> {
-        self.0.try_send(py, (&data, flags.0, &blobs))
+        self.0.encoded(SEND, (data, flags.0, blobs), |request| self.0.try_send(py, request))
     }
 
     /// Sends a request whose reply is not wanted: `forget(send(...))` in one step, which an exception
@@ -187,12 +196,13 @@ impl Client {
     fn post(
         &self,
         py: Python<'_>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<()> {
-        self.0.post(py, (&data, flags.0, &blobs), self.0.until(timeout))
+        self.0
+            .encoded(SEND, (data, flags.0, blobs), |request| self.0.post(py, request, self.0.until(timeout)))
     }
 
     /// Waits for the reply of a call and returns its bytes.
@@ -200,24 +210,28 @@ impl Client {
     /// Raises `TimedOut`: the ticket stays valid. `PeerDied`, `RemoteError`, `NoServer`: the call is
     /// over. `Stale`: the call was over before, or is another client's.
     #[pyo3(signature = (ticket, *, timeout=CallTimeout::Unset))]
-    fn recv(&self, py: Python<'_>, ticket: u64, timeout: CallTimeout) -> PyResult<Py<PyBytes>> {
-        self.0.recv(py, ticket, self.0.timeout(timeout))?.into_bytes(py)
+    fn recv(&self, py: Python<'_>, ticket: u64, timeout: CallTimeout) -> PyResult<Py<PyAny>> {
+        let reply = self.0.recv(py, ticket, self.0.timeout(timeout))?;
+        self.0.give(py, RECV, Form::Data).received(py, reply)
     }
 
     /// As `recv`; returns a `Message`: the reply with its flags and blobs.
     #[pyo3(signature = (ticket, *, timeout=CallTimeout::Unset))]
     fn recv_message(&self, py: Python<'_>, ticket: u64, timeout: CallTimeout) -> PyResult<Py<PyAny>> {
-        as_message(py, self.0.recv(py, ticket, self.0.timeout(timeout))?)
+        let reply = self.0.recv(py, ticket, self.0.timeout(timeout))?;
+        self.0.give(py, RECV, Form::Message).received(py, reply)
     }
 
     /// The bytes of a call's reply; None if it has not come. Raises as `recv`, but for `TimedOut`.
-    fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyBytes>>> {
-        self.0.try_recv(py, ticket)?.map(|reply| reply.into_bytes(py)).transpose()
+    fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyAny>>> {
+        let give = self.0.give(py, RECV, Form::Data);
+        self.0.try_recv(py, ticket)?.map(|reply| give.received(py, reply)).transpose()
     }
 
     /// As `try_recv`; returns a `Message`: the reply with its flags and blobs.
     fn try_recv_message(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyAny>>> {
-        self.0.try_recv(py, ticket)?.map(|reply| as_message(py, reply)).transpose()
+        let give = self.0.give(py, RECV, Form::Message);
+        self.0.try_recv(py, ticket)?.map(|reply| give.received(py, reply)).transpose()
     }
 
     /// Sends a request and returns an iterator over the parts of its reply, as the server sends them:
@@ -246,12 +260,12 @@ impl Client {
     fn stream(
         &self,
         py: Python<'_>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Stream> {
-        self.0.stream(py, (&data, flags.0, &blobs), self.0.timeout(timeout), reply_bytes)
+        self.stream_for(py, (data, flags.0, blobs), timeout, Form::Data)
     }
 
     /// As `stream`; gives each part as a `Message`, with the flags and blobs that the server sent along.
@@ -259,12 +273,12 @@ impl Client {
     fn stream_messages(
         &self,
         py: Python<'_>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Stream> {
-        self.0.stream(py, (&data, flags.0, &blobs), self.0.timeout(timeout), with_flags)
+        self.stream_for(py, (data, flags.0, blobs), timeout, Form::Message)
     }
 
     /// As `stream`, in asyncio or trio: `async for part in client.astream(data)`. The request is
@@ -273,12 +287,14 @@ impl Client {
     fn astream<'py>(
         &self,
         py: Python<'py>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.0.stream_in_tasks(py, (data.hold(), flags.0, blobs), self.0.timeout(timeout), reply_bytes)
+        let (request, give) =
+            (self.0.held(STREAM, (data, flags.0, blobs))?, self.0.give(py, STREAM, Form::Data));
+        self.0.stream_in_tasks(py, request, self.0.timeout(timeout), give)
     }
 
     /// As `stream_messages`, in asyncio or trio.
@@ -286,12 +302,14 @@ impl Client {
     fn astream_messages<'py>(
         &self,
         py: Python<'py>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.0.stream_in_tasks(py, (data.hold(), flags.0, blobs), self.0.timeout(timeout), with_flags)
+        let (request, give) =
+            (self.0.held(STREAM, (data, flags.0, blobs))?, self.0.give(py, STREAM, Form::Message));
+        self.0.stream_in_tasks(py, request, self.0.timeout(timeout), give)
     }
 
     /// As `call`, but copies the reply from the segment to the beginning of `buffer` and returns its
@@ -304,13 +322,15 @@ impl Client {
     fn call_into(
         &self,
         py: Python<'_>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         mut buffer: Space<'_>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<usize> {
-        self.0.call_into(py, (&data, flags.0, &blobs), &mut buffer, self.0.until(timeout))
+        self.0.encoded(CALL, (data, flags.0, blobs), |request| {
+            self.0.call_into(py, request, &mut buffer, self.0.until(timeout))
+        })
     }
 
     /// As `recv`, but copies the reply from the segment to the beginning of `buffer` and returns its
@@ -331,12 +351,12 @@ impl Client {
     fn acall<'py>(
         &self,
         py: Python<'py>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, (data.hold(), flags.0, blobs), self.0.timeout(timeout), reply_bytes)
+        self.start_call(py, (data, flags.0, blobs), self.0.timeout(timeout), Form::Data)
     }
 
     /// As `call_message`, in asyncio or trio.
@@ -344,18 +364,18 @@ impl Client {
     fn acall_message<'py>(
         &self,
         py: Python<'py>,
-        data: Bytes<'_, '_>,
+        data: &Bound<'_, PyAny>,
         timeout: CallTimeout,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.start_call(py, (data.hold(), flags.0, blobs), self.0.timeout(timeout), with_flags)
+        self.start_call(py, (data, flags.0, blobs), self.0.timeout(timeout), Form::Message)
     }
 
     /// As `recv`, in asyncio or trio. The ticket stays valid if the task is cancelled.
     #[pyo3(signature = (ticket, *, timeout=CallTimeout::Unset))]
     fn arecv<'py>(&self, py: Python<'py>, ticket: u64, timeout: CallTimeout) -> PyResult<Bound<'py, PyAny>> {
-        self.start_recv(py, ticket, self.0.timeout(timeout), reply_bytes)
+        self.start_recv(py, ticket, self.0.timeout(timeout), Form::Data)
     }
 
     /// As `recv_message`, in asyncio or trio. The ticket stays valid if the task is cancelled.
@@ -366,7 +386,7 @@ impl Client {
         ticket: u64,
         timeout: CallTimeout,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.start_recv(py, ticket, self.0.timeout(timeout), with_flags)
+        self.start_recv(py, ticket, self.0.timeout(timeout), Form::Message)
     }
 
     /// Gives up a call. Returns False if its reply has come: `recv` returns it. A server that has the
@@ -392,8 +412,8 @@ impl Client {
     ///
     /// Raises `TimedOut`; calls that have not ended can still be received.
     #[pyo3(signature = (*, timeout=CallTimeout::Unset))]
-    fn as_completed(&self, timeout: CallTimeout) -> Completed {
-        self.0.as_completed(self.0.until(timeout), reply_bytes)
+    fn as_completed(&self, py: Python<'_>, timeout: CallTimeout) -> Completed {
+        self.0.as_completed(self.0.until(timeout), self.0.give(py, RECV, Form::Data))
     }
 
     /// Calls of this client that are in progress: sent, and their replies not received.
@@ -452,6 +472,12 @@ impl Client {
         self.0.terms().max_message
     }
 
+    /// The codec, as the caller gave it; None: requests and replies are bytes.
+    #[getter]
+    fn codec<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.codec().named(py)
+    }
+
     /// The segment that this client is attached to.
     #[getter]
     fn segment(&self, py: Python<'_>) -> Py<Segment> {
@@ -469,6 +495,12 @@ impl Client {
     #[getter]
     fn closed(&self) -> bool {
         self.0.is_closed()
+    }
+
+    /// `Client[T]` is a type: a client whose replies are of type `T`.
+    #[classmethod]
+    fn __class_getitem__<'py>(kind: &Bound<'py, PyType>, _item: &Bound<'py, PyAny>) -> Bound<'py, PyType> {
+        kind.clone()
     }
 
     fn __enter__(slf: Py<Client>) -> Py<Client> {
@@ -490,20 +522,44 @@ impl Client {
 }
 
 impl Client {
+    fn call_for(
+        &self,
+        py: Python<'_>,
+        arguments: Arguments<'_, '_>,
+        timeout: CallTimeout,
+        form: Form,
+    ) -> PyResult<Py<PyAny>> {
+        let call = |request: Request<'_>| self.0.call(py, request, self.0.timeout(timeout));
+        let reply = self.0.encoded(CALL, arguments, call)?;
+        self.0.give(py, CALL, form).received(py, reply)
+    }
+
+    fn stream_for(
+        &self,
+        py: Python<'_>,
+        arguments: Arguments<'_, '_>,
+        timeout: CallTimeout,
+        form: Form,
+    ) -> PyResult<Stream> {
+        let (each, give) = (self.0.timeout(timeout), self.0.give(py, STREAM, form));
+        self.0.encoded(STREAM, arguments, |request| self.0.stream(py, request, each, give))
+    }
+
     fn start_call<'py>(
         &self,
         py: Python<'py>,
-        (data, flags, blobs): (Held, u32, Attached),
+        arguments: Arguments<'_, '_>,
         timeout: Option<Seconds>,
-        give: Give,
+        form: Form,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let (data, flags, blobs) = self.0.held(CALL, arguments)?;
         let len = data.len();
         let ticket = Arc::new(OnceLock::new());
         let told = Arc::clone(&ticket);
         let call = move |client: reqrep::Client| async move {
             client.call_async_with(message((&data, flags, &blobs)), &told).await
         };
-        self.0.start(py, len, ticket, call, give, (CALL, timeout))
+        self.0.start(py, len, ticket, call, self.0.give(py, CALL, form), (CALL, timeout))
     }
 
     fn start_recv<'py>(
@@ -511,25 +567,10 @@ impl Client {
         py: Python<'py>,
         ticket: u64,
         timeout: Option<Seconds>,
-        give: Give,
+        form: Form,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ticket = Ticket::from_bits(ticket);
         let recv = move |client: reqrep::Client| async move { client.recv_async(ticket).await };
-        self.0.start(py, 0, Arc::new(ticket.into()), recv, give, (RECV, timeout))
+        self.0.start(py, 0, Arc::new(ticket.into()), recv, self.0.give(py, RECV, form), (RECV, timeout))
     }
 }
-
-fn reply_bytes(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
-    Ok(bytes(py, [reply])?.into_any())
-}
-
-fn with_flags(py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
-    MESSAGE.make(py, (bytes(py, [reply])?, reply.flags(), blobs::received(py, reply.blobs())?))
-}
-
-fn as_message(py: Python<'_>, reply: Received) -> PyResult<Py<PyAny>> {
-    let (flags, blobs) = (reply.flags(), blobs::received(py, reply.blobs())?);
-    MESSAGE.make(py, (reply.into_bytes(py)?, flags, blobs))
-}
-
-static MESSAGE: Import = Import::new(MODULE, "Message");

@@ -7,6 +7,7 @@ mod blobs;
 mod segment;
 mod shared;
 mod calls;
+mod codec;
 mod streams;
 mod client;
 mod open;

@@ -7,15 +7,16 @@ use std::task::Poll;
 
 use pipework::reqrep::{self, CallError, Client, Completion, Reply, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
-use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyStopAsyncIteration};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::blobs::{self, Attached};
-use super::calls::{CLIENT, Calls, Give, RECV, Request, message, received};
+use super::blobs::Attached;
+use super::calls::{CLIENT, Calls, RECV, Request, message, received};
+use super::codec::Give;
 use super::segment::MODULE;
 use super::shared::{Shared, closed};
-use crate::buffer::Held;
+use crate::buffer::{Held, bytes};
 use crate::error::{OrRaise, Raise};
 use crate::handle::{Handle, drop_detached};
 use crate::imports::Import;
@@ -23,7 +24,7 @@ use crate::locked::Locked;
 use crate::task::Task;
 use crate::wait::{Seconds, wait};
 
-const STREAM: &str = "reqrep stream";
+pub(super) const STREAM: &str = "reqrep stream";
 const TASKS: &str = "pipework._asyncio_tasks";
 
 /// Why no part comes.
@@ -118,7 +119,8 @@ impl Stream {
         if is_ours && !matches!(part, Ok(Some(_))) {
             self.close(py);
         }
-        part?.map(|part| (self.give)(py, &part)).transpose()
+        let given = part?.map(|part| self.give.reply(py, &part)).transpose();
+        given.inspect_err(|_| self.close(py))
     }
 
     /// Cancels the call, if its last part has not come. A second time does nothing.
@@ -184,16 +186,16 @@ impl Parts {
         let (of_parts, told) = (client.clone(), Arc::clone(&ticket));
         let part = self.client.until_closed(next(client, before, turn, told));
         let copied = move || ticket.get().map_or(len, |ticket: &Ticket| of_parts.reply_len(*ticket));
-        let give = self.give;
+        let of_future = self.give.of_future();
         let give_out =
             move |py: Python<'_>, part: Option<std::result::Result<Option<Reply>, Ended>>| match part
                 .unwrap_or(Err(Ended::ClientClosed))
                 .or_raise(py)?
             {
-                Some(part) => give(py, &part),
+                Some(part) => of_future.reply(py, &part),
                 None => Err(PyStopAsyncIteration::new_err(())),
             };
-        Task::new(copied, part, give_out).start(py, STREAM, self.each)
+        self.give.awaited(py, Task::new(copied, part, give_out).start(py, STREAM, self.each)?)
     }
 
     /// Cancels the call, if its last part has not come.
@@ -270,7 +272,7 @@ impl Completed {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<(u64, Py<PyAny>)>> {
         let recv_any = |client: &Client, deadline| py.detach(|| client.recv_any(deadline));
         let ended = self.client.wait(py, self.deadline, CLIENT, recv_any)?;
-        ended.map(|ended| pair(py, ended, self.give)).transpose()
+        ended.map(|ended| pair(py, ended, &self.give)).transpose()
     }
 
     fn __aiter__(slf: Py<Completed>, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
@@ -281,14 +283,14 @@ impl Completed {
     /// The same as `__next__`, for a task that has [`doorbell`](Completed::doorbell) and
     /// [`seconds`](Completed::seconds) wake it.
     fn next(&self, py: Python<'_>) -> PyResult<Task> {
-        let (client, deadline, give) = (self.client.get(py, CLIENT)?, self.deadline, self.give);
+        let (client, deadline, give) = (self.client.get(py, CLIENT)?, self.deadline, self.give.clone_ref(py));
         let recv_any = poll_fn(move |_cx| match client.recv_any(Deadline::now()) {
             Err(error) if error.kind() == ErrorKind::TimedOut && !deadline.has_passed() => Poll::Pending,
             ended => Poll::Ready(ended),
         });
         let give_out = move |py: Python<'_>, ended: Option<Result<Option<Completion>>>| match ended {
             Some(ended) => match ended.or_raise(py)? {
-                Some(ended) => Ok(pair(py, ended, give)?.into_pyobject(py)?.into_any().unbind()),
+                Some(ended) => Ok(pair(py, ended, &give)?.into_pyobject(py)?.into_any().unbind()),
                 None => Err(PyStopAsyncIteration::new_err(())),
             },
             None => Err(closed(py, "client", CLIENT)),
@@ -307,15 +309,20 @@ impl Completed {
     }
 }
 
-/// The pair that Python gets for a call that has ended.
-fn pair(py: Python<'_>, ended: Completion, give: Give) -> PyResult<(u64, Py<PyAny>)> {
+/// The pair that Python gets for a call that has ended. A reply that cannot be decoded is the error
+/// of its call.
+fn pair(py: Python<'_>, ended: Completion, give: &Give) -> PyResult<(u64, Py<PyAny>)> {
     static OUTCOME: Import = Import::new(MODULE, "Outcome");
-    let outcome = match received(py, RECV, ended.result) {
-        Ok(reply) => {
-            let blobs = blobs::received(py, reply.blobs())?;
-            OUTCOME.make(py, (give(py, &reply)?, reply.flags(), None::<PyErr>, blobs))
+    let reply = received(py, RECV, ended.result).and_then(|reply| {
+        let (data, blobs) = give.decode(py, bytes(py, [&reply])?, reply.blobs())?;
+        Ok((data, reply.flags(), blobs))
+    });
+    let outcome = match reply {
+        Ok((data, flags, blobs)) => OUTCOME.make(py, (data, flags, None::<PyErr>, blobs)),
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            OUTCOME.make(py, (None::<u8>, 0, error, PyTuple::empty(py)))
         }
-        Err(error) => OUTCOME.make(py, (None::<u8>, 0, error, PyTuple::empty(py))),
+        Err(error) => Err(error),
     };
     Ok((ended.ticket.to_bits(), outcome?))
 }
