@@ -24,12 +24,14 @@ at a FIFO: `Listener(console, path="/run/application/log")`, and `Handler("/run/
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import operator
 import os
 import pickle
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from . import atomic
@@ -78,17 +80,34 @@ class Handler(logging.Handler):
         except Exception:
             self.handleError(record)
             return
-        if self._send(data) and self._untold:
-            self._untold, untold = 0, self._untold
+        if self._send(data) and (untold := self._take_untold()):
             self._send(_packed(_missing(f"{untold} records could not be sent"), _plain), untold)
+
+    def _take_untold(self) -> int:
+        if self._untold:
+            with self._counting():
+                self._untold, untold = 0, self._untold
+                return untold
+        return 0
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        """One thread at a time. A signal handler may count in the middle, and a forked child gets a
+        lock that is free: the standard library sees to both."""
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
 
     def _send(self, data: bytes, records: int = 1) -> bool:
         try:
             self._writer.send(data, timeout=0 if self._untold else self._timeout)
             return True
         except (Error, RuntimeError):  # RuntimeError: a signal handler logs in the middle of another record
-            self.lost += 1
-            self._untold += records
+            with self._counting():
+                self.lost += 1
+                self._untold += records
             return False
 
     def close(self) -> None:
