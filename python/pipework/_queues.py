@@ -75,8 +75,7 @@ class _Channel:
     def _attach(self) -> None:
         self.slots = self._segment.geometry.slots
         self._has_blobs = self._segment.geometry.blobs > 0
-        self._client: _core.Client | None = None
-        self._server: _core.Server | None = None
+        self._ends: dict[type, Any] = {}
 
     def __getstate__(self) -> _core.Segment:
         return self._segment
@@ -86,14 +85,21 @@ class _Channel:
         self._attach()
 
     def client(self) -> _core.Client:
-        if self._client is None:
-            self._client = _core.Client(self._segment, redeliveries=3, max_message=_ANY)
-        return self._client
+        end: _core.Client = self._ends.get(_core.Client) or self._first(
+            _core.Client(self._segment, redeliveries=3, max_message=_ANY)
+        )
+        return end
 
     def server(self) -> _core.Server:
-        if self._server is None:
-            self._server = _core.Server(self._segment, max_message=_ANY)
-        return self._server
+        end: _core.Server = self._ends.get(_core.Server) or self._first(_core.Server(self._segment, max_message=_ANY))
+        return end
+
+    def _first(self, made: Any) -> Any:
+        """The end that is used: another thread, or a signal handler, may have been quicker."""
+        end = self._ends.setdefault(type(made), made)
+        if end is not made:
+            made.close()
+        return end
 
     def dump(self, what: object) -> Pickled:
         return dump(what, MOST_BUFFERS if self._has_blobs else 0)
@@ -139,12 +145,12 @@ class _Channel:
     def close(self) -> None:
         """Closes what was used. A queue that was not used may still be asked whether it is empty, as
         one of the standard library may."""
-        ends = [end for end in (self._client, self._server) if end is not None]
+        ends = list(self._ends.values())
         for each in [*ends, self._segment] if ends else []:
             each.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_server"):  # complete
+        if hasattr(self, "_ends"):  # complete
             self.close()
 
 
