@@ -28,7 +28,6 @@ b'hello'
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -53,11 +52,6 @@ from ._errors import (
     Unsupported,
     WouldBlock,
 )
-
-# The compiled half copies under the interpreter lock. A build without one re-enables it on import
-# of this package, with a warning, unless PYTHON_GIL=0 or -X gil=0 forbids it.
-if not getattr(sys, "_is_gil_enabled", lambda: True)():
-    raise ImportError("pipework needs the interpreter lock: run without PYTHON_GIL=0 and -X gil=0")
 
 if TYPE_CHECKING:
     from ._children import Completed, Workers, guard_stdout, run

@@ -1,9 +1,14 @@
 //! Bytes in and out: any object with Python's buffer protocol.
 //!
-//! `bytes` cannot change, so they are lent as they are, also while the interpreter lock is given
-//! away. Everything else is copied first, as another thread could write to it meanwhile. What goes
-//! out into a caller's buffer is copied under the lock, after the wait; into new `bytes`, without
-//! it where that takes long.
+//! `bytes` cannot change, so they are lent as they are, also while the interpreter lock is released.
+//! Everything else is copied first, because another thread could write to it meanwhile. A caller's
+//! buffer is filled under the lock, after the wait; new `bytes` are filled without it if that takes
+//! long.
+//!
+//! Without an interpreter lock, another thread may write to a buffer while it is copied, as it may
+//! while any function of Python copies it. Then the copy is a mixture of both. So memory that Python's
+//! code may write to is copied by address: no reference to it exists, which would promise that it
+//! does not change.
 //!
 //! A blob is lent to Python as a buffer, by [`export`].
 
@@ -115,16 +120,25 @@ impl Space<'_> {
         self.exported.len()
     }
 
-    /// The bytes themselves, for the core to write to.
-    pub(crate) fn lend(&mut self) -> &mut [u8] {
-        let (start, len) = (self.exported.0.buf.cast::<u8>(), self.len());
-        if len == 0 {
-            return &mut [];
+    /// Has `write` fill the beginning. It needs `most` bytes, and gets fewer if there are no more. It
+    /// returns how many it has written, and another result.
+    pub(crate) fn write<T, E>(
+        &mut self,
+        py: Python<'_>,
+        most: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(usize, T), E>,
+    ) -> Result<(usize, T), E> {
+        let space = self.len();
+        if space > 0 && interpreter::has_lock(py) {
+            // SAFETY: the buffer was exported as writable and has that many bytes, for as long as this
+            // is there. The interpreter lock is held while `write` runs, so no Python code reads or
+            // writes them meanwhile.
+            return write(unsafe { std::slice::from_raw_parts_mut(self.exported.0.buf.cast(), space) });
         }
-        // SAFETY: the buffer was exported as writable and has `len` bytes, for as long as this is
-        // there. The interpreter lock is held as long as they are lent, since this is bound to it,
-        // so no Python code reads or writes them meanwhile.
-        unsafe { std::slice::from_raw_parts_mut(start, len) }
+        let mut copy = vec![0; most.min(space)];
+        let (len, other) = write(&mut copy)?;
+        self.fill(0, &copy[..len]);
+        Ok((len, other))
     }
 
     /// Copies `data` to the place `at`; both must lie within the buffer.
@@ -134,8 +148,7 @@ impl Space<'_> {
             return;
         }
         // SAFETY: the buffer was exported as writable and has `len` bytes, of which these are
-        // within; `data` is no part of it, as nothing of the core lies in a Python object. The
-        // interpreter lock is held, so no Python code writes to it at the same time.
+        // within; `data` is no part of it, as nothing of the core lies in a Python object.
         unsafe {
             self.exported.0.buf.cast::<u8>().add(at).copy_from_nonoverlapping(data.as_ptr(), data.len())
         };
@@ -159,7 +172,7 @@ impl Drop for Space<'_> {
 
 /// Bytes-like, valid without limit and without the interpreter lock: the data that a task sends.
 pub(crate) enum Held {
-    /// The address of its bytes is taken once, under the lock: they neither move nor change.
+    /// The address of its bytes is taken once: they neither move nor change.
     Bytes {
         _object: Py<PyBytes>,
         start: *const u8,
@@ -330,8 +343,8 @@ pub(crate) struct Exported(Box<Py_buffer>);
 impl Exported {
     fn of(object: &Bound<'_, PyAny>, how: c_int) -> PyResult<Exported> {
         let mut buffer = Box::new(Py_buffer::new());
-        // SAFETY: the object is alive and the lock held; on success the function has filled the
-        // structure in.
+        // SAFETY: the object is alive and this thread attached; on success the function has filled
+        // the structure in.
         let got = unsafe { PyObject_GetBuffer(object.as_ptr(), &mut *buffer, how) };
         if got == 0 { Ok(Exported(buffer)) } else { Err(PyErr::fetch(object.py())) }
     }
@@ -346,8 +359,8 @@ impl Exported {
         if to.is_empty() {
             return;
         }
-        // SAFETY: the buffer has that many bytes, the lock is held, so no Python code changes them
-        // now, and they are not those of `to`, which no other code has.
+        // SAFETY: the buffer has that many bytes, and they are not those of `to`, which no other code
+        // has.
         unsafe { self.0.buf.cast::<u8>().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 
@@ -356,8 +369,7 @@ impl Exported {
         let len = self.len();
         let mut copy = Vec::with_capacity(len);
         if len > 0 {
-            // SAFETY: the buffer has `len` bytes, the copy has space for as many, and the lock is
-            // held, so no Python code changes them now.
+            // SAFETY: the buffer has `len` bytes, and the copy has space for as many.
             unsafe {
                 self.0.buf.cast::<u8>().copy_to_nonoverlapping(copy.as_mut_ptr(), len);
                 copy.set_len(len);
@@ -367,7 +379,7 @@ impl Exported {
         copy
     }
 
-    /// Gives the buffer back, under the lock. A second time does nothing.
+    /// Gives the buffer back. A second time does nothing.
     fn release(&mut self, _py: Python<'_>) {
         // SAFETY: the structure was filled in by `PyObject_GetBuffer`; released ones have no object
         // and are left alone.

@@ -4,8 +4,8 @@
 //! A call takes the end out of its handle until the core asks whether to go on, and puts it back.
 //! Then Python's signal handlers run, and they, or another thread, may use the end before the call
 //! takes its turn again. A call that cannot be made again keeps the end until it is done. No lock
-//! here is held while a thread waits, and locks are taken under the interpreter lock only, so that
-//! no child can inherit a held lock.
+//! here is held while a thread waits. Only a thread that is attached to the interpreter takes one,
+//! and Python forks while no other thread is attached, so no child inherits a held lock.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -38,6 +38,8 @@ struct State<T> {
     /// None while a call has it, or once it is closed.
     end: Option<Box<T>>,
     holder: Option<ThreadId>,
+    /// Whether the call that has the end does not wait.
+    is_brief: bool,
     /// The threads that want it next, in order. No other takes it meanwhile, or a call that is made
     /// again and again would have it for ever.
     waiting: VecDeque<Thread>,
@@ -64,7 +66,8 @@ impl<T: Send> Handle<T> {
 
     fn make(noun: &'static str, end: T, is_of_one_process: bool) -> Handle<T> {
         let end = Some(Box::new(end));
-        let state = State { end, holder: None, waiting: VecDeque::new(), forks: forks(), parting: None };
+        let (holder, waiting) = (None, VecDeque::new());
+        let state = State { end, holder, is_brief: false, waiting, forks: forks(), parting: None };
         Handle { noun, is_of_one_process, state: Locked::new(state), closed: Arc::default() }
     }
 
@@ -78,7 +81,7 @@ impl<T: Send> Handle<T> {
         op: &'static str,
         mut call: impl FnMut(&mut T) -> Result<O, E>,
     ) -> PyResult<O> {
-        wait(py, &Used::Turn, || Ok(call(&mut *self.turn(py, deadline, op)?)))?.or_raise(py)
+        wait(py, &Used::Turn, || Ok(call(&mut *self.turn(py, deadline, op, false)?)))?.or_raise(py)
     }
 
     /// As [`Handle::wait`], for a call that loses something when it ends early: it keeps the end, and
@@ -91,7 +94,7 @@ impl<T: Send> Handle<T> {
         mut call: impl FnMut(&mut T) -> Result<O, E>,
     ) -> PyResult<O> {
         let used = Used::Held(Arc::clone(&self.closed));
-        wait(py, &used, || Ok(call(&mut *self.turn(py, deadline, op)?)))?.or_raise(py)
+        wait(py, &used, || Ok(call(&mut *self.turn(py, deadline, op, false)?)))?.or_raise(py)
     }
 
     /// Makes a call that does not wait. If another thread has the end, this one waits for its
@@ -102,17 +105,18 @@ impl<T: Send> Handle<T> {
         op: &'static str,
         call: impl FnOnce(&mut T) -> O,
     ) -> PyResult<O> {
-        Ok(call(&mut *self.turn(py, Deadline::NEVER, op)?))
+        let turn = self.brief_turn(py, op)?;
+        Ok(call(&mut *turn.map_or_else(|| self.turn(py, Deadline::NEVER, op, true), Ok)?))
     }
 
-    /// As [`Handle::with`]; None, with nothing done, while another thread has the end.
+    /// As [`Handle::with`]; None, with nothing done, while another thread is in a call that waits.
     pub(crate) fn try_with<O>(
         &self,
         py: Python<'_>,
         op: &'static str,
         call: impl FnOnce(&mut T) -> O,
     ) -> PyResult<Option<O>> {
-        Ok(self.try_turn(py, op)?.map(|mut turn| call(&mut turn)))
+        Ok(self.brief_turn(py, op)?.map(|mut turn| call(&mut turn)))
     }
 
     /// Closes the handle: `parting` gets the end, at once, or from a call that has it as soon as
@@ -151,13 +155,34 @@ impl<T: Send> Handle<T> {
         self.closed.load(Ordering::Relaxed)
     }
 
-    fn turn(&self, py: Python<'_>, deadline: Deadline, op: &'static str) -> PyResult<Turn<'_, T>> {
-        if let Some(turn) = self.try_turn(py, op)? {
+    /// For a call that does not wait; None while a call that waits has the end, or is next. Without
+    /// the interpreter lock, another thread may be reading a property meanwhile.
+    fn brief_turn(&self, py: Python<'_>, op: &'static str) -> PyResult<Option<Turn<'_, T>>> {
+        loop {
+            if let Some(turn) = self.try_turn(py, op, true)? {
+                return Ok(Some(turn));
+            }
+            let is_free_soon = |state: &mut State<T>| state.is_brief || state.end.is_some();
+            if !self.state.with(|state| is_free_soon(state) && state.waiting.is_empty()) {
+                return Ok(None);
+            }
+            py.detach(thread::yield_now);
+        }
+    }
+
+    fn turn(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        op: &'static str,
+        is_brief: bool,
+    ) -> PyResult<Turn<'_, T>> {
+        if let Some(turn) = self.try_turn(py, op, is_brief)? {
             return Ok(turn);
         }
         let _place = Place::behind_the_others(self);
         loop {
-            if let Some(turn) = self.try_turn(py, op)? {
+            if let Some(turn) = self.try_turn(py, op, is_brief)? {
                 return Ok(turn);
             }
             if deadline.has_passed() {
@@ -171,9 +196,9 @@ impl<T: Send> Handle<T> {
     }
 
     /// The end, if no call has it and no other call is next.
-    fn try_turn(&self, py: Python<'_>, op: &'static str) -> PyResult<Option<Turn<'_, T>>> {
+    fn try_turn(&self, py: Python<'_>, op: &'static str, is_brief: bool) -> PyResult<Option<Turn<'_, T>>> {
         let noun = self.noun;
-        match self.state.with(|state| self.take_end(state)) {
+        match self.state.with(|state| self.take_end(state, is_brief)) {
             Ok(end) => Ok(end.map(|end| Turn { handle: self, end: Some(end) })),
             Err(Refused::Closed) => Err(invalid(py, op, &format!("this {noun} is closed"))),
             Err(Refused::Forked) => {
@@ -192,7 +217,7 @@ impl<T: Send> Handle<T> {
         }
     }
 
-    fn take_end(&self, state: &mut State<T>) -> Result<Option<Box<T>>, Refused> {
+    fn take_end(&self, state: &mut State<T>, is_brief: bool) -> Result<Option<Box<T>>, Refused> {
         if self.is_closed() {
             return Err(Refused::Closed);
         }
@@ -215,7 +240,9 @@ impl<T: Send> Handle<T> {
             return Ok(None);
         }
         let end = state.end.take();
-        state.holder = end.is_some().then_some(this_thread).or(state.holder);
+        if end.is_some() {
+            (state.holder, state.is_brief) = (Some(this_thread), is_brief);
+        }
         Ok(end)
     }
 }
@@ -289,7 +316,7 @@ impl<T: Send> Drop for Turn<'_, T> {
     fn drop(&mut self) {
         let end = self.end.take().expect("a turn has its end until it is dropped");
         let left = self.handle.state.with(|state| {
-            state.holder.take();
+            (state.holder, state.is_brief) = (None, false);
             let Some(parting) = state.parting.take() else {
                 let none = state.end.replace(end);
                 state.wake_next();

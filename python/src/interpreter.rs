@@ -22,6 +22,7 @@ use std::thread;
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi::{PyInterpreterState_Get, PyInterpreterState_GetID};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 /// The number of the main interpreter.
 const MAIN: i64 = 0;
@@ -36,6 +37,14 @@ pub(crate) fn refuse_others(_py: Python<'_>) -> PyResult<()> {
     let text = "pipework can be imported in the main interpreter only, and this is a subinterpreter \
                 (with mod_wsgi: WSGIApplicationGroup %{GLOBAL})";
     Err(PyImportError::new_err(text))
+}
+
+/// Whether only one thread at a time runs Python's code. In a free-threaded build this is false, even
+/// if the interpreter lock is in use: an import takes it for a moment and releases it again.
+pub(crate) fn has_lock(py: Python<'_>) -> bool {
+    static HAS_LOCK: PyOnceLock<bool> = PyOnceLock::new();
+    let flags = || py.import("sys")?.getattr("abiflags")?.extract::<String>();
+    *HAS_LOCK.get_or_init(py, || flags().is_ok_and(|flags| !flags.contains('t')))
 }
 
 /// Makes this thread park for ever where Python would unwind it, from now on. It is called before

@@ -329,8 +329,10 @@ impl Reader {
     #[setter]
     fn set_read_size(&self, py: Python<'_>, read_size: &Bound<'_, PyAny>) -> PyResult<()> {
         let read_size: usize = keywords::number("atomic", "read_size", read_size.as_borrowed(), READ_SIZE)?;
-        self.handle.with(py, "read_size", |reader| reader.set_read_size(read_size))?;
-        self.origin.set(py, "read_size", read_size)
+        self.handle.with(py, "read_size", |reader| {
+            reader.set_read_size(read_size);
+            self.origin.set(py, "read_size", read_size)
+        })?
     }
 
     /// The number of items after which reads stop, so that the bytes behind them stay in the pipe
@@ -355,8 +357,10 @@ impl Reader {
 
     #[setter]
     fn set_mixed(&self, py: Python<'_>, mixed: bool) -> PyResult<()> {
-        self.handle.with(py, "mixed", |reader| reader.set_mixed(mixed))?.or_raise(py)?;
-        self.origin.set(py, "mixed", mixed)
+        self.handle.with(py, "mixed", |reader| {
+            reader.set_mixed(mixed).or_raise(py)?;
+            self.origin.set(py, "mixed", mixed)
+        })?
     }
 
     /// How messages are compressed: a `Zstd` or None. Set it to a `Zstd`, a level or None; it holds
@@ -369,8 +373,10 @@ impl Reader {
     #[setter]
     fn set_zstd(&self, py: Python<'_>, zstd: &Bound<'_, PyAny>) -> PyResult<()> {
         let compression: Compression = zstd.extract()?;
-        self.handle.with(py, "zstd", |reader| reader.set_zstd(compression.0))?.or_raise(py)?;
-        self.origin.set(py, "zstd", zstd)
+        self.handle.with(py, "zstd", |reader| {
+            reader.set_zstd(compression.0).or_raise(py)?;
+            self.origin.set(py, "zstd", zstd)
+        })?
     }
 
     /// Whether messages and bursts come with the zstd frame that held them.
@@ -381,8 +387,10 @@ impl Reader {
 
     #[setter]
     fn set_keep_compressed(&self, py: Python<'_>, keep: bool) -> PyResult<()> {
-        self.handle.with(py, "keep_compressed", |reader| reader.set_keep_compressed(keep))?;
-        self.origin.set(py, "keep_compressed", keep)
+        self.handle.with(py, "keep_compressed", |reader| {
+            reader.set_keep_compressed(keep);
+            self.origin.set(py, "keep_compressed", keep)
+        })?
     }
 
     /// Bytes that the pipe holds before a writer waits. Set it to at most `max_capacity()`: the

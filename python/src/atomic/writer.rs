@@ -317,8 +317,10 @@ impl Writer {
 
     #[setter]
     fn set_mixed(&self, py: Python<'_>, mixed: bool) -> PyResult<()> {
-        self.handle.with(py, "mixed", |writer| writer.set_mixed(mixed))?.or_raise(py)?;
-        self.origin.set(py, "mixed", mixed)
+        self.handle.with(py, "mixed", |writer| {
+            writer.set_mixed(mixed).or_raise(py)?;
+            self.origin.set(py, "mixed", mixed)
+        })?
     }
 
     /// How messages are compressed: a `Zstd` or None. Set it to a `Zstd`, a level or None; it holds
@@ -331,8 +333,10 @@ impl Writer {
     #[setter]
     fn set_zstd(&self, py: Python<'_>, zstd: &Bound<'_, PyAny>) -> PyResult<()> {
         let compression: Compression = zstd.extract()?;
-        self.handle.with(py, "zstd", |writer| writer.set_zstd(compression.0))?.or_raise(py)?;
-        self.origin.set(py, "zstd", zstd)
+        self.handle.with(py, "zstd", |writer| {
+            writer.set_zstd(compression.0).or_raise(py)?;
+            self.origin.set(py, "zstd", zstd)
+        })?
     }
 
     /// How many bytes may be pending before `try_send` takes no more.
@@ -343,8 +347,10 @@ impl Writer {
 
     #[setter]
     fn set_max_pending(&self, py: Python<'_>, max_pending: usize) -> PyResult<()> {
-        self.handle.with(py, "max_pending", |writer| writer.set_max_pending(max_pending))?;
-        self.origin.set(py, "max_pending", max_pending)
+        self.handle.with(py, "max_pending", |writer| {
+            writer.set_max_pending(max_pending);
+            self.origin.set(py, "max_pending", max_pending)
+        })?
     }
 
     /// Bytes that the pipe holds before a writer waits. Set it to at most `max_capacity()`: the

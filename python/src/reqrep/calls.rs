@@ -461,7 +461,7 @@ fn recv_in_place(
 ) -> Answer<(usize, u32)> {
     py.detach(|| client.wait_for(ticket, deadline))?;
     *len = client.reply_len(ticket);
-    client.recv_into(ticket, space.lend(), PAST)
+    space.write(py, *len, |space| client.recv_into(ticket, space, PAST))
 }
 
 /// The same for such a reply, once it is there.

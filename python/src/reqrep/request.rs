@@ -10,6 +10,7 @@ use pipework::reqrep::{self, Ticket};
 use pipework::{ErrorKind, Result};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyBytes, PyMemoryView, PyString, PyTuple, PyType};
 
 use super::blobs::{self, Attached};
@@ -51,32 +52,36 @@ impl Request {
 
     /// The bytes of the request.
     #[getter]
-    fn data(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
-        if let Some(data) = &self.data {
+    fn data(slf: &Bound<'_, Request>) -> PyResult<Py<PyBytes>> {
+        let (py, this) = (slf.py(), slf.get());
+        if let Some(data) = &this.data {
             return Ok(data.clone_ref(py));
         }
-        if let Some(data) = self.read.with(|data| data.clone()) {
-            return Ok((*data).clone_ref(py));
-        }
-        let mut request = self.open.borrow(py)?;
-        let data = read(py, &mut request)?;
-        self.flags.store(request.flags(), Ordering::Relaxed);
-        drop(self.read.replace(Arc::new(data.clone_ref(py))));
-        Ok(data)
+        alone(slf, || {
+            if let Some(data) = this.read.with(|data| data.clone()) {
+                return Ok((*data).clone_ref(py));
+            }
+            let mut request = this.open.borrow(py)?;
+            let data = read(py, &mut request)?;
+            this.flags.store(request.flags(), Ordering::Relaxed);
+            drop(this.read.replace(Arc::new(data.clone_ref(py))));
+            Ok(data)
+        })
     }
 
     /// A read-only `memoryview` of `data`: slices of it are no copies, and `numpy.frombuffer` makes
     /// an array of it that is none. `recv_into` fills an array that can be written to.
-    fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
-        PyMemoryView::from(self.data(py)?.bind(py).as_any())
+    fn view<'py>(slf: &Bound<'py, Request>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(Request::data(slf)?.bind(slf.py()).as_any())
     }
 
     /// Bytes of the request: the space that `recv_into` needs.
     #[getter]
-    fn size(&self, py: Python<'_>) -> PyResult<usize> {
-        match &self.data {
+    fn size(slf: &Bound<'_, Request>) -> PyResult<usize> {
+        let (py, this) = (slf.py(), slf.get());
+        match &this.data {
             Some(data) => Ok(data.bind(py).as_bytes().len()),
-            None => Ok(self.open.borrow(py)?.size()),
+            None => alone(slf, || Ok(this.open.borrow(py)?.size())),
         }
     }
 
@@ -95,12 +100,13 @@ impl Request {
 
     /// Copies the bytes of the request, those of a claimed one from the segment, to the beginning of
     /// `buffer`. Returns how many. Raises `TooLong` if they do not fit.
-    fn recv_into(&self, py: Python<'_>, mut buffer: Space<'_>) -> PyResult<usize> {
+    fn recv_into(slf: &Bound<'_, Request>, mut buffer: Space<'_>) -> PyResult<usize> {
+        let (py, this) = (slf.py(), slf.get());
         let too_long = |len, most| {
             let text = format!("the request has {len} bytes, and the buffer {most}");
             of_kind(py, ErrorKind::TooLong, "reqrep recv", &text)
         };
-        if let Some(data) = &self.data {
+        if let Some(data) = &this.data {
             let data = data.bind(py).as_bytes();
             if data.len() > buffer.len() {
                 return Err(too_long(data.len(), buffer.len()));
@@ -108,13 +114,17 @@ impl Request {
             buffer.fill(0, data);
             return Ok(data.len());
         }
-        let mut request = self.open.borrow(py)?;
-        if request.size() > buffer.len() {
-            return Err(too_long(request.size(), buffer.len()));
-        }
-        let len = request.read_into(buffer.lend()).or_raise(py)?;
-        self.flags.store(request.flags(), Ordering::Relaxed);
-        Ok(len)
+        alone(slf, || {
+            let mut request = this.open.borrow(py)?;
+            let size = request.size();
+            if size > buffer.len() {
+                return Err(too_long(size, buffer.len()));
+            }
+            let read = buffer.write(py, size, |space| request.read_into(space).map(|len| (len, ())));
+            let (len, ()) = read.or_raise(py)?;
+            this.flags.store(request.flags(), Ordering::Relaxed);
+            Ok(len)
+        })
     }
 
     /// Answers the request. Returns False if the client has cancelled or forgotten the call, or has
@@ -127,8 +137,9 @@ impl Request {
     /// `Invalid` if the request was answered before; `Stale` in a child that was forked after the
     /// request was taken.
     #[pyo3(signature = (data, *, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, flags=0, blobs=())")]
-    fn reply(&self, py: Python<'_>, data: Bytes<'_, '_>, flags: Flags, blobs: Attached) -> PyResult<bool> {
-        let (mut request, data): (_, &[u8]) = (self.open.take(py)?, &data);
+    fn reply(slf: &Bound<'_, Request>, data: Bytes<'_, '_>, flags: Flags, blobs: Attached) -> PyResult<bool> {
+        let (py, this) = (slf.py(), slf.get());
+        let (mut request, data): (_, &[u8]) = (alone(slf, || this.open.take(py))?, &data);
         let reply = message((data, flags.0, &blobs));
         let at_once = unless_small(py, data.len(), || request.reply_at_once(&reply)).transpose();
         let answered = match at_once {
@@ -136,7 +147,7 @@ impl Request {
             // An exception in a signal handler fails it.
             None => wait(py, &Used::Nothing, || Ok(py.detach(|| request.try_reply(reply))))?,
         };
-        self.sent(py, data.len(), answered)
+        this.sent(py, data.len(), answered)
     }
 
     /// As `reply`, in asyncio or trio: other tasks run while the client takes the part before. `timeout`
@@ -150,7 +161,8 @@ impl Request {
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (py, request, data) = (slf.py(), slf.get().open.take(slf.py())?, data.hold());
+        let (py, data) = (slf.py(), data.hold());
+        let request = alone(slf, || slf.get().open.take(py))?;
         let (len, this) = (data.len(), slf.clone().unbind());
         let reply = async move { request.reply_async(message((&data, flags.0, &blobs))).await };
         Task::new(move || len, reply, move |py, answered| truth(py, this.get().sent(py, len, answered)?))
@@ -166,33 +178,35 @@ impl Request {
     /// as `reply`. `Invalid` if the request was answered before.
     #[pyo3(signature = (data, *, timeout=None, flags=Flags(0), blobs=Attached::default()), text_signature = "($self, data, *, timeout=None, flags=0, blobs=())")]
     fn send_part(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Request>,
         data: Bytes<'_, '_>,
         timeout: Option<Timeout>,
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<bool> {
+        let (py, this) = (slf.py(), slf.get());
         let (deadline, part) = (until(timeout), message((&data, flags.0, &blobs)));
-        let mut request = self.open.borrow(py)?;
-        let at_once = unless_small(py, data.len(), || request.part(part, PAST));
-        drop(request);
+        let at_once = alone(slf, || {
+            let mut request = this.open.borrow(py)?;
+            Ok(unless_small(py, data.len(), || request.part(part, PAST)))
+        })?;
         let given = match at_once {
             Err(error) if error.kind() == ErrorKind::TimedOut && deadline != PAST => {
                 let give = |request: &mut reqrep::Request<'static>, deadline| request.part(part, deadline);
-                self.open.wait_for(py, deadline, give)?
+                alone(slf, || this.open.wait_for(py, deadline, give))?
             }
             given => given,
         };
-        self.sent(py, data.len(), given)
+        this.sent(py, data.len(), given)
     }
 
     /// Waits until the client has taken the part that was sent last. Returns False if the client has
     /// cancelled or forgotten the call, or has died. Raises `TimedOut` if it has not taken the part.
     #[pyo3(signature = (*, timeout=None))]
-    fn flush(&self, py: Python<'_>, timeout: Option<Timeout>) -> PyResult<bool> {
+    fn flush(slf: &Bound<'_, Request>, timeout: Option<Timeout>) -> PyResult<bool> {
         let flush = |request: &mut reqrep::Request<'static>, deadline| request.flush(deadline);
-        self.open.wait_for(py, until(timeout), flush)?.or_raise(py)
+        let py = slf.py();
+        alone(slf, || slf.get().open.wait_for(py, until(timeout), flush))?.or_raise(py)
     }
 
     /// As `send_part`, in asyncio or trio. If the task is cancelled, the part was not sent.
@@ -204,7 +218,8 @@ impl Request {
         flags: Flags,
         blobs: Attached,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (py, mut request, data) = (slf.py(), slf.get().open.borrow(slf.py())?, data.hold());
+        let (py, data) = (slf.py(), data.hold());
+        let mut request = alone(slf, || slf.get().open.borrow(py))?;
         let (len, this, open) = (data.len(), slf.clone().unbind(), Arc::clone(&slf.get().open));
         let give = async move {
             let mut part = pin!(request.part_async(message((&data, flags.0, &blobs))));
@@ -264,8 +279,8 @@ impl Request {
     /// Leaves the request with its server, whose `kept` takes it back by the ticket that this
     /// returns: for programs that hand numbers around. Raises `Invalid` if it is answered already.
     /// If the server goes before, it fails at its client.
-    fn keep(&self, py: Python<'_>) -> PyResult<u64> {
-        self.open.take(py).map(|request| request.keep().to_bits())
+    fn keep(slf: &Bound<'_, Request>) -> PyResult<u64> {
+        alone(slf, || slf.get().open.take(slf.py())).map(|request| request.keep().to_bits())
     }
 
     /// Whether the client waits for the answer: False once the client has cancelled, or its
@@ -287,6 +302,12 @@ impl Request {
     fn __enter__(slf: Py<Request>) -> Py<Request> {
         slf
     }
+}
+
+/// Does `work` while no other method of this request runs, as the interpreter lock has it anyway:
+/// until `work` waits, or copies a long payload.
+fn alone<R>(request: &Bound<'_, Request>, work: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+    with_critical_section(request.as_any(), work)
 }
 
 impl Request {

@@ -115,6 +115,10 @@ impl Stream {
             }
             py.detach(|| stream.next_part(deadline)).map_err(Ended::Error)
         });
+        // While this thread waited for its turn, another one has ended the stream.
+        if !is_ours && self.parts.is_closed() {
+            return Ok(None);
+        }
         // Not where another thread has the stream.
         if is_ours && !matches!(part, Ok(Some(_))) {
             self.close(py);
