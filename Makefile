@@ -35,7 +35,8 @@ test: cargo tools ## run every test, those of bench/ first
 	python/dev test && perl/dev test && node/dev test
 python: ## build the Python package, run its tests, prove its stubs and types
 python-all: ## run them under each Python that pyenv has (python-turn: one a day; python-watch: for deadlocks and leaks)
-python-all python-turn python-watch: python-%: cargo ; python/dev $*
+python-free: ## run them without the interpreter lock, in a CPython 3.14t that is compiled once and kept
+python-all python-turn python-watch python-free: python-%: cargo ; python/dev $*
 perl: ## build the Perl distribution, run its tests
 python perl: cargo ; $@/dev test
 node: cargo ; node/dev test && node/dev newest ## build the Node package, prove its types, run its tests; on the newest Node too
