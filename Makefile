@@ -11,6 +11,7 @@ LOCKED := $(if $(CI),--locked)
 # Finds the cargo of a fresh rustup in any shell. The benchmark runs this Python.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PIPEWORK_PYTHON := $(abspath $(TARGET))/python-venv/bin/python
+export PIPEWORK_FREE_PYTHON := $(abspath $(TARGET))/python-venv-3.14t/bin/python
 
 .PHONY: $(MAKECMDGOALS) cargo lints tools # folders have some of these names
 
@@ -81,7 +82,7 @@ docs: cargo ; book/build ## build the book, target/book/site, and check every li
 bench: ## measure beside the peers and keep a dated record (MODULE=atomic)
 bench-quick: ## a look at the same in less than a minute; keeps nothing
 bench bench-quick: cargo
-	@case $(MODULE) in perl) perl/dev build && perl/dev peers;; node) node/dev build --release && node/dev peers;; python*|blob) python/dev build --release && python/dev peers;; nats) cargo build $(LOCKED) --release --bins --examples --manifest-path bridge/nats/Cargo.toml;; esac
+	@case $(MODULE) in perl) perl/dev build && perl/dev peers;; node) node/dev build --release && node/dev peers;; python*|blob) python/dev build --release && python/dev build-free --release && python/dev peers;; nats) cargo build $(LOCKED) --release --bins --examples --manifest-path bridge/nats/Cargo.toml;; esac
 	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) $(if $(filter blob,$(MODULE)),--features peers) -- $(MODULE) $(if $(filter bench,$@),--record,--quick)
 
 dist: cargo ; @dist/build ## make every package, in target/dist

@@ -1,10 +1,11 @@
 # Peers that carry messages and calls between processes of Python, each used as its manual shows.
 #
-# python python.py call|await|stream|execute|log|hand|chain|array|submit|result ENGINE MESSAGES BYTES
+# python python.py call|threads|await|stream|execute|log|hand|chain|array|submit|result ENGINE MESSAGES BYTES
 # MANY. Prints one line of five
 # numbers: messages, bytes that came, seconds on the clock, CPU seconds of the senders and of the
 # receiver. A call is sent by this process and answered by a forked one; where it is awaited, each
-# has an event loop, and MANY tasks of this one call; a stream is written by MANY forked processes
+# has an event loop, and MANY tasks of this one call; each of MANY threads sends, takes, answers and
+# receives; a stream is written by MANY forked processes
 # and received by this one. A task is one of an executor with MANY processes, which returns its
 # argument. MANY forked processes hand log records to a handler, and all end up in one file: the
 # seconds are those until a process has got rid of its share. In a chain this process sends bytes to a
@@ -23,6 +24,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import time
 
 FOLDER = tempfile.TemporaryDirectory()
@@ -152,6 +154,43 @@ def both(send, receive):
 def echo(receive, send):
     while True:
         send(receive())
+
+
+# -------------------- calls of threads, each of which sends, takes, answers and receives
+
+
+def threads_pipework(size):
+    from pipework.reqrep import Client, Segment, Server
+
+    segment = Segment.anonymous(request_bytes=size, reply_bytes=size)
+    client, server = Client(segment), Server(segment)
+
+    def call(data):
+        ticket = client.send(data)
+        request = server.recv()
+        request.reply(request.data)
+        return client.recv(ticket)
+
+    return call
+
+
+def measure_threads(make, calls, size, many):
+    call, data = make(size), b"x" * size
+    start = threading.Barrier(many + 1)
+    came = []
+
+    def work():
+        start.wait()
+        came.append(sum(len(call(data)) for _ in range(calls // many)))
+
+    threads = [threading.Thread(target=work) for _ in range(many)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    began, cpu = time.perf_counter(), time.process_time()
+    for thread in threads:
+        thread.join()
+    return calls // many * many, sum(came), time.perf_counter() - began, time.process_time() - cpu, 0.0
 
 
 # -------------------- awaited calls: a coroutine function that makes one, and one that answers

@@ -22,7 +22,9 @@ struct Definition {
 enum Job {
     /// Calls of so many bytes, whose reply is the request.
     Calls { bytes: usize },
-    /// The same between two event loops, from so many tasks.
+    /// So many threads, each of which sends, takes, answers and receives.
+    Threads { bytes: usize, threads: usize },
+    /// Calls between two event loops, from so many tasks.
     Awaited { bytes: usize, tasks: usize },
     /// Messages of so many bytes, from so many writers.
     Stream { bytes: usize, writers: usize },
@@ -41,6 +43,7 @@ enum Job {
 }
 
 const PIPEWORK: &str = "pipework";
+const FREE: &str = "pipework, 3.14t";
 const MANY: &str = "pipework send_many";
 const CONNECTION: &str = "Connection";
 const ASYNCIO: &str = "pipework asyncio";
@@ -131,6 +134,9 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "call/12",         quick: true,  job: Job::Calls { bytes: 12 } },
     Definition { name: "call/1024",       quick: false, job: Job::Calls { bytes: 1024 } },
     Definition { name: "call/16384",      quick: false, job: Job::Calls { bytes: 16384 } },
+    Definition { name: "threads/12x1",    quick: true,  job: Job::Threads { bytes: 12, threads: 1 } },
+    Definition { name: "threads/12x2",    quick: true,  job: Job::Threads { bytes: 12, threads: 2 } },
+    Definition { name: "threads/12x4",    quick: false, job: Job::Threads { bytes: 12, threads: 4 } },
     Definition { name: "await/12x1",      quick: true,  job: Job::Awaited { bytes: 12, tasks: 1 } },
     Definition { name: "await/12x64",     quick: true,  job: Job::Awaited { bytes: 12, tasks: 64 } },
     Definition { name: "stream/100/1w",   quick: true,  job: stream(100, 1) },
@@ -245,6 +251,12 @@ fn contenders(job: Job) -> Vec<Contender> {
             .iter()
             .map(|&(name, engine, calls)| contender(name, "call", engine, calls, bytes, 1))
             .collect(),
+        Job::Threads { bytes, threads } => [(PIPEWORK, USUAL), (FREE, WITHOUT_LOCK)]
+            .map(|(name, python)| {
+                let work = move || run_by(python, "threads", "pipework", 100_000, bytes, threads);
+                Contender { name, rounds_at_most: usize::MAX, run: Box::new(work) }
+            })
+            .into(),
         Job::Awaited { bytes, tasks } => AWAITED
             .iter()
             .map(|&(name, engine, calls)| {
@@ -296,7 +308,25 @@ fn large(most: usize, bytes: usize) -> usize {
 
 /// One run of the script.
 pub fn run(shape: &str, engine: &str, ops: usize, bytes: usize, many: usize) -> Result<Sample, Failure> {
-    let python = env::var_os("PIPEWORK_PYTHON").unwrap_or_else(|| "python3".into());
+    run_by(USUAL, shape, engine, ops, bytes, many)
+}
+
+/// A variable of the environment that names an interpreter, and the one that is taken without it.
+type Python = (&'static str, &'static str);
+
+const USUAL: Python = ("PIPEWORK_PYTHON", "python3");
+const WITHOUT_LOCK: Python = ("PIPEWORK_FREE_PYTHON", "python3.14t");
+
+/// One run of the script by that interpreter.
+fn run_by(
+    (variable, otherwise): Python,
+    shape: &str,
+    engine: &str,
+    ops: usize,
+    bytes: usize,
+    many: usize,
+) -> Result<Sample, Failure> {
+    let python = env::var_os(variable).unwrap_or_else(|| otherwise.into());
     let mut command = Command::new(python);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/peer/python.py")).args([shape, engine]);
     script::run(command.args([ops, bytes, many].map(|number| number.to_string())), bytes)
