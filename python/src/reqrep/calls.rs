@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::blobs::Attached;
-use super::codec::{Codec, Give};
+use super::codec::{Arguments, Codec, Form, Give};
 use super::segment::Segment;
 use super::shared::{Shared, closed};
-use crate::buffer::{SMALL, Space, filled, unless_small};
+use crate::buffer::{Bytes, Held, SMALL, Space, filled, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
 use crate::task::Task;
@@ -67,8 +67,30 @@ impl Calls {
         &self.codec
     }
 
-    pub(super) fn own_segment(&self) -> &Py<Segment> {
-        &self.segment
+    /// Calls `with` with the encoded request.
+    pub(super) fn encoded<T>(
+        &self,
+        op: &str,
+        (data, flags, blobs): Arguments<'_, '_>,
+        with: impl FnOnce(Request<'_>) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let (data, blobs) = self.codec.encode(op, &self.segment, (data, blobs))?;
+        let data: Bytes<'_, '_> = data.extract()?;
+        with((&data, flags, &blobs))
+    }
+
+    /// The encoded request, for a task.
+    pub(super) fn held(
+        &self,
+        op: &str,
+        (data, flags, blobs): Arguments<'_, '_>,
+    ) -> PyResult<(Held, u32, Attached)> {
+        let (data, blobs) = self.codec.encode(op, &self.segment, (data, blobs))?;
+        Ok((data.extract::<Bytes<'_, '_>>()?.hold(), flags, blobs))
+    }
+
+    pub(super) fn give(&self, py: Python<'_>, op: &'static str, form: Form) -> Give {
+        Give::new(py, &self.codec, op, form)
     }
 
     pub(super) fn terms(&self) -> Terms {
@@ -419,6 +441,15 @@ pub(super) enum Received {
     Reply(Reply),
     /// Copied straight into the object that Python gets, with its flags. It came without blobs.
     Bytes(Py<PyBytes>, u32),
+}
+
+impl Received {
+    pub(super) fn give(self, py: Python<'_>, give: &Give) -> PyResult<Py<PyAny>> {
+        match self {
+            Received::Reply(reply) => give.reply(py, &reply),
+            Received::Bytes(data, flags) => give.make(py, data, flags, &[]),
+        }
+    }
 }
 
 /// How a call has ended.

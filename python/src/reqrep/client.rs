@@ -212,26 +212,26 @@ impl Client {
     #[pyo3(signature = (ticket, *, timeout=CallTimeout::Unset))]
     fn recv(&self, py: Python<'_>, ticket: u64, timeout: CallTimeout) -> PyResult<Py<PyAny>> {
         let reply = self.0.recv(py, ticket, self.0.timeout(timeout))?;
-        self.0.give(py, RECV, Form::Data).received(py, reply)
+        reply.give(py, &self.0.give(py, RECV, Form::Data))
     }
 
     /// As `recv`; returns a `Message`: the reply with its flags and blobs.
     #[pyo3(signature = (ticket, *, timeout=CallTimeout::Unset))]
     fn recv_message(&self, py: Python<'_>, ticket: u64, timeout: CallTimeout) -> PyResult<Py<PyAny>> {
         let reply = self.0.recv(py, ticket, self.0.timeout(timeout))?;
-        self.0.give(py, RECV, Form::Message).received(py, reply)
+        reply.give(py, &self.0.give(py, RECV, Form::Message))
     }
 
     /// The bytes of a call's reply; None if it has not come. Raises as `recv`, but for `TimedOut`.
     fn try_recv(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyAny>>> {
         let give = self.0.give(py, RECV, Form::Data);
-        self.0.try_recv(py, ticket)?.map(|reply| give.received(py, reply)).transpose()
+        self.0.try_recv(py, ticket)?.map(|reply| reply.give(py, &give)).transpose()
     }
 
     /// As `try_recv`; returns a `Message`: the reply with its flags and blobs.
     fn try_recv_message(&self, py: Python<'_>, ticket: u64) -> PyResult<Option<Py<PyAny>>> {
         let give = self.0.give(py, RECV, Form::Message);
-        self.0.try_recv(py, ticket)?.map(|reply| give.received(py, reply)).transpose()
+        self.0.try_recv(py, ticket)?.map(|reply| reply.give(py, &give)).transpose()
     }
 
     /// Sends a request and returns an iterator over the parts of its reply, as the server sends them:
@@ -531,7 +531,7 @@ impl Client {
     ) -> PyResult<Py<PyAny>> {
         let call = |request: Request<'_>| self.0.call(py, request, self.0.timeout(timeout));
         let reply = self.0.encoded(CALL, arguments, call)?;
-        self.0.give(py, CALL, form).received(py, reply)
+        reply.give(py, &self.0.give(py, CALL, form))
     }
 
     fn stream_for(

@@ -6,9 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use super::blobs::{self, Attached};
-use super::calls::{Calls, Received, Request};
 use super::segment::{MODULE, Segment};
-use crate::buffer::{Bytes, Held, bytes};
+use crate::buffer::bytes;
 use crate::imports::Import;
 
 const CODECS: &str = "pipework._codecs";
@@ -37,7 +36,7 @@ impl Codec {
     }
 
     /// The bytes of a request, and the blobs that it carries: those of the codec come first.
-    fn encode<'py>(
+    pub(super) fn encode<'py>(
         &self,
         op: &str,
         segment: &Py<Segment>,
@@ -49,34 +48,6 @@ impl Codec {
             encode.call1((op, "request", value, segment, blobs.0.len()))?.extract()?;
         all.0.extend(blobs.0);
         Ok((data, all))
-    }
-}
-
-impl Calls {
-    /// Calls `with` with the encoded request.
-    pub(super) fn encoded<T>(
-        &self,
-        op: &str,
-        (data, flags, blobs): Arguments<'_, '_>,
-        with: impl FnOnce(Request<'_>) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let (data, blobs) = self.codec().encode(op, self.own_segment(), (data, blobs))?;
-        let data: Bytes<'_, '_> = data.extract()?;
-        with((&data, flags, &blobs))
-    }
-
-    /// The encoded request, for a task.
-    pub(super) fn held(
-        &self,
-        op: &str,
-        (data, flags, blobs): Arguments<'_, '_>,
-    ) -> PyResult<(Held, u32, Attached)> {
-        let (data, blobs) = self.codec().encode(op, self.own_segment(), (data, blobs))?;
-        Ok((data.extract::<Bytes<'_, '_>>()?.hold(), flags, blobs))
-    }
-
-    pub(super) fn give(&self, py: Python<'_>, op: &'static str, form: Form) -> Give {
-        Give { codec: self.codec().clone_ref(py), op, form }
     }
 }
 
@@ -96,18 +67,21 @@ pub(super) struct Give {
 }
 
 impl Give {
+    pub(super) fn new(py: Python<'_>, codec: &Codec, op: &'static str, form: Form) -> Give {
+        Give { codec: codec.clone_ref(py), op, form }
+    }
+
     pub(super) fn reply(&self, py: Python<'_>, reply: &Reply) -> PyResult<Py<PyAny>> {
         self.make(py, bytes(py, [reply])?, reply.flags(), reply.blobs())
     }
 
-    pub(super) fn received(&self, py: Python<'_>, reply: Received) -> PyResult<Py<PyAny>> {
-        match reply {
-            Received::Reply(reply) => self.reply(py, &reply),
-            Received::Bytes(data, flags) => self.make(py, data, flags, &[]),
-        }
-    }
-
-    fn make(&self, py: Python<'_>, data: Py<PyBytes>, flags: u32, blobs: &[Blob]) -> PyResult<Py<PyAny>> {
+    pub(super) fn make(
+        &self,
+        py: Python<'_>,
+        data: Py<PyBytes>,
+        flags: u32,
+        blobs: &[Blob],
+    ) -> PyResult<Py<PyAny>> {
         static MESSAGE: Import = Import::new(MODULE, "Message");
         if self.codec.0.is_none() && matches!(self.form, Form::Data) {
             return Ok(data.into_any());

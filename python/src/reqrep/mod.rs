@@ -6,8 +6,8 @@
 mod blobs;
 mod segment;
 mod shared;
-mod calls;
 mod codec;
+mod calls;
 mod streams;
 mod client;
 mod open;
