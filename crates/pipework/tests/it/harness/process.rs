@@ -301,11 +301,18 @@ pub(crate) fn asleep<'scope, T: Send + 'scope>(
     thread
 }
 
-/// Whether the thread with that folder in /proc sleeps on a futex.
+/// Whether the thread with that folder in /proc sleeps on a futex. A thread that wakes another one, and
+/// has lost its CPU meanwhile, is in the same system call, with another operation.
 pub(crate) fn sleeps(task: &str) -> bool {
-    fs::read_to_string(format!("{task}/syscall")).is_ok_and(|call| {
-        call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_futex)
-    })
+    // Its number, and the arguments: the word and the operation.
+    let call = fs::read_to_string(format!("{task}/syscall")).unwrap_or_default();
+    let mut words = call.split_ascii_whitespace();
+    let (number, operation) = (words.next(), words.nth(1).and_then(|hex| hex.strip_prefix("0x")));
+    let operation = operation.and_then(|hex| i32::from_str_radix(hex, 16).ok());
+    number == Some(&libc::SYS_futex.to_string())
+        && operation.is_some_and(|operation| {
+            [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET].contains(&(operation & libc::FUTEX_CMD_MASK))
+        })
 }
 
 /// Numbers that this process shares with children that it forks later, all 0. They live as long as
