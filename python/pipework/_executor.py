@@ -271,8 +271,10 @@ class _Manager:
         self.is_parents = False
         """In a forked child, where the threads are not."""
 
+        self._has_started_thread = False
+        self._duty: list[None] = [None]
+        """The first thread that takes it is the manager's."""
         self._thread: threading.Thread | None = None
-        self._is_starting = False
         self._client: _core.Client | None = None
 
         self._is_asleep = False
@@ -306,37 +308,19 @@ class _Manager:
         """Starts the manager's thread, which does the rest: a signal handler may have interrupted a
         holder of a lock of `multiprocessing`."""
         self.refuse_if_over()
-        if self._thread is not None:
+        if self._has_started_thread:
             return
         if multiprocessing.current_process().daemon:
             raise AssertionError("daemonic processes are not allowed to have children")
-        with _making:
-            if not self._is_starting:
-                try:
-                    self._is_starting = True
-                    # From here on, a signal handler leaves it to this.
-                    if self._thread is None:
-                        self._start_thread()
-                finally:
-                    self._is_starting = False
-
-    def _start_thread(self) -> None:
-        duty = [None]
-        thread = threading.Thread(target=self._run, args=(duty,), name="pipework.Executor", daemon=True)
+        # Several threads may do this at once, or a handler within it. A lock would stay locked if a
+        # handler raised next to it. So each starts a thread, and the first of these does the work.
+        _managers.add(self)
         try:
-            _managers.add(self)
-            thread.start()
-            self._thread = thread
-        except BaseException as error:
-            try:
-                # Either this thread takes it, and the new one ends at once, or the new one runs.
-                duty.pop()
-            except IndexError:
-                self._thread = thread
-            else:
-                self._thread = None
+            threading.Thread(target=self._run, name="pipework.Executor", daemon=True).start()
+            self._has_started_thread = True
+        except BaseException:
+            if self._duty:
                 _managers.discard(self)
-                self._fail_all(error)
             raise
 
     def add(self, task: _Task) -> None:
@@ -415,6 +399,8 @@ class _Manager:
     def join(self) -> None:
         if threading.current_thread() is self._collector:
             raise RuntimeError("cannot join current thread")
+        while self._has_started_thread and self._thread is None:
+            time.sleep(0.001)
         if self._thread is not None:
             self._thread.join()
 
@@ -427,11 +413,13 @@ class _Manager:
 
     # The manager.
 
-    def _run(self, duty: list[None]) -> None:
+    def _run(self) -> None:
         try:
-            duty.pop()
-        except IndexError:  # the thread that was starting this one has given up
+            self._duty.pop()
+        except IndexError:  # another thread was first
             return
+        _managers.add(self)
+        self._thread = threading.current_thread()
         with contextlib.ExitStack() as stack:
             stack.callback(_managers.discard, self)
             try:
@@ -677,7 +665,6 @@ class _Manager:
 
 
 _managers: set[_Manager] = set()
-_making = threading.RLock()
 _generation = 0
 _is_exiting = False
 
@@ -689,8 +676,7 @@ def _close_all(managers: dict[int, _Manager]) -> None:
 
 def _forked() -> None:
     """In a forked child: an executor begins as if nothing had been submitted to it."""
-    global _making, _generation
-    _making = threading.RLock()
+    global _generation
     _generation += 1
     for manager in _managers:
         manager.leave()

@@ -411,6 +411,9 @@ def test_signal_handler_may_raise_at_any_line_of_submit(is_first: bool) -> None:
             assert [future.result(SOON) for future in futures] == [1] * len(futures)
         until(lambda: threading.active_count() == threads)
     assert line > 10
+    # Nothing has stayed locked for other threads.
+    with concurrent.futures.ThreadPoolExecutor(1) as other, Executor(1) as executor:
+        assert other.submit(lambda: executor.submit(abs, -1).result(SOON)).result(SOON) == 1
 
 
 def test_forked_child_gets_an_executor_of_its_own() -> None:
