@@ -41,10 +41,10 @@ def _case(name: str) -> Any:
     return type(name, bases, {"__module__": __name__})
 
 
-def _assert_python_ok(*args: str) -> Any:
+def _assert_python_ok(*args: str, **env: str) -> Any:
     """Runs a program that imports names of `multiprocessing`."""
     args = tuple(each.replace("from multiprocessing import", "from pipework.multiprocessing import") for each in args)
-    return _assert_library_ok(*args, PYTHONPATH=os.pathsep.join(sys.path))
+    return _assert_library_ok(*args, **{"PYTHONPATH": os.pathsep.join(sys.path), **env})
 
 
 suite.multiprocessing = multiprocessing

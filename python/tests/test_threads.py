@@ -156,7 +156,7 @@ def test_methods_of_a_client_run_at_once(ends: tuple[Segment, Client, Server]) -
         "segment": lambda: (client.segment, client.max_in_flight, client.max_message, repr(client), reduced(client)),
         "close": lambda: Client(segment).close(),
     }
-    covers(Client, works, others="recv as_completed timeout redeliveries needs_server max_in_flight max_message closed")
+    covers(Client, works, others="codec recv as_completed timeout redeliveries needs_server max_in_flight max_message closed")
     together(*works.values(), rounds=30)
     assert client.pending == 0
 
