@@ -28,12 +28,11 @@ from ._objects import MOST_BUFFERS, Pickled, attach, dump, load
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from ._reqrep import Ticket
-
-if TYPE_CHECKING:
     from multiprocessing.queues import JoinableQueue as _JoinableQueue
     from multiprocessing.queues import Queue as _Queue
     from multiprocessing.queues import SimpleQueue as _SimpleQueue
+
+    from ._reqrep import Ticket
 else:  # before Python 3.12 not all of these take a type in brackets
 
     class _Queue(multiprocessing.queues.Queue, Generic[T]):
