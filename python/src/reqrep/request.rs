@@ -147,6 +147,10 @@ impl Request {
             // An exception in a signal handler fails it.
             None => wait(py, &Used::Nothing, || Ok(py.detach(|| request.try_reply(reply))))?,
         };
+        // Its client learns why, unless `try_reply` has failed it already.
+        if let Err(error) = &answered {
+            request.fail(&error.to_string());
+        }
         this.sent(py, data.len(), answered)
     }
 

@@ -169,12 +169,10 @@ impl Server {
         let waits =
             |request: &Request<'_>| request.serving().wait_for_turn(request.claimed(), deadline, REPLY);
         let answered = request.answer_by(reply, waits);
-        let is_open = answered.as_ref().is_err_and(|error| {
-            matches!(error.kind(), ErrorKind::TooLong | ErrorKind::TimedOut | ErrorKind::Interrupted)
-        });
-        // Dropping the request fails it, if it is not over.
-        if is_open {
-            request.keep();
+        match &answered {
+            Err(error) if is_open_after(error.kind()) => _ = request.keep(),
+            Err(error) => request.fail_for(*error),
+            Ok(_) => {}
         }
         answered.map(Some)
     }
@@ -187,4 +185,9 @@ impl Request<'_> {
     pub fn reply_at_once(&mut self, reply: &Message<'_>) -> Result<Option<bool>> {
         self.answer_now(reply)
     }
+}
+
+/// Whether a kept request stays kept after this error of its reply.
+fn is_open_after(error: ErrorKind) -> bool {
+    matches!(error, ErrorKind::TooLong | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

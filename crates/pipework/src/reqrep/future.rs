@@ -162,7 +162,8 @@ impl Request<'_> {
     /// As [`reply`](Request::reply), but never `TimedOut`; `Os` if no thread can be started.
     pub async fn reply_async<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
         let reply = reply.into();
-        self.in_turn(REPLY, |request| request.answer_now(&reply)).await
+        let answered = self.in_turn(REPLY, |request| request.answer_now(&reply)).await;
+        answered.inspect_err(|error| self.fail_for(*error))
     }
 
     /// Takes a step once it is this server's turn.

@@ -343,13 +343,13 @@ impl Request<'_> {
     /// was damaged. `Os` with ENOSPC if there is no memory for the reply, in a
     /// [sparse](super::Options::sparse) segment or for the blob of a long one; with the kernel's
     /// error if the blob cannot be made for another reason; with EBADF if the program has closed
-    /// the segment's descriptor. After each of these the request fails at its client. `Stale` if
-    /// the request is no longer this server's: in a child that was forked after the request was
-    /// taken, and if other members had to count this server as dead.
+    /// the segment's descriptor. After each of these the request fails at its client, with the
+    /// error's text as the reason if there is memory for it. `Stale` if the request is no longer
+    /// this server's: in a child that was forked after the request was taken, and if other members
+    /// had to count this server as dead.
     #[inline]
     pub fn reply<'m>(mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
-        // Dropping `self` fails the request if it is not over.
-        self.answer(&reply.into())
+        self.answer(&reply.into()).inspect_err(|error| self.fail_for(*error))
     }
 
     /// As [`reply`](Request::reply), for callers that can answer with something shorter: after
@@ -359,11 +359,11 @@ impl Request<'_> {
     ///
     /// As [`reply`](Request::reply).
     pub fn try_reply<'m>(&mut self, reply: impl Into<Message<'m>>) -> Result<bool> {
-        let answered = self.answer(&reply.into());
-        if answered.as_ref().is_err_and(|error| error.kind() != ErrorKind::TooLong) {
-            self.give_up(&Message::new(""));
-        }
-        answered
+        self.answer(&reply.into()).inspect_err(|error| {
+            if error.kind() != ErrorKind::TooLong {
+                self.fail_for(*error);
+            }
+        })
     }
 
     /// Answers with up to `len` bytes that `write` writes directly into the slot. If `write` fails,
@@ -492,14 +492,11 @@ impl Request<'_> {
         is_here && self.server.fail(claimed, reason)
     }
 
-    /// As [`reply`](Request::reply). If the request is not over after an error, it fails with the
-    /// text of the error.
-    pub(super) fn answer_or_fail(mut self, reply: &Message<'_>) {
-        let answered = self.answer(reply);
-        if let Err(error) = answered
-            && !self.is_over()
-        {
-            self.fail(&error.to_string());
+    /// Gives the request up because it cannot be answered, unless it is over.
+    #[cold]
+    pub(super) fn fail_for(&mut self, error: Error) {
+        if !self.is_over() {
+            self.give_up(&Message::new(&error.to_string()));
         }
     }
 

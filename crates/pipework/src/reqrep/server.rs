@@ -12,7 +12,6 @@ use super::segment::Segment;
 use super::serving::{Claimed, ServerOptions, Serving};
 use super::shm::layout::Direction;
 use super::shm::mapping::{Shared, count};
-use super::shm::payload::Message;
 use super::shm::slot::SlotWord;
 use super::shm::ticket::Ticket;
 use super::watch::WatcherState;
@@ -174,7 +173,8 @@ impl Server {
         for request in self.requests() {
             let mut request = request?;
             match handler(&mut request) {
-                Ok(reply) => request.answer_or_fail(&Message::new(reply.as_ref())),
+                // After an error the request has failed for that reason.
+                Ok(reply) => _ = request.reply(reply.as_ref()),
                 Err(error) => _ = request.fail(&error.to_string()),
             }
         }

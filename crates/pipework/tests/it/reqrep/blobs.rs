@@ -187,6 +187,15 @@ fn full_file_system_fails_blobs_but_not_calls() {
             assert_eq!((full.kind(), full.errno()), (ErrorKind::Os, Some(libc::ENOSPC)));
             assert!(blobs.len() > 5, "{blobs:?}");
             answers(&client, &server);
+
+            // The client of a reply that does not fit learns why, as far as a slot has space.
+            let ticket = client.send("", PATIENCE).unwrap();
+            let error = server.recv(PATIENCE).unwrap().reply(&[0; 60_000]).unwrap_err();
+            assert_eq!(error.errno(), Some(libc::ENOSPC));
+            let failed = client.recv(ticket, PATIENCE).unwrap_err();
+            let reason = failed.reason().unwrap();
+            assert!(reason.len() > 9 && error.to_string().as_bytes().starts_with(reason), "{failed}");
+
             for (nth, blob) in blobs.iter().enumerate() {
                 let back = exchange(&client, &server, blob).unwrap();
                 assert!(back.iter().all(|byte| *byte == nth as u8));
