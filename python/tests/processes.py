@@ -63,6 +63,20 @@ def serving(server: Server, answer: Callable[[Request], object]) -> threading.Th
     return thread
 
 
+@contextlib.contextmanager
+def running(server: Server, serve: Callable[[], object]) -> Iterator[threading.Thread]:
+    """A thread that serves until it is asked to stop at the end."""
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        with contextlib.suppress(ValueError):  # it is closed
+            server.stop()
+        thread.join(SOON)
+        assert not thread.is_alive()
+
+
 def in_time(coroutine: Coroutine[Any, Any, T]) -> T:
     """Runs the coroutine on a loop of its own and returns its result."""
     return asyncio.run(asyncio.wait_for(coroutine, SOON))

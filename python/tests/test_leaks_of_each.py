@@ -4,9 +4,9 @@ tasks, records, children. `--many` makes a hundred thousand of each, but for pro
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 
 import pipework
@@ -16,7 +16,7 @@ from pipework import atomic, fd
 from pipework.logging import Listener
 from pipework.pipe import pipe, produce
 from pipework.reqrep import Client, Segment, Server
-from processes import ends, stop_helpers
+from processes import ends, running, stop_helpers
 from support import SOON
 
 DATA = bytes(3000)
@@ -184,27 +184,18 @@ def halves(data: bytes) -> Iterator[bytes]:
     yield data[5:]
 
 
-def test_handlers_in_threads(segment: Segment, rounds: int) -> None:
+def test_handlers_in_threads(segment: Segment, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     client, server = ends(segment)
-    log = logging.getLogger("pipework")
-    thread = threading.Thread(target=server.serve, args=(halves,), kwargs={"threads": 2})
-    thread.start()
+    monkeypatch.setattr(logging.getLogger("pipework"), "disabled", True)
 
     def call() -> None:
         assert client.call(DATA[:200], timeout=SOON) == DATA[:200]
         with pytest.raises(pipework.RemoteError):
             client.call(b"", timeout=SOON)
 
-    log.addFilter(nothing)
-    leaves_nothing(call, rounds)
-    log.removeFilter(nothing)
-    server.stop()
-    thread.join()
+    with running(server, functools.partial(server.serve, halves, threads=2)):
+        leaves_nothing(call, rounds)
     client.close()
-
-
-def nothing(record: logging.LogRecord) -> bool:
-    return False
 
 
 def test_tasks(segment: Segment, rounds: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import os
@@ -20,27 +19,13 @@ from typing import Any, cast
 import pytest
 from pipework import RemoteError
 from pipework.reqrep import Client, Segment, Server
-from processes import all_free, ends, forked, in_time, until
+from processes import all_free, ends, forked, in_time, running, until
 from support import SOON, after
 
 
 class Silent(Exception):
     def __str__(self) -> str:
         raise RuntimeError
-
-
-@contextlib.contextmanager
-def running(server: Server, serve: Callable[[], object]) -> Iterator[threading.Thread]:
-    """A thread that serves until it is asked to stop at the end."""
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        with contextlib.suppress(ValueError):  # it is closed
-            server.stop()
-        thread.join(SOON)
-        assert not thread.is_alive()
 
 
 @pytest.fixture
