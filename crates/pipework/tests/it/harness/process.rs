@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic;
 use std::path::PathBuf;
 use std::process::{self, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence};
 use std::sync::{OnceLock, mpsc};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -478,7 +478,11 @@ thread_local! {
 impl Allocator {
     fn inside<T>(call: impl FnOnce() -> T) -> T {
         ALLOCATES.set(true);
+        // For a signal handler of this thread. The compiler knows that the allocator does not read it,
+        // and would leave the store out.
+        compiler_fence(Ordering::SeqCst);
         let done = call();
+        compiler_fence(Ordering::SeqCst);
         ALLOCATES.set(false);
         done
     }
