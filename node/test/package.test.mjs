@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import test from 'node:test';
+import ts from 'typescript';
 import { beside, scratch } from './support.mjs';
 
 test('the packed package works for import and for require, without a build', (t) => {
@@ -30,4 +31,16 @@ test('the packed package works for import and for require, without a build', (t)
   for (const name of ['a.mjs', 'a.cjs']) {
     assert.equal(execFileSync(process.execPath, [name], { cwd: place, encoding: 'utf8' }), 'whole function PeerDied\n');
   }
+  // The way of TypeScript's that knows no `exports`.
+  writeFileSync(`${place}/a.ts`, `import { ${names_of} } from 'pipework/reqrep'; import { pair } from 'pipework/atomic'; [${names_of}, pair];`);
+  const found = ts.getPreEmitDiagnostics(ts.createProgram([`${place}/a.ts`], {
+    moduleResolution: ts.ModuleResolutionKind.Node10,
+    module: ts.ModuleKind.CommonJS,
+    target: ts.ScriptTarget.ES2022,
+    noEmit: true,
+    skipLibCheck: true,
+    types: ['node'],
+    typeRoots: [beside('../node_modules/@types')],
+  }));
+  assert.deepEqual(found.map(({ messageText }) => ts.flattenDiagnosticMessageText(messageText, ' ')), []);
 });
