@@ -3,7 +3,8 @@ import { spawn } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import test from 'node:test';
 import { Segment } from 'pipework/reqrep';
-import { PYTHON, beside, ended, folder, hasPython, line, printed, program, until } from './support.mjs';
+import { PYTHON, ready } from './peers.mjs';
+import { beside, ended, folder, line, printed, program, run, until } from './support.mjs';
 
 const example = (name) => beside(`../examples/${name}`);
 
@@ -19,12 +20,9 @@ test('a tool server whose library prints keeps its protocol', async (t) => {
 
 test('a web server shares one model process, which is written in Python', async (t) => {
   const path = `${folder(t)}/model`;
-  if (!hasPython(path)) return t.skip('the Python package is not built');
-  const model = () => {
-    const child = spawn(PYTHON, [example('model.py'), path], { stdio: 'inherit' });
-    t.after(() => child.kill('SIGKILL'));
-    return child;
-  };
+  const python = ready(t, PYTHON)?.[0];
+  if (python === undefined) return;
+  const model = () => run(t, python, [example('model.py'), path], { stdio: 'inherit' });
   const first = model();
   const web = spawn(process.execPath, [example('model_web.mjs'), path, '0'], { stdio: ['ignore', 'pipe', 'inherit'] });
   t.after(() => web.kill('SIGKILL'));

@@ -1,15 +1,13 @@
-// What needs several processes: ends of processes, deaths, and other languages.
+// What needs several processes: ends of processes, and deaths.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import test from 'node:test';
-import { PeerDied, RemoteError } from 'pipework';
-import { Reader, Torn, pair } from 'pipework/atomic';
+import { PeerDied } from 'pipework';
+import { Torn, pair } from 'pipework/atomic';
 import { Client, Segment, Server } from 'pipework/reqrep';
-import {
-  COMMAND, PYTHON, SOON, beside, ended, folder, hasCommand, hasPython, line, printed, program, until,
-} from './support.mjs';
+import { SOON, beside, ended, folder, line, printed, program, until } from './support.mjs';
 
 const allFree = (segment) => segment.audit().free === segment.geometry.slots;
 
@@ -189,108 +187,4 @@ test('a storm of killed writers: every message is whole, or reported', async (t)
   await until(() => running === 0);
   assert.ok(counts.message >= 20 * kills);
   t.diagnostic(JSON.stringify(counts));
-});
-
-/** Runs another program until the end of the test at the latest. */
-function other(t, command, args, stdio = ['pipe', 'pipe', 'inherit']) {
-  const child = spawn(command, args, { stdio });
-  t.after(() => child.kill('SIGKILL'));
-  return child;
-}
-
-test('calls, parts, flags, reasons and blobs to a server in Python', async (t) => {
-  const path = `${folder(t)}/calls`;
-  if (!hasPython(path)) return t.skip('the Python package is not built');
-  other(t, PYTHON, ['-c', `
-import sys
-from pipework.reqrep import Server
-for request in Server(sys.argv[1]):
-    if request.data == b"parts":
-        for number in range(3):
-            request.send_part(b"part %d" % number, flags=number)
-        request.reply(b"")
-    elif request.data == b"fail":
-        request.fail("no: \\u00e4")
-    else:
-        request.reply(request.data.upper(), flags=request.flags + 1, blobs=request.blobs)
-`, path]);
-  const client = await Client.connect(path);
-  const blob = client.segment.blobFrom('from Node');
-  const { data, flags, blobs } = await client.callMessage('abc', { flags: 41, blobs: [blob] });
-  assert.deepEqual([data.toString(), flags, blobs[0].toBuffer().toString()], ['ABC', 42, 'from Node']);
-  const parts = [];
-  for await (const part of client.streamMessages('parts')) parts.push([part.data.toString(), part.flags]);
-  assert.deepEqual(parts, [['part 0', 0], ['part 1', 1], ['part 2', 2]]);
-  await assert.rejects(client.call('fail'), (error) => error instanceof RemoteError && error.message === 'no: ä');
-  const large = Buffer.alloc(5_000_000, 'x');
-  assert.ok((await client.call(large)).equals(Buffer.alloc(5_000_000, 'X')));
-});
-
-test('calls, parts, flags, reasons and blobs from a client in Python', async (t) => {
-  const path = `${folder(t)}/calls`;
-  if (!hasPython(path)) return t.skip('the Python package is not built');
-  const server = new Server(path);
-  const serving = server.serve((request) => {
-    const text = request.data.toString();
-    if (text === 'parts') return ['one', 'two'][Symbol.iterator]();
-    if (text === 'fail') throw new RangeError('ä');
-    return request.reply(text.toUpperCase(), { flags: request.flags + 1, blobs: request.blobs }).then(() => undefined);
-  }, { onError() {} });
-  const client = other(t, PYTHON, ['-c', `
-import sys
-from pipework import RemoteError
-from pipework.reqrep import Client
-client = Client(sys.argv[1], timeout=30.0)
-blob = client.segment.blob_from(b"from Python")
-reply = client.call_message(b"abc", flags=41, blobs=[blob])
-print(reply.data, reply.flags, reply.blobs[0].tobytes())
-print(list(client.stream(b"parts")))
-try:
-    client.call(b"fail")
-except RemoteError as error:
-    print(ascii(str(error)))
-`, path]);
-  assert.equal(await printed(client), "b'ABC' 42 b'from Python'\n[b'one', b'two']\n'RangeError: \\xe4'\n");
-  server.stop();
-  await serving;
-});
-
-test('messages and lines from a program in Python, and to one', async (t) => {
-  if (!hasPython(`${folder(t)}/calls`)) return t.skip('the Python package is not built');
-  const child = other(t, PYTHON, ['-c', `
-import sys
-import pipework.atomic
-print("loading...", flush=True)
-with pipework.atomic.Writer.stdout(mixed=True, zstd=3) as writer:
-    for message in pipework.atomic.Reader.stdin():
-        writer.send(message.data.upper())
-`]);
-  const { Writer } = await import('pipework/atomic');
-  const [reader, writer] = [new Reader(child.stdout, { mixed: true, zstd: 3 }), new Writer(child.stdin)];
-  const got = [];
-  await Promise.all([
-    (async () => {
-      for (const length of [3, 300_000]) await writer.send(Buffer.alloc(length, 'a'));
-      await writer.close();
-    })(),
-    (async () => {
-      for await (const item of reader) got.push(item.text ?? item.data.length);
-    })(),
-  ]);
-  assert.deepEqual(got, ['loading...', 3, 300_000]);
-});
-
-test('calls to and from the command', async (t) => {
-  const path = `${folder(t)}/calls`;
-  if (!hasCommand(path)) return t.skip('the command is not built');
-  const server = new Server(path);
-  const serving = server.serve((request) => request.data.toString().toUpperCase());
-  const call = other(t, COMMAND, ['call', path, 'hello']);
-  assert.equal((await printed(call)).trim(), 'HELLO');
-  server.stop();
-  await serving;
-  server.close();
-  other(t, COMMAND, ['serve', path, '--', 'tr', 'a-z', 'A-Z']);
-  const client = await Client.connect(path);
-  assert.equal((await client.call('again')).toString().trim(), 'AGAIN');
 });

@@ -1,12 +1,11 @@
 // What the tests share: places, programs, and conditions.
 
-import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, rmSync, unlinkSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Segment } from 'pipework/reqrep';
 
 /** A guard against hanging, in milliseconds. No test waits for it to pass. */
 export const SOON = 180_000;
@@ -27,15 +26,16 @@ export function scratch(t) {
 /** The path of a file beside the tests. */
 export const beside = (name) => fileURLToPath(new URL(name, import.meta.url));
 
-/** Runs a program of JavaScript, an ES module, until the end of the test at the latest. */
-export function program(t, source, { args = [], stdio = ['pipe', 'pipe', 'inherit'], ...options } = {}) {
-  const child = spawn(process.execPath, ['--input-type=module', '--eval', source, ...args], {
-    stdio,
-    cwd: beside('.'),
-    ...options,
-  });
+/** Runs a program until the end of the test at the latest. */
+export function run(t, command, args, options) {
+  const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'inherit'], ...options });
   t.after(() => child.kill('SIGKILL'));
   return child;
+}
+
+/** The same for a program of JavaScript, an ES module. */
+export function program(t, source, { args = [], ...options } = {}) {
+  return run(t, process.execPath, ['--input-type=module', '--eval', source, ...args], { cwd: beside('.'), ...options });
 }
 
 /** How a child has ended: its status, or the signal that ended it. */
@@ -89,18 +89,3 @@ export async function memory() {
   }
   return process.memoryUsage().rss;
 }
-
-export const PYTHON = process.env.PIPEWORK_PYTHON ?? beside('../../target/python-venv/bin/python');
-export const COMMAND = process.env.PIPEWORK_COMMAND ?? beside('../../target/debug/pipework');
-const runs = (...command) => existsSync(command[0]) && spawnSync(command[0], command.slice(1)).status === 0;
-
-/** Whether another language opens a channel of ours: it may not be built, or be of another day. */
-function opens(path, ...command) {
-  Segment.create(path).close();
-  const has = runs(...command, path);
-  unlinkSync(path);
-  return has;
-}
-export const hasPython = (path) =>
-  opens(path, PYTHON, '-c', 'import sys; from pipework.reqrep import Segment; Segment.open(sys.argv[1])');
-export const hasCommand = (path) => opens(path, COMMAND, 'top', '--once');
