@@ -153,6 +153,16 @@ impl Request<'_> {
         self.in_turn(PART, |request| request.give(&part)).await
     }
 
+    /// As [`flush`](Request::flush), for a task. Dropping the future changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Request::flush), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
+    /// started.
+    pub async fn flush_async(&mut self) -> Result<bool> {
+        self.in_turn(PART, |request| request.flushed()).await
+    }
+
     /// As [`reply`](Request::reply), for a task: after a [part](Request::part) it waits for the
     /// client. There is no [`part_timeout`](super::ServerOptions::part_timeout): runtimes have timers.
     /// If the future is dropped before it is ready, the request fails at its client.
@@ -414,6 +424,36 @@ mod tests {
             assert_eq!(call.join().unwrap(), Some(ErrorKind::NoServer));
         });
         assert_eq!(kind(block_on(needy.call_async("c"))), Some(ErrorKind::NoServer));
+        all_free(&segment);
+    }
+
+    #[test]
+    fn flush_async_ends_when_client_has_taken_part_or_has_gone() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        for is_wanted in [true, false] {
+            let mut stream = Some(client.stream("a", SOON).unwrap());
+            let mut request = server.recv(SOON).unwrap();
+            assert_eq!(block_on(request.flush_async()), Ok(true));
+            assert_eq!(block_on(request.part_async("part")), Ok(true));
+            {
+                let mut flushing = pin!(request.flush_async());
+                assert!(poll_once(flushing.as_mut()).is_pending());
+                thread::scope(|scope| {
+                    let flushed = scope.spawn(|| block_on(flushing));
+                    match stream.as_mut().filter(|_| is_wanted) {
+                        Some(stream) => assert_eq!(*stream.next_part(SOON).unwrap().unwrap(), *b"part"),
+                        None => drop(stream.take()),
+                    }
+                    assert_eq!(flushed.join().unwrap(), Ok(is_wanted));
+                });
+            }
+            request.fail("no");
+            if let Some(mut stream) = stream {
+                let error = stream.next_part(SOON).expect_err("the request has failed");
+                assert_eq!(&**error.reason().expect("it came after the part"), b"no");
+            }
+        }
         all_free(&segment);
     }
 

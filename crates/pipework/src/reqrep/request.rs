@@ -576,6 +576,17 @@ impl Request<'_> {
         }
     }
 
+    /// Returns whether the client waits for more, once it has taken the last part; `None` before that.
+    pub(super) fn flushed(&self) -> Result<Option<bool>> {
+        self.check(PART)?;
+        match self.server.slot(self.claimed, PART)?.holding(self.claimed.taken) {
+            Holding::Taken => Ok(Some(true)),
+            Holding::Given => Ok(None),
+            Holding::Dropped | Holding::Forgotten => Ok(Some(false)),
+            Holding::Lost => Err(Error::new(ErrorKind::Stale, PART)),
+        }
+    }
+
     /// Waits for the client's step without a deadline, and goes on after signals. Only an interrupt
     /// hook ends it.
     fn wait_patiently(&self, op: &'static str) -> Result<Holding> {
