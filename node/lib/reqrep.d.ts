@@ -317,7 +317,15 @@ export class Request {
   reply(data: Data, options?: SendOptions): Promise<boolean>;
   /** Sends a part of the reply, once the client has taken the part before. After the last part comes `reply`. */
   sendPart(data: Data, options?: SendOptions): Promise<boolean>;
-  /** There will be no answer: the call rejects with `RemoteError` and this reason. */
+  /**
+   * Waits until the client has taken the part that was sent last, for `timeout` or else the server's
+   * `partTimeout`. The promise is false if the client has gone.
+   */
+  flush(options?: CallOptions): Promise<boolean>;
+  /**
+   * There will be no answer: the call rejects with `RemoteError` and this reason. It overtakes a part
+   * that the client has not taken, and then its reason is lost: `flush` first.
+   */
   fail(reason?: Data | Error): void;
   /** Takes it out of the loop that gave it out, which would fail it. */
   detach(): this;

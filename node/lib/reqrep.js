@@ -578,7 +578,6 @@ const PART_TIMEOUT = 10_000;
 
 const NEVER = Object.freeze({});
 const EXPIRE = Symbol('expire');
-const FLUSHED = Symbol('flushed');
 const OWNED = Symbol('owned');
 const REPLY = Symbol('reply');
 
@@ -599,8 +598,8 @@ class Request {
   #isOpen = true;
   /** Whether it belongs to a loop that fails it when it comes back. */
   #isLent = true;
-  /** The number of a part that is on its way. */
-  #part;
+  /** The number of a task that waits until the client has taken a part. */
+  #waiting;
 
   constructor(made, server, partTimeout, number, data, flags, redeliveries, mayHaveBlobs, high, low) {
     if (made !== MADE) throw new TypeError('a Server makes its requests');
@@ -665,18 +664,25 @@ class Request {
   }
 
   sendPart(data, given) {
-    return this.#start('reqrep part', given, undefined, ({ flags = 0, blobs }) => {
-      const begun = calls.sendPart(this.#number, bytes(data), flags, attached(blobs));
-      if (typeof begun === 'number') this.#part = begun;
-      return begun;
-    });
+    return this.#start('reqrep part', given, undefined, ({ flags = 0, blobs }) =>
+      this.#inTurn(calls.sendPart(this.#number, bytes(data), flags, attached(blobs))));
+  }
+
+  flush(given) {
+    return this.#start('reqrep part', given, this.#partTimeout, () => this.#inTurn(calls.flush(this.#number)));
+  }
+
+  /** What waits for the client's step, so that `fail` can end it. */
+  #inTurn(begun) {
+    if (typeof begun === 'number') this.#waiting = begun;
+    return begun;
   }
 
   fail(reason = '') {
     const given = bytes(reason instanceof Error ? reasonOf(reason) : reason);
     if (!this.#isOpen) return;
-    if (this.#part !== undefined) {
-      giveUp(this.#part, error('Invalid', 'reqrep part', 'this request was failed meanwhile'));
+    if (this.#waiting !== undefined) {
+      giveUp(this.#waiting, error('Invalid', 'reqrep part', 'this request was failed meanwhile'));
     }
     calls.fail(this.#number, given);
     this.#over();
@@ -719,12 +725,6 @@ class Request {
     if (this.#isLent) this.fail();
   }
 
-  /** Waits until the client has taken the part that was sent last, or has gone. */
-  async [FLUSHED](timeout) {
-    const end = performance.now() + timeout;
-    while (this.#isOpen && !calls.hasFlushed(this.#number) && performance.now() < end) await sleep(5);
-  }
-
   [inspect.custom]() {
     return `Request(${this.#data.length} bytes${this.#isOpen ? '' : ', answered'})`;
   }
@@ -764,7 +764,7 @@ async function answerLater(request, made, partTimeout, onError) {
     }
   } catch (thrown) {
     // A reason does not overtake the part before it.
-    if (hasParts) await request[FLUSHED](partTimeout);
+    if (hasParts) await request.flush().catch(() => {});
     failed(request, thrown, onError);
   }
 }

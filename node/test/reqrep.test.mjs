@@ -287,6 +287,51 @@ test('a part waits for the client, and is given up with its time-out', async () 
   await assert.rejects(parts.next(), RemoteError);
 });
 
+test('flush waits until the client has taken a part, so that a reason does not overtake it', async () => {
+  const segment = Segment.anonymous();
+  const [client, server] = [new Client(segment), new Server(segment, { partTimeout: 1 })];
+  const parts = client.stream('x');
+  const first = parts.next();
+  const request = await server.recv();
+  assert.equal(await request.flush(), true);
+  await request.sendPart('one');
+  await first;
+  await request.sendPart('two');
+  await assert.rejects(request.flush(), TimedOut);
+  const flushed = request.flush({ timeout: SOON }).then((isWanted) => {
+    request.fail('why');
+    return isWanted;
+  });
+  assert.equal((await parts.next()).value.toString(), 'two');
+  assert.equal(await flushed, true);
+  await assert.rejects(parts.next(), { message: 'why' });
+  assert.ok(allFree(segment));
+});
+
+test('fail ends a flush that waits, and flush is false once the client has gone', async () => {
+  const segment = Segment.anonymous();
+  const [client, server] = [new Client(segment), new Server(segment)];
+  for (const isGone of [false, true]) {
+    const parts = client.stream('x');
+    const first = parts.next();
+    const request = await server.recv();
+    await request.sendPart('one');
+    await first;
+    await request.sendPart('two');
+    const flushed = request.flush({ timeout: SOON });
+    if (isGone) {
+      await parts.return();
+      assert.equal(await flushed, false);
+      request.fail();
+    } else {
+      request.fail();
+      await assert.rejects(flushed, Invalid);
+      await assert.rejects(parts.next(), RemoteError);
+    }
+  }
+  assert.ok(allFree(segment));
+});
+
 test('fail ends a part that is on its way', async () => {
   const segment = Segment.anonymous();
   const [client, server] = [new Client(segment), new Server(segment)];

@@ -254,11 +254,13 @@ impl Calls {
         }))
     }
 
-    /// Whether the client has taken the part that was sent last, or has gone.
+    /// A task: waits until the client has taken the part that was sent last. Its result is whether the
+    /// client still waits.
     #[napi]
-    pub fn has_flushed(&self, env: Env, number: u32) -> napi::Result<bool> {
+    pub fn flush(&self, env: Env, number: u32) -> napi::Result<Value> {
         let (mut request, _) = self.borrow(&env, number)?;
-        Ok(request.flush(PAST).is_ok())
+        let flushing = async move { request.flush_async().await.map_or_else(Value::failed, Value::Truth) };
+        Ok(self.0.tasks.start(flushing))
     }
 
     /// Fails a request. Nothing happens if it is over. No task of it may be in progress.
