@@ -36,7 +36,7 @@ export interface SegmentOptions {
   members?: number | undefined;
   /** Blobs that a message can carry, 0 to 8. Default 8. */
   blobs?: number | undefined;
-  /** Bytes of shared memory that this process keeps for its next blobs. Default 64 MiB. */
+  /** Bytes of shared memory that this process keeps for its next blobs. Default 128 MiB. */
   blobPool?: number | undefined;
   /** Bytes of all blobs that this process may hold at a time. Default no limit. */
   blobLimit?: number | undefined;
@@ -76,7 +76,7 @@ export interface ServerOptions {
   timeout?: number | undefined;
   /** Bytes of the longest request and reply. Default 256 MiB. */
   maxMessage?: number | undefined;
-  /** Milliseconds that a client may take for a part before the request fails. Default 10 000. */
+  /** Milliseconds that a client may take for a part before the request fails. Default 10000. */
   partTimeout?: number | undefined;
 }
 
