@@ -35,19 +35,20 @@ const FRESH = numbers.length - 1;
 
 /** Where they put small payloads, as `Buffer.from` does: views of it are given out. */
 const SLAB = 64 * 1024;
-const slab = { bytes: Buffer.allocUnsafeSlow(SLAB), used: 0 };
+const slab = { bytes: undefined, memory: undefined, used: SLAB };
 
 /** Makes sure that there is space for a small payload. */
 function renew() {
   if (SLAB - slab.used >= SLAB / 4) return;
-  slab.bytes = Buffer.allocUnsafeSlow(SLAB);
+  slab.memory = new ArrayBuffer(SLAB);
+  slab.bytes = new Uint8Array(slab.memory);
   slab.used = 0;
 }
 
 /** The payload of a record. Further ones go behind it, and views of larger numbers fit there. */
 function payload(offset, length) {
   slab.used = (offset + length + 7) & ~7;
-  return slab.bytes.subarray(offset, offset + length);
+  return Buffer.from(slab.memory, offset, length);
 }
 
 /** For how many milliseconds replies and requests are looked for at every turn of the loop. */
@@ -85,8 +86,23 @@ function lookAgain() {
   if (isLooking) setImmediate(lookAgain);
 }
 
-/** The tasks in progress, by their numbers. */
-const tasks = new Map();
+/**
+ * The tasks in progress, by their numbers: each in the place of a ring that the last bits of its number
+ * name, or in the map if that place is taken. Most tasks are short, and numbers follow each other. For
+ * those a map alone costs 0.15 microseconds more.
+ */
+const ring = new Array(1024).fill(undefined);
+const others = new Map();
+
+const taskOf = (number) => {
+  const task = ring[number % ring.length];
+  return task !== undefined && task.number === number ? task : others.get(number);
+};
+
+function* allTasks() {
+  for (const task of ring) if (task !== undefined) yield task;
+  yield* others.values();
+}
 
 /** Keeps the event loop alive while `kept` tasks are in progress whose handles ask for that. */
 let keeper;
@@ -126,10 +142,18 @@ function start(owner, op, options, begin, convert) {
   }
 }
 
+/** The promise of a task without options. */
+function promise(owner, number) {
+  return new Promise((resolve, reject) => watch(owner, number, resolve, reject));
+}
+
 /** Has one of the functions called when the task has ended. */
 function watch(owner, number, resolve, reject) {
   const isRef = owner[REF] !== false;
-  tasks.set(number, { owner, resolve, reject, isRef, timer: undefined, signal: undefined });
+  const task = { number, owner, resolve, reject, isRef, timer: undefined, signal: undefined };
+  const place = number % ring.length;
+  if (ring[place] === undefined) ring[place] = task;
+  else others.set(number, task);
   if (isRef) keep(1);
 }
 
@@ -139,7 +163,7 @@ const REF = Symbol('ref');
 function expireIn(timeout, number, op) {
   const expire = () => giveUp(number, error('TimedOut', op, 'the deadline has passed'));
   if (timeout <= 0) return expire();
-  const task = tasks.get(number);
+  const task = taskOf(number);
   task.timer = setTimeout(expire, timeout);
   if (!task.isRef) task.timer.unref();
 }
@@ -148,7 +172,7 @@ function expireIn(timeout, number, op) {
 const aborting = new WeakMap();
 
 function onAbort(signal, number) {
-  tasks.get(number).signal = signal;
+  taskOf(number).signal = signal;
   let aborted = aborting.get(signal);
   if (aborted === undefined) {
     aborted = { numbers: new Set(), listener: undefined };
@@ -163,9 +187,11 @@ function onAbort(signal, number) {
 
 /** Takes a task out of the table. */
 function end(number) {
-  const task = tasks.get(number);
+  const task = taskOf(number);
   if (task === undefined) return undefined;
-  tasks.delete(number);
+  const place = number % ring.length;
+  if (ring[place] === task) ring[place] = undefined;
+  else others.delete(number);
   if (task.isRef) keep(-1);
   if (task.timer !== undefined) clearTimeout(task.timer);
   if (task.signal !== undefined) {
@@ -212,15 +238,15 @@ function drop(number) {
 
 /** Ends all tasks of a handle that is closed. */
 function giveUpAll(owner, reason) {
-  for (const [number, task] of tasks) {
-    if (task.owner === owner) giveUp(number, reason);
+  for (const task of allTasks()) {
+    if (task.owner === owner) giveUp(task.number, reason);
   }
 }
 
 /** Whether tasks of a handle, those in progress too, keep the event loop alive. */
 function setRef(owner, isRef) {
   owner[REF] = isRef;
-  for (const task of tasks.values()) {
+  for (const task of allTasks()) {
     if (task.owner !== owner || task.isRef === isRef) continue;
     task.isRef = isRef;
     keep(isRef ? 1 : -1);
@@ -238,6 +264,6 @@ function turn() {
 const TURN = 64;
 
 module.exports = {
-  ELSEWHERE, RECORD, REF, SPIN, TURN, calls, drop, fast, giveUp, giveUpAll, inbox, lookSoon, numbers, payload, renew, setRef, slab,
-  start, turn, watch,
+  ELSEWHERE, RECORD, REF, SPIN, TURN, calls, drop, fast, giveUp, giveUpAll, inbox, lookSoon, numbers, payload, promise, renew, setRef,
+  slab, start, turn, watch,
 };

@@ -129,6 +129,14 @@ function bytes(data) {
   return isSharedArrayBuffer(view.buffer) ? new Uint8Array(view) : view;
 }
 
+/**
+ * The same for functions that refuse shared memory themselves: to ask every array for its memory takes
+ * 0.06 microseconds.
+ */
+function quickBytes(data) {
+  return isUint8Array(data) ? data : bytes(data);
+}
+
 /** An absolute path. */
 function filePath(value) {
   if (value instanceof URL) return fileURLToPath(value);
@@ -141,5 +149,5 @@ const descriptor = whole(0, 2 ** 31 - 1);
 
 module.exports = {
   ATOMIC, CALL, CLIENT, SEGMENT, SEND, SERVE, SERVER, bytes, callable, descriptor, divided, filePath, options,
-  wrongType,
+  quickBytes, wrongType,
 };

@@ -7,11 +7,12 @@ const { setTimeout: sleep } = require('node:timers/promises');
 const native = require('./native.js');
 const { Closed, error } = require('./errors.js');
 const {
-  ELSEWHERE, RECORD, SPIN, TURN, calls, fast, giveUp, giveUpAll, lookSoon, numbers, payload, renew, setRef, slab, start,
-  turn,
+  ELSEWHERE, RECORD, SPIN, TURN, calls, fast, giveUp, giveUpAll, lookSoon, numbers, payload, promise, renew, setRef, slab,
+  start, turn,
 } = require('./loop.js');
 const {
-  CALL, CLIENT, SEGMENT, SEND, SERVE, SERVER, bytes, callable, descriptor, divided, filePath, options, wrongType,
+  CALL, CLIENT, SEGMENT, SEND, SERVE, SERVER, bytes, callable, descriptor, divided, filePath, options,
+  quickBytes, wrongType,
 } = require('./options.js');
 const { pinned } = require('./pinned.js');
 
@@ -298,17 +299,25 @@ class Client {
   }
 
   call(data, given) {
-    return this.#start('reqrep call', given, SEND, undefined, ({ flags = 0, blobs }) => {
-      const sent = bytes(data);
-      if (blobs === undefined && SPIN > 0) {
-        const number = fast.call(this.#number, sent, flags);
-        if (number !== 0) {
-          lookSoon();
-          return number;
-        }
+    if (given === undefined && this.#own.timeout === undefined) {
+      // A call without options takes 0.15 microseconds less this way.
+      try {
+        const number = this.#begin(data, 0);
+        if (number !== 0) return promise(this, number);
+      } catch (thrown) {
+        return Promise.reject(thrown);
       }
-      return this.#native.call(sent, flags, attached(blobs), false);
-    });
+    }
+    return this.#start('reqrep call', given, SEND, undefined, ({ flags = 0, blobs }) =>
+      (blobs === undefined && this.#begin(data, flags)) || this.#native.call(bytes(data), flags, attached(blobs), false));
+  }
+
+  /** Begins a call that no thread watches yet. 0 if the method of the compiled half is to do it. */
+  #begin(data, flags) {
+    if (SPIN === 0) return 0;
+    const number = fast.call(this.#number, quickBytes(data), flags);
+    if (number !== 0) lookSoon();
+    return number;
   }
 
   callMessage(data, given) {
@@ -649,7 +658,7 @@ class Request {
   reply(data, given) {
     try {
       if (given === undefined) {
-        const sent = this[REPLY](bytes(data));
+        const sent = this[REPLY](quickBytes(data));
         if (sent !== ELSEWHERE) return Promise.resolve(sent === 1);
       }
       return this.#start('reqrep reply', given, this.#partTimeout, ({ flags = 0, blobs }) => {
@@ -738,7 +747,7 @@ function answer(request, handler, partTimeout, onError) {
     const made = handler(request);
     if (made === null || typeof made !== 'object' || isUint8Array(made)) {
       // The handler may have answered by itself.
-      if (request.isOpen && request[REPLY](bytes(made ?? '')) === ELSEWHERE) return answerLater(request, made, partTimeout, onError);
+      if (request.isOpen && request[REPLY](quickBytes(made ?? '')) === ELSEWHERE) return answerLater(request, made, partTimeout, onError);
       return undefined;
     }
     return answerLater(request, made, partTimeout, onError);
@@ -759,7 +768,7 @@ async function answerLater(request, made, partTimeout, onError) {
         if (!(await request.sendPart(part, { timeout: partTimeout }))) return request.fail();
       }
       await request.reply('');
-    } else if (request.isOpen && request[REPLY](bytes(reply ?? '')) === ELSEWHERE) {
+    } else if (request.isOpen && request[REPLY](quickBytes(reply ?? '')) === ELSEWHERE) {
       await request.reply(reply ?? '');
     }
   } catch (thrown) {

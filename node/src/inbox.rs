@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +33,7 @@ pub(crate) struct Tasks(Rc<State>);
 
 struct State {
     post: Arc<Post>,
-    tasks: RefCell<HashMap<u32, Task>>,
+    tasks: RefCell<Numbered<Task>>,
     last: Cell<u32>,
     /// Results that `take` gives out.
     ended: RefCell<Vec<(u32, Value)>>,
@@ -165,6 +166,27 @@ impl State {
 impl Post {
     fn woken(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
         self.woken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Things by the numbers that `Tasks::number` gives out.
+pub(crate) type Numbered<T> = HashMap<u32, T, BuildHasherDefault<Mixed>>;
+
+/// A hash for numbers that no stranger chooses. The default one takes 15 ns each time, which is six
+/// times in a call and its answer.
+#[derive(Default)]
+pub(crate) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            // Knuth's multiplier: 2 to the 64th, divided by the golden ratio.
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

@@ -38,11 +38,41 @@ test('call returns what the handler returns, of every kind and size', async (t) 
   assert.ok(allFree(segment));
 });
 
+test('shared memory can be sent, as a request and as each kind of reply', async (t) => {
+  const shared = (text) => Buffer.from(new SharedArrayBuffer(text.length)).fill(text);
+  const { client } = served(t, (request) => {
+    const text = String(request.data);
+    if (text === 'later') return Promise.resolve(shared('later'));
+    if (text === 'self') return request.reply(shared('self')).then(() => undefined);
+    return shared(text);
+  });
+  for (const text of ['at once', 'later', 'self']) {
+    assert.equal(String(await client.call(shared(text))), text);
+    assert.equal(String(await client.call(shared(text), { timeout: SOON })), text);
+  }
+});
+
 test('small replies do not share bytes that a later reply changes', async (t) => {
   const { client } = served(t, (request) => request.data);
   const replies = [];
   for (let i = 0; i < 5000; i += 1) replies.push([i, await client.call(`number ${i}`)]);
   for (const [i, reply] of replies) assert.equal(reply.toString(), `number ${i}`);
+});
+
+test('calls that wait get their own replies after thousands of short ones', async (t) => {
+  const held = [];
+  const { client } = served(t, (request) => {
+    if (request.data[0] === 120) return new Promise((resolve) => held.push(() => resolve(request.data)));
+    return request.data;
+  });
+  const waiting = ['x1', 'x2', 'x3'].map((text) => client.call(text));
+  const aborted = new AbortController();
+  const given = client.call('x4', { signal: aborted.signal });
+  for (let i = 0; i < 3000; i += 1) assert.equal(String(await client.call(`${i}`)), `${i}`);
+  aborted.abort();
+  await assert.rejects(given, { name: 'AbortError' });
+  for (const answer of held) answer();
+  assert.deepEqual((await Promise.all(waiting)).map(String), ['x1', 'x2', 'x3']);
 });
 
 test('handlers may be asynchronous, answer by themselves, or return nothing', async (t) => {

@@ -8,7 +8,6 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::rc::Rc;
@@ -22,7 +21,7 @@ use pipework::reqrep::{self, Message, Ticket};
 
 use super::message::{Blobs, Held, attached, listed, received};
 use crate::error::Failure;
-use crate::inbox::{Inbox, Tasks};
+use crate::inbox::{Inbox, Numbered, Tasks};
 use crate::slot::{Borrowed, Slot};
 use crate::value::Value;
 
@@ -41,9 +40,9 @@ pub struct Calls(Rc<Table>);
 
 pub(super) struct Table {
     pub(super) tasks: Tasks,
-    clients: RefCell<HashMap<u32, reqrep::Client>>,
-    servers: RefCell<HashMap<u32, (Arc<reqrep::Server>, usize)>>,
-    requests: RefCell<HashMap<u32, Request>>,
+    clients: RefCell<Numbered<reqrep::Client>>,
+    servers: RefCell<Numbered<(Arc<reqrep::Server>, usize)>>,
+    requests: RefCell<Numbered<Request>>,
     /// Calls that no thread watches yet: `look` looks at each of them.
     fresh: RefCell<Vec<Fresh>>,
 }
@@ -470,23 +469,25 @@ impl<const N: usize> Arguments<N> {
         (status == sys::Status::napi_ok).then_some(number)
     }
 
-    /// The memory of a typed array, with its length in elements.
+    /// The memory of a typed array, with its length in elements. Not shared memory, which another
+    /// thread may change.
     fn array(&self, at: usize, kind: sys::napi_typedarray_type) -> Option<(*mut c_void, usize)> {
         let (mut found, mut len, mut memory) = (0, 0, null_mut());
-        // SAFETY: it is a value of the call under way.
-        let status = unsafe {
+        let (mut buffer, mut is_own) = (null_mut(), false);
+        // SAFETY: they are values of the call under way.
+        let is_one = unsafe {
             sys::napi_get_typedarray_info(
                 self.env,
                 self.values[at],
                 &mut found,
                 &mut len,
                 &mut memory,
+                &mut buffer,
                 null_mut(),
-                null_mut(),
-            )
+            ) == sys::Status::napi_ok
+                && sys::napi_is_arraybuffer(self.env, buffer, &mut is_own) == sys::Status::napi_ok
         };
-        let is_one = status == sys::Status::napi_ok && found == kind;
-        is_one.then_some((
+        (is_one && is_own && found == kind).then_some((
             if len == 0 { std::ptr::NonNull::<u64>::dangling().as_ptr().cast() } else { memory },
             len,
         ))
