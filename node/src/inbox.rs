@@ -52,12 +52,12 @@ struct Post {
 
 #[napi]
 impl Inbox {
-    /// `call` is called when tasks were woken.
+    /// `call` is called when tasks were woken. Numbers follow `last`, which is 0 except in tests.
     #[napi(constructor)]
-    pub fn new(call: Function<'_, (), ()>) -> napi::Result<Inbox> {
+    pub fn new(call: Function<'_, (), ()>, last: Option<u32>) -> napi::Result<Inbox> {
         let call = call.build_threadsafe_function::<()>().weak::<true>().build()?;
         let post = Arc::new(Post { call, woken: Mutex::default() });
-        let (tasks, last, ended) = (RefCell::default(), Cell::new(0), RefCell::default());
+        let (tasks, last, ended) = (RefCell::default(), Cell::new(last.unwrap_or(0)), RefCell::default());
         Ok(Inbox(Tasks(Rc::new(State { post, tasks, last, ended }))))
     }
 
@@ -96,15 +96,25 @@ impl Tasks {
         self.start_as(number, future).unwrap_or(Value::Number(number))
     }
 
-    /// The number of a new task.
+    /// A number that no task has, and not 0. After an hour of a million calls a second they come again.
     pub(crate) fn number(&self) -> u32 {
         let Tasks(state) = self;
         let mut number = state.last.get().wrapping_add(1);
-        while state.tasks.borrow().contains_key(&number) {
+        while number == 0 || state.tasks.borrow().contains_key(&number) {
             number = number.wrapping_add(1);
         }
         state.last.set(number);
         number
+    }
+
+    /// The same, and one that is free in `table`.
+    pub(crate) fn number_in<T>(&self, table: &RefCell<Numbered<T>>) -> u32 {
+        loop {
+            let number = self.number();
+            if !table.borrow().contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     /// Starts a task under a number that it has already. Returns its result if it ends at once.

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
 import test from 'node:test';
 import { inspect } from 'node:util';
 import * as pipework from 'pipework';
@@ -57,6 +58,17 @@ test('small replies do not share bytes that a later reply changes', async (t) =>
   const replies = [];
   for (let i = 0; i < 5000; i += 1) replies.push([i, await client.call(`number ${i}`)]);
   for (const [i, reply] of replies) assert.equal(reply.toString(), `number ${i}`);
+});
+
+test('no call gets the number 0, which stands for a failure, when numbers come again', () => {
+  const native = createRequire(import.meta.url)('../lib/native.js');
+  const calls = new native.Calls(new native.Inbox(() => {}, 2 ** 32 - 2));
+  const client = new native.Client(calls, native.Segment.anonymous({}), {});
+  const { call } = calls.functions();
+  const made = Array.from({ length: 2 }, () => call(client.number, Buffer.from('x'), 0));
+  assert.deepEqual([client.number, ...made], [2 ** 32 - 1, 1, 2]);
+  made.forEach((number) => calls.giveUp(number));
+  client.close();
 });
 
 test('calls that wait get their own replies after thousands of short ones', async (t) => {

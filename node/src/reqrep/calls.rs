@@ -307,7 +307,7 @@ pub(super) const PAST: Deadline = Deadline::at_ns(0);
 
 impl Table {
     pub(super) fn add_client(&self, client: reqrep::Client) -> u32 {
-        let number = self.tasks.number();
+        let number = self.tasks.number_in(&self.clients);
         self.clients.borrow_mut().insert(number, client);
         number
     }
@@ -321,7 +321,7 @@ impl Table {
     }
 
     pub(super) fn add_server(&self, server: reqrep::Server, max_message: usize) -> u32 {
-        let number = self.tasks.number();
+        let number = self.tasks.number_in(&self.servers);
         self.servers.borrow_mut().insert(number, (Arc::new(server), max_message));
         number
     }
@@ -342,7 +342,7 @@ impl Table {
     }
 
     fn kept(&self, request: reqrep::Request<'static>, data: Vec<u8>, max_message: usize) -> [u32; 3] {
-        let number = self.tasks.number();
+        let number = self.tasks.number_in(&self.requests);
         let (flags, redeliveries) = (request.flags(), request.redeliveries().into());
         let blobs = request.blobs().to_vec();
         let request = Request { request: Slot::new(request), data, blobs, max_message };
