@@ -54,11 +54,37 @@ function payload(offset, length) {
 /** For how many milliseconds replies and requests are looked for at every turn of the loop. */
 const SPIN = availableParallelism() > 1 ? 0.05 : 0;
 
+/** The longest time without such looks, in milliseconds. */
+const LONGEST_REST = 5;
+
+/**
+ * Decides whether to look at every turn. It helps if the other side runs on another CPU, and otherwise
+ * keeps it from running. So after a spin that has found nothing there is a rest, which each further one
+ * doubles.
+ */
+class Spin {
+  #rest = 0;
+  #from = 0;
+
+  /** Until when to look, in a wait that begins at `now`. */
+  until(now) {
+    return now < this.#from ? now : now + SPIN;
+  }
+
+  ended(now, hasFound) {
+    this.#rest = hasFound ? 0 : Math.min(2 * this.#rest + 2 * SPIN, LONGEST_REST);
+    this.#from = now + this.#rest;
+  }
+}
+
+const spin = new Spin();
+
 /** After so many milliseconds a thread watches all calls: it also looks for deaths. */
 const FRESH_FOR = 5;
 
 let isLooking = false;
 let hasNew = false;
+let lookFrom = 0;
 let lookUntil = 0;
 let parkAt = 0;
 
@@ -74,9 +100,14 @@ function lookSoon() {
 function lookAgain() {
   const ended = settle();
   const now = performance.now();
-  if (ended > 0 || hasNew) lookUntil = now + SPIN;
+  if (ended > 0) spin.ended(now, true);
+  if (ended > 0 || hasNew) {
+    lookFrom = now;
+    lookUntil = spin.until(now);
+  }
   hasNew = false;
   if (numbers[FRESH] > 0 && (now >= lookUntil || now >= parkAt)) {
+    if (now >= lookUntil && lookUntil > lookFrom) spin.ended(now, false);
     calls.park();
     parkAt = now + FRESH_FOR;
     settle();
@@ -264,6 +295,6 @@ function turn() {
 const TURN = 64;
 
 module.exports = {
-  ELSEWHERE, RECORD, REF, SPIN, TURN, calls, drop, fast, giveUp, giveUpAll, inbox, lookSoon, numbers, payload, promise, renew, setRef,
+  ELSEWHERE, RECORD, REF, SPIN, Spin, TURN, calls, drop, fast, giveUp, giveUpAll, inbox, lookSoon, numbers, payload, promise, renew, setRef,
   slab, start, turn, watch,
 };

@@ -7,7 +7,7 @@ const { setTimeout: sleep } = require('node:timers/promises');
 const native = require('./native.js');
 const { Closed, error } = require('./errors.js');
 const {
-  ELSEWHERE, RECORD, SPIN, TURN, calls, fast, giveUp, giveUpAll, lookSoon, numbers, payload, promise, renew, setRef, slab,
+  ELSEWHERE, RECORD, SPIN, Spin, TURN, calls, fast, giveUp, giveUpAll, lookSoon, numbers, payload, promise, renew, setRef, slab,
   start, turn,
 } = require('./loop.js');
 const {
@@ -419,6 +419,7 @@ class Server {
   #segment;
   #own;
   #partTimeout;
+  #spin = new Spin();
   #closed = false;
 
   constructor(segment, given) {
@@ -483,12 +484,18 @@ class Server {
   /** Up to `most` requests, at least one; undefined once the server is stopped or closed. */
   async #next(most) {
     try {
-      const end = performance.now() + SPIN;
-      do {
-        const taken = this.#take(most);
-        if (taken.length > 0) return taken;
-        if (SPIN > 0) await turn();
-      } while (performance.now() < end);
+      const taken = this.#take(most);
+      if (taken.length > 0) return taken;
+      const from = performance.now();
+      const until = this.#spin.until(from);
+      for (let now = from; now < until; now = performance.now()) {
+        await turn();
+        const late = this.#take(most);
+        if (late.length === 0) continue;
+        this.#spin.ended(now, true);
+        return late;
+      }
+      if (until > from) this.#spin.ended(until, false);
       const request = await this.#wait(NEVER);
       return request === undefined ? undefined : [request];
     } catch (thrown) {
