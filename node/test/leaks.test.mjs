@@ -1,4 +1,4 @@
-// Memory stays flat. PIPEWORK_MANY=1 makes it a million calls and 100,000 of each object.
+// Memory stays flat. `node/dev many` makes it a million calls and 100,000 of each object.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
@@ -10,16 +10,21 @@ const isMany = process.env.PIPEWORK_MANY === '1';
 const CALLS = isMany ? 1_000_000 : 20_000;
 const OBJECTS = isMany ? 100_000 : 1000;
 /** Bytes of growth that the runtime's own heap may have. */
-const NOISE = 48 << 20;
+const NOISE = 32 << 20;
 
-/** Runs `work` for a while, and then again: the second time nothing may grow. */
+/** Threads of the library that the first call to wait starts, and that end with their handles. */
+const WATCHERS = 4;
+
+/** Runs `work` for a while, and then `times` times: nothing may have grown. */
 async function flat(t, work, times, mayKeepFiles) {
   for (let i = 0; i < times / 2; i += 1) await work(i);
   const before = { rss: await memory(), descriptors: descriptors(), threads: threads() };
+  const began = performance.now();
   for (let i = 0; i < times; i += 1) await work(i);
-  await until(() => threads() <= before.threads && (mayKeepFiles || descriptors() <= before.descriptors));
+  const took = Math.round(performance.now() - began);
+  await until(() => threads() <= before.threads + WATCHERS && (mayKeepFiles || descriptors() <= before.descriptors));
   const grown = (await memory()) - before.rss;
-  t.diagnostic(`${times} times: ${Math.round(grown / 1024)} KiB`);
+  t.diagnostic(`${times} times in ${took} ms: ${Math.round(grown / 1024)} KiB more`);
   assert.ok(grown < NOISE, `${grown} bytes more`);
 }
 
@@ -31,49 +36,85 @@ const test_flat = (name, make, times, mayKeepFiles = false) =>
     await close();
   });
 
-test_flat('calls, their time-outs, errors and parts keep nothing', () => {
+/** A client and a server, which answers with `handler`. */
+function served(handler) {
   const segment = Segment.anonymous({ slots: 64 });
   const [client, server] = [new Client(segment), new Server(segment)];
-  const serving = server.serve(async function (request) {
+  const serving = server.serve(handler, { onError() {} });
+  const close = async () => {
+    server.stop();
+    await serving;
+    assert.equal(segment.audit().free, 64);
+    client.close();
+  };
+  return { client, close };
+}
+
+const data = Buffer.alloc(100);
+const TOGETHER = 10;
+const together = (begin) => Promise.all(Array.from({ length: TOGETHER }, (_, i) => begin(i)));
+
+test_flat('calls keep nothing, with or without a time-out, answered or failed, of any size', () => {
+  const { client, close } = served(async (request) => {
     if (request.flags === 1) throw new Error('no');
-    if (request.flags === 2) return ['a', 'b'][Symbol.iterator]();
-    if (request.flags === 3) await new Promise((resolve) => setTimeout(resolve, 3));
     return request.data;
-  }, { onError() {} });
-  const data = Buffer.alloc(100);
+  });
   const large = Buffer.alloc(20_000);
   return {
     async work(i) {
-      await Promise.all(Array.from({ length: 10 }, (_, j) => client.call(data, { flags: 0, timeout: 60_000 })));
-      await client.call(data, { flags: 1 }).catch(() => {});
-      for await (const _ of client.stream(data, { flags: 2 })) if (i % 2) break;
-      if (i % 10 === 0) await client.call(data, { flags: 3, timeout: 1 }).catch(() => {});
+      const options = i % 2 === 0 ? undefined : { flags: 0, timeout: 60_000 };
+      await together((j) => (j > 0 ? client.call(data, options) : client.call(data, { flags: 1 }).catch(() => {})));
       if (i % 10 === 0) await client.call(large);
     },
-    async close() {
-      server.stop();
-      await serving;
-      assert.equal(segment.audit().free, 64);
-      client.close();
+    close,
+  };
+}, CALLS / TOGETHER);
+
+test_flat('streams keep nothing, read to their end or left early', () => {
+  const { client, close } = served(() => ['a', 'b', 'c'][Symbol.iterator]());
+  return {
+    work: () => together(async (i) => {
+      for await (const _ of client.stream(data)) if (i % 2) break;
+    }),
+    close,
+  };
+}, OBJECTS / TOGETHER);
+
+test_flat('calls that are aborted or time out keep nothing', () => {
+  const { client, close } = served(async (request) => {
+    await new Promise(setImmediate);
+    return request.data;
+  });
+  const shared = new AbortController();
+  return {
+    work: () => together(async (i) => {
+      const own = new AbortController();
+      const calls = [client.call(data, { signal: own.signal }), client.call(data, { signal: shared.signal })];
+      // Before a server has it, or at the same time as the reply comes.
+      if (i % 2) await new Promise(setImmediate);
+      own.abort();
+      await Promise.allSettled(calls);
+      await client.call(data, { timeout: i % 2 }).catch(() => {});
+    }),
+    close,
+  };
+}, OBJECTS / TOGETHER);
+
+test_flat('messages keep nothing', () => {
+  const [reader, writer] = pair({ mixed: true, zstd: 1 });
+  const message = Buffer.alloc(5000, 'x');
+  return {
+    async work() {
+      await writer.send(message);
+      await reader.nextItem();
+      const waiting = reader.nextItem();
+      await writer.send(message);
+      await waiting;
     },
   };
 }, CALLS / 10);
 
-test_flat('messages keep nothing', () => {
-  const [reader, writer] = pair({ mixed: true, zstd: 1 });
-  const data = Buffer.alloc(5000, 'x');
-  return {
-    async work() {
-      await writer.send(data);
-      await reader.nextItem();
-      const waiting = reader.nextItem();
-      await writer.send(data);
-      await waiting;
-    },
-  };
-}, CALLS / 4);
-
-test_flat('handles that are closed keep nothing', () => {
+test_flat('clients, servers and segments that are closed keep nothing', () => {
   const segment = Segment.anonymous({ slots: 4 });
   return {
     async work() {
@@ -83,16 +124,23 @@ test_flat('handles that are closed keep nothing', () => {
       await request.reply('y');
       await call;
       client.call('never').catch(() => {});
-      const [reader, writer] = pair();
-      reader.recv().catch(() => {});
-      reader.close();
-      writer.destroy();
       client.close();
       server.close();
       Segment.anonymous({ slots: 1 }).close();
     },
   };
 }, OBJECTS);
+
+test_flat('readers and writers that are closed keep nothing', () => ({
+  async work() {
+    const [reader, writer] = pair();
+    reader.recv().catch(() => {});
+    await writer.send(data);
+    reader.recv().catch(() => {});
+    reader.close();
+    writer.destroy();
+  },
+}), OBJECTS);
 
 test_flat('blobs keep nothing', () => {
   const segment = Segment.anonymous();
