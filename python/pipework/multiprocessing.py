@@ -15,6 +15,8 @@ are in shared memory.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import multiprocessing as _stdlib
 from multiprocessing import (
     Array,
@@ -191,4 +193,10 @@ SimpleQueue = _default.SimpleQueue
 
 def __getattr__(name: str) -> Any:
     """The modules of the standard library, such as `multiprocessing.connection`."""
+    # With the library's `__path__`, an import from here would load second copies of its modules.
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not hasattr(_stdlib, name):
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(f"multiprocessing.{name}")
     return getattr(_stdlib, name)

@@ -79,6 +79,22 @@ def test_module_has_every_name_of_the_standard_library() -> None:
         getattr(multiprocessing, "no_such_name")
 
 
+def test_modules_are_those_of_the_standard_library_in_a_new_process() -> None:
+    """Not second copies, whose `resource_tracker` would be another process."""
+    program = """if 1:
+        from pipework import multiprocessing
+        from pipework.multiprocessing import shared_memory
+        names = "connection", "managers", "pool", "queues", "resource_tracker", "shared_memory", "synchronize"
+        ours = [getattr(multiprocessing, name) for name in names]
+        import multiprocessing as stdlib
+        import multiprocessing.connection, multiprocessing.managers, multiprocessing.pool, multiprocessing.queues
+        assert shared_memory is stdlib.shared_memory
+        assert ours == [getattr(stdlib, name) for name in names]
+        assert not hasattr(multiprocessing, "nothing")
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_context_is_one_of_the_standard_library(context: Any) -> None:
     way = context.get_start_method()
     assert isinstance(context, type(stdlib.get_context(way)))
