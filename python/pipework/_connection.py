@@ -96,10 +96,13 @@ class Connection(multiprocessing.connection.Connection):
         files: list[int] = []
         try:
             files.extend(map(_file_of, buffers))
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
             while True:
                 try:
-                    self._socket.sendmsg([_MARK, data], rights)
+                    if files:
+                        rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files)
+                        self._socket.sendmsg([_MARK, data], [rights])
+                    else:
+                        self._socket.send(_MARK + data)
                     return
                 except OSError as error:
                     if error.errno == errno.EMSGSIZE and data:  # a kernel with small socket buffers
@@ -122,6 +125,8 @@ class Connection(multiprocessing.connection.Connection):
             # The other end was closed, with messages that nobody has read. Those that it has sent are
             # still there.
             return self._receive_message()
+        if data and not rights and not flags & socket.MSG_CTRUNC:
+            return data[len(_MARK) :], []
         files = array.array("i")
         for _, _, numbers in rights:
             files.frombytes(numbers)
