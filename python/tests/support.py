@@ -17,7 +17,7 @@ from types import FrameType
 import pytest
 from pipework import atomic
 
-SOON = 20.0
+SOON = 60.0
 """Seconds after which something that ought to have happened will not happen any more."""
 
 

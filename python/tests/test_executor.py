@@ -499,7 +499,7 @@ def test_map_takes_buffersize_arguments_and_cancels_the_rest() -> None:
         with pytest.raises(ValueError, match="this went wrong"):
             list(executor.map(tasks.fail, range(3)))
         with pytest.raises(concurrent.futures.TimeoutError):
-            list(executor.map(tasks.nap, [SOON / 10], timeout=0.01))
+            list(executor.map(tasks.nap, [2.0], timeout=0.01))
         for wrong in ({"chunksize": 0}, {"buffersize": 0}):
             with pytest.raises(ValueError):
                 executor.map(abs, [1], **wrong)
