@@ -184,11 +184,15 @@ _contexts = {"fork": ForkContext(), "spawn": SpawnContext(), "forkserver": ForkS
 _default = _DefaultContext()
 
 get_context = _default.get_context
-JoinableQueue = _default.JoinableQueue
 Pipe = _default.Pipe
 Pool = _default.Pool
-Queue = _default.Queue
-SimpleQueue = _default.SimpleQueue
+if TYPE_CHECKING:
+    # An annotation may name them, as it may those of the standard library.
+    from ._queues import JoinableQueue, Queue, SimpleQueue
+else:
+    JoinableQueue = _default.JoinableQueue
+    Queue = _default.Queue
+    SimpleQueue = _default.SimpleQueue
 
 
 def __getattr__(name: str) -> Any:

@@ -124,6 +124,9 @@ def test_objects_are_of_the_types_of_the_standard_library() -> None:
     assert all(isinstance(end, stdlib.connection.Connection) for end in fork.Pipe())
     with fork.Pool(1) as pool:
         assert isinstance(pool, stdlib.pool.Pool)
+    # Type checkers take the names for classes, as they do with the standard library.
+    numbers: multiprocessing.Queue[int] = multiprocessing.Queue()
+    assert isinstance(numbers, stdlib.queues.Queue)
 
 
 def test_pool_of_the_standard_library_works_in_a_context_of_this_package() -> None:
