@@ -641,8 +641,7 @@ class _Manager:
     # Its end.
 
     def _broken(self, cause: BaseException) -> concurrent.futures.BrokenExecutor:
-        what = traceback.format_exception_only(type(cause), cause)[-1].strip()
-        broken = concurrent.futures.BrokenExecutor(f"the executor is broken: {what}")
+        broken = concurrent.futures.BrokenExecutor(f"the executor is broken: {type(cause).__name__}: {cause}")
         broken.__cause__ = cause
         return broken
 
