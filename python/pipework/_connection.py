@@ -22,13 +22,16 @@ from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
 from . import fd
-from ._objects import LONG, MOST_BUFFERS, Pickled, dump, load, outside
+from ._objects import MOST_BUFFERS, Pickled, dump, load, outside
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _MARK = b"\0"
 """The first byte of a message. An empty one is the end."""
+_LONG = 120 << 10
+"""A message or a buffer with more bytes is a file, which costs more than to copy as many bytes. For a longer
+message, malloc would ask the kernel for new memory each time."""
 _FILES = socket.CMSG_SPACE(array.array("i").itemsize * (MOST_BUFFERS + 1))
 
 
@@ -50,7 +53,7 @@ class Connection(multiprocessing.connection.Connection):
         self._check_closed()
         if not self.writable:
             raise OSError("connection is read-only")
-        self._send_message(dump(obj))
+        self._send_message(dump(obj, long=_LONG))
 
     def recv(self) -> Any:
         """Receives an object."""
@@ -92,7 +95,7 @@ class Connection(multiprocessing.connection.Connection):
     # Messages.
 
     def _send_message(self, message: Pickled) -> None:
-        data, buffers = outside(message)
+        data, buffers = outside(message, _LONG)
         files: list[int] = []
         try:
             files.extend(map(_file_of, buffers))
@@ -120,7 +123,7 @@ class Connection(multiprocessing.connection.Connection):
 
     def _receive_message(self) -> tuple[bytes, list[mmap.mmap]]:
         try:
-            data, rights, flags, _ = self._socket.recvmsg(len(_MARK) + LONG, _FILES, socket.MSG_CMSG_CLOEXEC)
+            data, rights, flags, _ = self._socket.recvmsg(len(_MARK) + _LONG, _FILES, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             # The other end was closed, with messages that nobody has read. Those that it has sent are
             # still there.

@@ -48,7 +48,7 @@ class _Pickler(pickle.Pickler):
     dispatch_table: Any = collections.ChainMap(ForkingPickler._extra_reducers, copyreg.dispatch_table)  # type: ignore[attr-defined]
 
 
-def dump(what: object, most: int = MOST_BUFFERS) -> Pickled:
+def dump(what: object, most: int = MOST_BUFFERS, long: int = LONG) -> Pickled:
     """Returns the pickle of an object, and at most so many buffers that are to be blobs."""
     buffers: list[memoryview] = []
 
@@ -56,7 +56,7 @@ def dump(what: object, most: int = MOST_BUFFERS) -> Pickled:
         if len(buffers) == most:
             return True
         raw = buffer.raw()
-        if raw.nbytes <= LONG:
+        if raw.nbytes <= long:
             return True
         buffers.append(raw)
         return False
@@ -72,11 +72,11 @@ def attach(pickled: Pickled, segment: Segment) -> tuple[Buffer, list[Blob]]:
     return data, [segment.blob_from(buffer) for buffer in buffers]
 
 
-def outside(pickled: Pickled) -> Pickled:
+def outside(pickled: Pickled, long: int = LONG) -> Pickled:
     """Moves a long pickle to the buffers. No pickle is empty, so an empty one says that the first
     buffer is the pickle."""
     data, buffers = pickled
-    return pickled if len(data) <= LONG else Pickled(b"", [data, *buffers])
+    return pickled if len(data) <= long else Pickled(b"", [data, *buffers])
 
 
 def load(data: bytes, blobs: Iterable[Buffer]) -> Any:
