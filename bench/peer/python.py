@@ -1,21 +1,21 @@
 # Peers that carry messages and calls between processes of Python, each used as its manual shows.
 #
-# python python.py call|threads|await|stream|execute|log|hand|chain|array|submit|result ENGINE MESSAGES BYTES
-# MANY. Prints one line of five
-# numbers: messages, bytes that came, seconds on the clock, CPU seconds of the senders and of the
-# receiver. A call is sent by this process and answered by a forked one; where it is awaited, each
-# has an event loop, and MANY tasks of this one call; each of MANY threads sends, takes, answers and
-# receives; a stream is written by MANY forked processes
-# and received by this one. A task is one of an executor with MANY processes, which returns its
-# argument. MANY forked processes hand log records to a handler, and all end up in one file: the
-# seconds are those until a process has got rid of its share. In a chain this process sends bytes to a
-# second one, which passes them on to a third, and they come back the same way, beside MANY processes
-# that only compute. An array goes from this process to another, or as argument or result of a task of
-# an executor with MANY processes; a word of each of its pages is written before and read afterwards.
-# Making and
+# python python.py call|threads|await|stream|queue|execute|map|log|hand|chain|array|submit|result ENGINE
+# MESSAGES BYTES MANY. Prints one line of five numbers: messages, bytes that came, seconds on the clock,
+# CPU seconds of the senders and of the receiver. A call is sent by this process and answered by a forked
+# one; where it is awaited, each has an event loop, and MANY tasks of this one call; each of MANY threads
+# sends, takes, answers and receives; a stream is written by MANY forked processes and received by this
+# one. A task is one of an executor with MANY processes, which returns its argument; a map gets them in
+# chunks. MANY forked processes hand log records to a handler, and all end up in one file: the seconds
+# are those until a process has got rid of its share. In a chain this process sends bytes to a second
+# one, which passes them on to a third, and they come back the same way, beside MANY processes that only
+# compute. An array goes from this process to another, or as argument or result of a task of an executor
+# with MANY processes; a word of each of its pages is written before and read afterwards. Making and
 # ending processes is not counted. A missing peer ends with ModuleNotFoundError.
 import asyncio
 import concurrent.futures
+import contextlib
+import functools
 import logging.handlers
 import multiprocessing
 import os
@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 FOLDER = tempfile.TemporaryDirectory()
 
@@ -62,6 +63,22 @@ def call_queue(size):
     return lambda: both(requests.put, replies.get), lambda: echo(requests.get, replies.put)
 
 
+def call_pipe(size, of=multiprocessing):
+    """The same with objects."""
+    here, there = of.Pipe()
+    return lambda: both(here.send, here.recv), lambda: echo(there.recv, there.send)
+
+
+def call_pipework_pipe(size):
+    return call_pipe(size, ours())
+
+
+def ours():
+    from pipework import multiprocessing
+
+    return multiprocessing
+
+
 def call_socketpair(size):
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return (
@@ -78,7 +95,7 @@ def call_os_pipe(size):
     )
 
 
-def call_zeromq(size):
+def call_zeromq(size, send="send", receive="recv"):
     import zmq
 
     address = f"ipc://{FOLDER.name}/socket"
@@ -86,14 +103,18 @@ def call_zeromq(size):
     def prepare():
         client = zmq.Context().socket(zmq.REQ)
         client.connect(address)
-        return both(client.send, client.recv)
+        return both(getattr(client, send), getattr(client, receive))
 
     def answer():
         server = zmq.Context().socket(zmq.REP)
         server.bind(address)
-        echo(server.recv, server.send)
+        echo(getattr(server, receive), getattr(server, send))
 
     return prepare, answer
+
+
+def call_zeromq_objects(size):
+    return call_zeromq(size, "send_pyobj", "recv_pyobj")
 
 
 def call_faster_fifo(size):
@@ -318,9 +339,27 @@ def stream_simple_queue(size, writers):
 
 
 def stream_queue(size, writers):
-    # Bounded, as a pipe is: otherwise it measures how quickly memory is filled.
-    queue = multiprocessing.Queue(max(2, (1 << 20) // size))
+    return of_queue(multiprocessing.Queue(bound(size)))
 
+
+def stream_queue_unbounded(size, writers):
+    return of_queue(multiprocessing.Queue())
+
+
+def stream_pipework_queue(size, writers):
+    return of_queue(ours().Queue(bound(size)))
+
+
+def stream_pipework_queue_unbounded(size, writers):
+    return of_queue(ours().Queue())
+
+
+def bound(size):
+    """Of a megabyte, as a pipe has one: without it, what is measured is how quickly memory is filled."""
+    return max(2, min(1024, (1 << 20) // size))
+
+
+def of_queue(queue):
     def flush():
         queue.close()
         queue.join_thread()
@@ -346,7 +385,11 @@ def stream_os_pipe(size, writers):
     return lambda: (locked(send, writers), lambda: None), lambda: frames(source)
 
 
-def stream_zeromq(size, writers):
+def stream_zeromq_objects(size, writers):
+    return stream_zeromq(size, writers, "send_pyobj", "recv_pyobj")
+
+
+def stream_zeromq(size, writers, send="send", receive="recv"):
     import zmq
 
     address = f"ipc://{FOLDER.name}/socket"
@@ -355,14 +398,14 @@ def stream_zeromq(size, writers):
         context = zmq.Context()
         sender = context.socket(zmq.PUSH)
         sender.connect(address)
-        return sender.send, lambda: (sender.close(), context.term())
+        return getattr(sender, send), lambda: (sender.close(), context.term())
 
-    def receive():
+    def take():
         receiver = zmq.Context().socket(zmq.PULL)
         receiver.bind(address)
-        return iter(receiver.recv, None)
+        return iter(getattr(receiver, receive), None)
 
-    return prepare, receive
+    return prepare, take
 
 
 def stream_faster_fifo(size, writers):
@@ -400,9 +443,37 @@ def same(what):
     return what
 
 
-def process_cpu(_):
-    time.sleep(0.001)
-    return os.getpid(), time.process_time()
+# -------------------- pools, with an executor's methods
+
+
+def execute_pipework_pool(many):
+    return execute_pool(many, ours())
+
+
+@contextlib.contextmanager
+def execute_pool(many, of=multiprocessing):
+    with of.Pool(many) as pool:
+        yield types.SimpleNamespace(
+            map=pool.map, submit=lambda *call: types.SimpleNamespace(result=pool.apply_async(call[0], call[1:]).get)
+        )
+
+
+@contextlib.contextmanager
+def execute_ray(many):
+    import ray
+    import ray.util.multiprocessing
+
+    ray.init(num_cpus=many, include_dashboard=False, log_to_driver=False, logging_level="ERROR", _temp_dir=FOLDER.name)
+    functions = functools.cache(ray.remote)
+
+    def submit(work, *arguments):
+        reference = functions(work).remote(*arguments)
+        return types.SimpleNamespace(result=lambda: ray.get(reference))
+
+    try:
+        yield types.SimpleNamespace(map=ray.util.multiprocessing.Pool(many).map, submit=submit)
+    finally:
+        ray.shutdown()
 
 
 # -------------------- logs: a function that makes a process's handler, and one that ends it all
@@ -601,12 +672,28 @@ def blob_taker(segment):
 
 
 def array_queue(size):
-    arrays, totals = multiprocessing.Queue(), multiprocessing.Queue()
+    return arrays_by_queues(multiprocessing)
+
+
+def array_pipework_queue(size):
+    return arrays_by_queues(ours())
+
+
+def arrays_by_queues(of):
+    arrays, totals = of.Queue(), of.Queue()
     return lambda: both(arrays.put, totals.get), lambda: answer_totals(arrays.get, totals.put)
 
 
 def array_connection(size):
-    here, there = multiprocessing.Pipe()
+    return arrays_by_pipe(multiprocessing)
+
+
+def array_pipework_pipe(size):
+    return arrays_by_pipe(ours())
+
+
+def arrays_by_pipe(of):
+    here, there = of.Pipe()
     return lambda: both(here.send, here.recv), lambda: answer_totals(there.recv, there.send)
 
 
@@ -673,22 +760,8 @@ def answer_totals(receive, send):
         send(total(receive()))
 
 
-# -------------------- tasks with arrays, of the executors above
+# -------------------- tasks with arrays, of the executors and pools above
 
-
-def submit_pipework(many):
-    return execute_pipework(many)
-
-
-def submit_standard(many):
-    return execute_standard(many)
-
-
-def submit_loky(many):
-    return execute_loky(many)
-
-
-result_pipework, result_standard, result_loky = submit_pipework, submit_standard, submit_loky
 
 def kept_array(size, number):
     """An array that its process has made before."""
@@ -762,13 +835,20 @@ def measure_await(engine, calls, size, many):
     return asyncio.run(measure())
 
 
-def measure_stream(engine, messages, size, writers):
+def measure_queue(engine, objects, size, writers):
+    """The same, of what many objects cost: a process allocates the memory that it uses again before."""
+    return measure_stream(engine, objects, size, writers, max(3, objects // 20 // writers))
+
+
+def measure_stream(engine, messages, size, writers, before=0):
     prepare, receive = engine(size, writers)
     (prepared, prepare_now), (told, tell), (started, start) = os.pipe(), os.pipe(), os.pipe()
 
     def write():
         os.read(prepared, 1)
         (send, flush), data = prepare(), os.urandom(size)
+        for _ in range(before):
+            send(data)
         os.write(tell, b"ready")
         os.read(started, 1)
         for _ in range(messages // writers):
@@ -779,6 +859,8 @@ def measure_stream(engine, messages, size, writers):
     pids = [forked(write) for _ in range(writers)]
     source = receive()
     os.write(prepare_now, b"p" * writers)
+    for _ in range(before * writers):
+        next(source)
     for _ in pids:
         os.read(told, 5)
     here, there = time.process_time(), sum(map(cpu_of, pids))
@@ -795,17 +877,28 @@ def measure_stream(engine, messages, size, writers):
 
 
 def measure_execute(engine, tasks, size, many):
-    with engine(many) as executor:
+    return measure_tasks(engine, [os.urandom(size)] * tasks, many, 1)
 
-        what = os.urandom(size)
-        for _ in executor.map(same, [what] * (tasks // 20)):
-            pass
-        here, there = time.process_time(), cpu_of_tasks(executor, many)
+
+def measure_map(engine, tasks, size, many):
+    """In chunks, as `Pool.map` makes them, of items that differ: a pickle has equal ones once."""
+    chunk = -(-tasks // (4 * many))
+    return measure_tasks(engine, [bytes([number % 256]) * size for number in range(tasks)], many, chunk)
+
+
+def measure_tasks(engine, items, many, chunk):
+    tasks = len(items)
+    with engine(many) as executor:
+        # All processes start, and each allocates the memory that it uses again.
+        for before in (items[: max(4 * many, tasks // 20)], 1), (items[: tasks // 4], chunk):
+            for _ in executor.map(same, before[0], chunksize=before[1]):
+                pass
+        there, here = cpu_of_others(), time.process_time()
         began = time.perf_counter()
-        came = sum(map(len, executor.map(same, [what] * tasks)))
+        came = sum(map(len, executor.map(same, items, chunksize=chunk)))
         seconds = time.perf_counter() - began
         here = time.process_time() - here
-        return tasks, came, seconds, cpu_of_tasks(executor, many) - there, here
+        return tasks, came, seconds, cpu_of_others() - there, here
 
 
 def measure_log(engine, records, size, many):
@@ -891,7 +984,7 @@ def measure_submit(engine, tasks, size, many):
         return size
 
     with engine(many) as executor:
-        return measured([], tasks, hand_over, lambda: cpu_of_tasks(executor, many))
+        return measured([], tasks, hand_over, cpu_of_others)
 
 
 def measure_result(engine, tasks, size, many):
@@ -901,7 +994,7 @@ def measure_result(engine, tasks, size, many):
         return len(array)
 
     with engine(many) as executor:
-        return measured([], tasks, hand_over, lambda: cpu_of_tasks(executor, many))
+        return measured([], tasks, hand_over, cpu_of_others)
 
 
 def check(sum, number, size):
@@ -914,7 +1007,7 @@ def measured(pids, calls, call, cpu_there=None):
     cpu_there = cpu_there or (lambda: sum(map(cpu_of, pids)))
     for number in range(max(3, calls // 20)):
         call(number % 255 + 1)
-    here, there = time.process_time(), cpu_there()
+    there, here = cpu_there(), time.process_time()
     began = time.perf_counter()
     came = sum(call(number % 255 + 1) for number in range(calls))
     seconds = time.perf_counter() - began
@@ -922,13 +1015,30 @@ def measured(pids, calls, call, cpu_there=None):
     return calls, came, seconds, cpu_there() - there, here
 
 
-def cpu_of_tasks(executor, many):
-    """CPU seconds of its processes, each as it said last."""
-    return sum(dict(executor.map(process_cpu, range(20 * many))).values())
+def cpu_of_others():
+    """CPU seconds of all processes that this one has started, and of theirs."""
+    parents = {}
+    for each in os.listdir("/proc"):
+        with contextlib.suppress(ValueError, OSError):
+            pid = int(each)
+            with open(f"/proc/{pid}/stat") as stat:
+                parents[pid] = int(stat.read().rpartition(")")[2].split()[1])
+
+    def is_ours(pid):
+        return pid in parents and (parents[pid] == os.getpid() or is_ours(parents[pid]))
+
+    seconds = 0.0
+    for pid in filter(is_ours, parents):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            seconds += cpu_of(pid)
+    return seconds
 
 
 KEPT = {}
 """Memory that is used again."""
+
+ENGINES = {"queue": "stream", **dict.fromkeys(["map", "submit", "result"], "execute")}
+"""What is measured by another's functions."""
 
 CHILDREN = []
 
@@ -983,7 +1093,8 @@ def main():
         engine = engine.removesuffix("_uvloop")
     try:
         measure = globals()[f"measure_{shape}"]
-        print("%d %d %.9f %.9f %.9f" % measure(globals()[f"{shape}_{engine}"], int(messages), int(size), int(many)), flush=True)
+        engine = globals()[f"{ENGINES.get(shape, shape)}_{engine}"]
+        print("%d %d %.9f %.9f %.9f" % measure(engine, int(messages), int(size), int(many)), flush=True)
     finally:
         end_children()
         FOLDER.cleanup()

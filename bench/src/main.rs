@@ -86,6 +86,8 @@ enum Module {
     Python,
     /// Large payloads and arrays between processes of Python
     PythonBlob,
+    /// Objects between processes of Python, as by `multiprocessing`
+    PythonMultiprocessing,
     /// The Node package, calls
     Node,
     /// The Perl distribution: calls, messages and descriptors
@@ -104,6 +106,9 @@ impl Module {
             Module::Blob => ("blob", blob::cases(), blob::TARGETS),
             Module::Python => ("python", python::cases(), python::TARGETS),
             Module::PythonBlob => ("python-blob", python::blob_cases(), python::BLOB_TARGETS),
+            Module::PythonMultiprocessing => {
+                ("python-multiprocessing", python::object_cases(), python::OBJECT_TARGETS)
+            }
             Module::Node => ("node", node::cases(), node::TARGETS),
             Module::Perl => ("perl", perl::cases(), perl::TARGETS),
             Module::Nats => ("nats", nats::cases(), nats::TARGETS),
@@ -115,7 +120,9 @@ impl Module {
     fn sides(self) -> [&'static str; 2] {
         match self {
             Module::Reqrep | Module::Blob => ["clients", "servers"],
-            Module::Python | Module::PythonBlob | Module::Perl => ["senders", "receiver"],
+            Module::Python | Module::PythonBlob | Module::PythonMultiprocessing | Module::Perl => {
+                ["senders", "receiver"]
+            }
             Module::Nats => ["others", "caller"],
             Module::Node => ["server", "caller"],
             _ => ["writers", "reader"],

@@ -1,5 +1,6 @@
 //! The Python package between processes, beside the packages that Python programs use today: the
-//! modules `python` and, for large payloads and arrays, `python-blob`.
+//! modules `python`, `python-blob` for large payloads and arrays, and `python-multiprocessing` for
+//! objects.
 //!
 //! Every contender is one run of `peer/python.py`, which measures itself in there: starting an
 //! interpreter is not counted. The interpreter is that of the environment that
@@ -40,6 +41,16 @@ enum Job {
     Submit { bytes: usize },
     /// An array as result of a task.
     Return { bytes: usize },
+    /// Objects of so many bytes, from so many processes to one.
+    Queue { bytes: usize, putters: usize },
+    /// An object of so many bytes there and back.
+    Pipe { bytes: usize },
+    /// Items of so many bytes, returned by a pool of two processes, in chunks or each by itself.
+    Map { bytes: usize, shape: &'static str },
+    /// An array to another process, as an object.
+    ArrayObject { bytes: usize },
+    /// An array as argument of a task, of executors and pools.
+    ArrayTask { bytes: usize },
 }
 
 const PIPEWORK: &str = "pipework";
@@ -55,6 +66,15 @@ const BLOBS: &str = "pipework, blobs";
 const QUEUE: &str = "Queue";
 const ZEROMQ: &str = "pyzmq ipc";
 const BY_HAND: &str = "shared_memory";
+const PIPEWORK_QUEUE: &str = "pipework Queue";
+const PIPEWORK_BOUNDED: &str = "pipework Queue(n)";
+const QUEUE_BOUNDED: &str = "Queue(n)";
+const PIPEWORK_PIPE: &str = "pipework Pipe";
+const PIPE: &str = "Pipe";
+const PIPEWORK_POOL: &str = "pipework Pool";
+const STANDARD_POOL: &str = "Pool";
+/// It starts for seconds.
+const RAY: &str = "ray";
 /// Bytes of a log record's text.
 const RECORD: usize = 60;
 
@@ -125,6 +145,36 @@ const ARRAY: [(&str, &str); 6] = [
     (BY_HAND, "shared_memory"),
 ];
 
+/// Contenders of `python-multiprocessing`, and their names in the script.
+const QUEUES: [(&str, &str); 6] = [
+    (PIPEWORK_BOUNDED, "pipework_queue"),
+    (PIPEWORK_QUEUE, "pipework_queue_unbounded"),
+    (QUEUE_BOUNDED, "queue"),
+    (QUEUE, "queue_unbounded"),
+    ("SimpleQueue", "simple_queue"),
+    ("pyzmq send_pyobj", "zeromq_objects"),
+];
+
+const PIPES: [(&str, &str); 3] =
+    [(PIPEWORK_PIPE, "pipework_pipe"), (PIPE, "pipe"), ("pyzmq send_pyobj", "zeromq_objects")];
+
+const POOLS: [(&str, &str); 6] = [
+    (PIPEWORK_POOL, "pipework_pool"),
+    ("pipework Executor", "pipework"),
+    (STANDARD_POOL, "pool"),
+    (POOL, "standard"),
+    ("loky", "loky"),
+    (RAY, "ray"),
+];
+
+const ARRAY_OBJECTS: [(&str, &str); 5] = [
+    (PIPEWORK_QUEUE, "pipework_queue"),
+    (PIPEWORK_PIPE, "pipework_pipe"),
+    (QUEUE, "queue"),
+    (PIPE, "connection"),
+    (ZEROMQ, "zeromq"),
+];
+
 const fn stream(bytes: usize, writers: usize) -> Job {
     Job::Stream { bytes, writers }
 }
@@ -159,6 +209,7 @@ const DEFINITIONS: &[Definition] = &[
 /// A round of these takes seconds.
 const LARGE: usize = 64 * MB;
 const ROUNDS_OF_LARGE: usize = 5;
+const ROUNDS_OF_RAY: usize = 1;
 
 const MB: usize = 1_000_000;
 const MIB: usize = 1 << 20;
@@ -174,6 +225,56 @@ const BLOB_DEFINITIONS: &[Definition] = &[
     Definition { name: "submit/64m",      quick: true,  job: Job::Submit { bytes: 64 * MIB } },
     Definition { name: "result/1m",       quick: false, job: Job::Return { bytes: MIB } },
     Definition { name: "result/64m",      quick: true,  job: Job::Return { bytes: 64 * MIB } },
+];
+
+#[rustfmt::skip]
+const OBJECT_DEFINITIONS: &[Definition] = &[
+    Definition { name: "queue/1",         quick: true,  job: Job::Queue { bytes: 1, putters: 1 } },
+    Definition { name: "queue/1/2p",      quick: false, job: Job::Queue { bytes: 1, putters: 2 } },
+    Definition { name: "queue/1k",        quick: true,  job: Job::Queue { bytes: 1000, putters: 1 } },
+    Definition { name: "queue/64k",       quick: false, job: Job::Queue { bytes: 1 << 16, putters: 1 } },
+    Definition { name: "queue/1m",        quick: true,  job: Job::Queue { bytes: MIB, putters: 1 } },
+    Definition { name: "queue/64m",       quick: false, job: Job::Queue { bytes: 64 * MIB, putters: 1 } },
+    Definition { name: "pipe/1",          quick: true,  job: Job::Pipe { bytes: 1 } },
+    Definition { name: "pipe/64k",        quick: false, job: Job::Pipe { bytes: 1 << 16 } },
+    Definition { name: "pipe/1m",         quick: true,  job: Job::Pipe { bytes: MIB } },
+    Definition { name: "pipe/64m",        quick: false, job: Job::Pipe { bytes: 64 * MIB } },
+    Definition { name: "each/1",          quick: true,  job: Job::Map { bytes: 1, shape: "execute" } },
+    Definition { name: "map/1",           quick: true,  job: Job::Map { bytes: 1, shape: "map" } },
+    Definition { name: "map/1k",          quick: false, job: Job::Map { bytes: 1000, shape: "map" } },
+    Definition { name: "map/64k",         quick: false, job: Job::Map { bytes: 1 << 16, shape: "map" } },
+    Definition { name: "map/1m",          quick: true,  job: Job::Map { bytes: MIB, shape: "map" } },
+    Definition { name: "map/64m",         quick: false, job: Job::Map { bytes: 64 * MIB, shape: "map" } },
+    Definition { name: "array/1m",        quick: false, job: Job::ArrayObject { bytes: MIB } },
+    Definition { name: "array/64m",       quick: true,  job: Job::ArrayObject { bytes: 64 * MIB } },
+    Definition { name: "submit/1m",       quick: false, job: Job::ArrayTask { bytes: MIB } },
+    Definition { name: "submit/64m",      quick: true,  job: Job::ArrayTask { bytes: 64 * MIB } },
+];
+
+/// Nothing that a program moves here by one import becomes slower.
+#[rustfmt::skip]
+pub const OBJECT_TARGETS: &[Target] = &[
+    Target { name: "python-multiprocessing/queue/1/vs-queue",    of: ("queue/1", PIPEWORK_QUEUE),    slower_of: &[("queue/1", QUEUE)],    at_least: 1.0 },
+    Target { name: "python-multiprocessing/queue/1/2p/vs-queue", of: ("queue/1/2p", PIPEWORK_QUEUE), slower_of: &[("queue/1/2p", QUEUE)], at_least: 1.0 },
+    Target { name: "python-multiprocessing/queue/1k/vs-queue",   of: ("queue/1k", PIPEWORK_QUEUE),   slower_of: &[("queue/1k", QUEUE)],   at_least: 1.0 },
+    Target { name: "python-multiprocessing/queue/64k/vs-queue",  of: ("queue/64k", PIPEWORK_QUEUE),  slower_of: &[("queue/64k", QUEUE)],  at_least: 1.0 },
+    Target { name: "python-multiprocessing/queue/1m/vs-queue",   of: ("queue/1m", PIPEWORK_QUEUE),   slower_of: &[("queue/1m", QUEUE)],   at_least: 1.0 },
+    Target { name: "python-multiprocessing/queue/64m/vs-queue",  of: ("queue/64m", PIPEWORK_QUEUE),  slower_of: &[("queue/64m", QUEUE)],  at_least: 1.0 },
+    Target { name: "python-multiprocessing/pipe/1/vs-pipe",      of: ("pipe/1", PIPEWORK_PIPE),      slower_of: &[("pipe/1", PIPE)],      at_least: 1.0 },
+    Target { name: "python-multiprocessing/pipe/64k/vs-pipe",    of: ("pipe/64k", PIPEWORK_PIPE),    slower_of: &[("pipe/64k", PIPE)],    at_least: 1.0 },
+    Target { name: "python-multiprocessing/pipe/1m/vs-pipe",     of: ("pipe/1m", PIPEWORK_PIPE),     slower_of: &[("pipe/1m", PIPE)],     at_least: 1.0 },
+    Target { name: "python-multiprocessing/pipe/64m/vs-pipe",    of: ("pipe/64m", PIPEWORK_PIPE),    slower_of: &[("pipe/64m", PIPE)],    at_least: 1.0 },
+    Target { name: "python-multiprocessing/each/1/vs-pool",      of: ("each/1", PIPEWORK_POOL),      slower_of: &[("each/1", STANDARD_POOL)], at_least: 1.0 },
+    Target { name: "python-multiprocessing/map/1/vs-pool",       of: ("map/1", PIPEWORK_POOL),       slower_of: &[("map/1", STANDARD_POOL)],  at_least: 1.0 },
+    Target { name: "python-multiprocessing/map/1k/vs-pool",      of: ("map/1k", PIPEWORK_POOL),      slower_of: &[("map/1k", STANDARD_POOL)], at_least: 1.0 },
+    Target { name: "python-multiprocessing/map/64k/vs-pool",     of: ("map/64k", PIPEWORK_POOL),     slower_of: &[("map/64k", STANDARD_POOL)], at_least: 1.0 },
+    Target { name: "python-multiprocessing/map/1m/vs-pool",      of: ("map/1m", PIPEWORK_POOL),      slower_of: &[("map/1m", STANDARD_POOL)], at_least: 1.0 },
+    Target { name: "python-multiprocessing/map/64m/vs-pool",     of: ("map/64m", PIPEWORK_POOL),     slower_of: &[("map/64m", STANDARD_POOL)], at_least: 1.0 },
+    Target { name: "python-multiprocessing/array/1m/vs-queue",   of: ("array/1m", PIPEWORK_QUEUE),   slower_of: &[("array/1m", QUEUE)],   at_least: 1.0 },
+    Target { name: "python-multiprocessing/array/64m/vs-queue",  of: ("array/64m", PIPEWORK_QUEUE),  slower_of: &[("array/64m", QUEUE)],  at_least: 5.0 },
+    Target { name: "python-multiprocessing/array/64m/vs-pipe",   of: ("array/64m", PIPEWORK_PIPE),   slower_of: &[("array/64m", PIPE)],   at_least: 1.0 },
+    Target { name: "python-multiprocessing/submit/1m/vs-pool",   of: ("submit/1m", PIPEWORK_POOL),   slower_of: &[("submit/1m", STANDARD_POOL)], at_least: 1.0 },
+    Target { name: "python-multiprocessing/submit/64m/vs-pool",  of: ("submit/64m", PIPEWORK_POOL),  slower_of: &[("submit/64m", STANDARD_POOL)], at_least: 5.0 },
 ];
 
 /// A limit on time is its inverse here: within 3 times of shared memory by hand is a third of its
@@ -231,6 +332,11 @@ pub fn blob_cases() -> Vec<Case> {
     ready(BLOB_DEFINITIONS)
 }
 
+/// The cases of the module `python-multiprocessing`, ready to run.
+pub fn object_cases() -> Vec<Case> {
+    ready(OBJECT_DEFINITIONS)
+}
+
 fn ready(definitions: &'static [Definition]) -> Vec<Case> {
     let case = |definition: &'static Definition| Case {
         name: definition.name,
@@ -242,7 +348,11 @@ fn ready(definitions: &'static [Definition]) -> Vec<Case> {
 
 fn contenders(job: Job) -> Vec<Contender> {
     let contender = |name, shape, engine, ops, bytes, many| {
-        let rounds_at_most = if bytes < LARGE { usize::MAX } else { ROUNDS_OF_LARGE };
+        let rounds_at_most = match name {
+            RAY => ROUNDS_OF_RAY,
+            _ if bytes < LARGE => usize::MAX,
+            _ => ROUNDS_OF_LARGE,
+        };
         let work = move || run(shape, engine, ops, bytes, many);
         Contender { name, rounds_at_most, run: Box::new(work) }
     };
@@ -293,12 +403,43 @@ fn contenders(job: Job) -> Vec<Contender> {
             let contender = |&(name, engine, _)| contender(name, shape, engine, tasks, bytes, 1);
             EXECUTORS.iter().map(contender).collect()
         }
+        Job::Queue { bytes, putters } => {
+            let objects = some(10_000, bytes);
+            QUEUES
+                .iter()
+                .map(|&(name, engine)| contender(name, "queue", engine, objects, bytes, putters))
+                .collect()
+        }
+        Job::Pipe { bytes } => {
+            let objects = some(5_000, bytes);
+            PIPES.iter().map(|&(name, engine)| contender(name, "call", engine, objects, bytes, 1)).collect()
+        }
+        Job::Map { bytes, shape } => {
+            let items = if shape == "execute" { 5_000 } else { some(100_000, bytes) };
+            POOLS.iter().map(|&(name, engine)| contender(name, shape, engine, items, bytes, 2)).collect()
+        }
+        Job::ArrayObject { bytes } => {
+            let arrays = some(200, bytes);
+            ARRAY_OBJECTS
+                .iter()
+                .map(|&(name, engine)| contender(name, "array", engine, arrays, bytes, 0))
+                .collect()
+        }
+        Job::ArrayTask { bytes } => {
+            let tasks = some(200, bytes);
+            POOLS.iter().map(|&(name, engine)| contender(name, "submit", engine, tasks, bytes, 1)).collect()
+        }
     }
 }
 
 /// Enough for a few tenths of a second: up to 200,000 messages, and up to 200 MB.
 fn messages(bytes: usize) -> usize {
     (200_000_000 / bytes).min(200_000)
+}
+
+/// So many operations, and fewer beyond 100 MB in all.
+fn some(most: usize, bytes: usize) -> usize {
+    (100 * MB / bytes).clamp(4, most)
 }
 
 /// So many operations of a megabyte, and fewer of larger ones.
