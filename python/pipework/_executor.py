@@ -153,8 +153,10 @@ class Executor(concurrent.futures.Executor):
         """
         if chunksize < 1:
             raise ValueError("chunksize must be 1 or more")
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
         if buffersize is not None and buffersize < 1:
-            raise ValueError("buffersize must be 1 or more, or None")
+            raise ValueError("buffersize must be None or > 0")
         end = None if timeout is None else time.monotonic() + timeout
         calls = zip(*iterables)
         chunks = iter(lambda: list(itertools.islice(calls, chunksize)), [])

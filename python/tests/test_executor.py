@@ -503,6 +503,8 @@ def test_map_takes_buffersize_arguments_and_cancels_the_rest() -> None:
         for wrong in ({"chunksize": 0}, {"buffersize": 0}):
             with pytest.raises(ValueError):
                 executor.map(abs, [1], **wrong)
+        with pytest.raises(TypeError, match="must be an integer"):
+            executor.map(abs, [1], buffersize=2.0)  # type: ignore[arg-type]
 
 
 def test_invalid_arguments_are_refused() -> None:

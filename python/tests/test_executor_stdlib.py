@@ -28,6 +28,7 @@ SUITES = {
 _PROCESSES = "looks at `_processes`"
 SKIPPED = {
     "ProcessPoolExecutorTest.test_killed_child": "here a killed process fails one future; test_executor.py has that",
+    "ProcessPoolExecutorTest.test_broken_process_pool_traceback": _PROCESSES,
     "ProcessPoolExecutorTest.test_traceback": "asks for the type of the cause, which is private",
     "ProcessPoolExecutorTest.test_saturation": _PROCESSES,
     "ProcessPoolExecutorTest.test_idle_process_reuse_one": _PROCESSES,
@@ -35,6 +36,7 @@ SKIPPED = {
     "ProcessPoolExecutorTest.test_max_tasks_per_child": "here `fork` has max_tasks_per_child, too; " + _PROCESSES,
     "ProcessPoolExecutorTest.test_max_tasks_per_child_defaults_to_spawn_context": "here the default is forkserver",
     "ProcessPoolExecutorTest.test_python_finalization_error": "counts the library's threads; test_executor.py has that",
+    "ProcessPoolExecutorTest.test_shutdown_no_wait_max_tasks_gh119592": "looks at `_executor_manager_thread`",
     "ProcessPoolExecutorTest.test_gc_during_max_tasks_worker_exit_gh152967": "looks at `_executor_manager_thread`",
     "ProcessPoolExecutorTest.test_force_shutdown_during_max_tasks_worker_exit": "sets private attributes",
     "ProcessPoolExecutorTest.test_failed_worker_replacement_breaks_pool": "replaces private functions",
