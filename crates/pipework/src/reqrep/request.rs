@@ -437,11 +437,8 @@ impl Request<'_> {
     /// [`part`](Request::part).
     pub fn flush(&mut self, deadline: impl Into<Deadline>) -> Result<bool> {
         self.check(PART)?;
-        match self.server.wait_for_turn(self.claimed, deadline.into(), PART)? {
-            Holding::Taken => Ok(true),
-            Holding::Lost => Err(Error::new(ErrorKind::Stale, PART)),
-            Holding::Given | Holding::Dropped | Holding::Forgotten => Ok(false),
-        }
+        let holding = self.server.wait_for_turn(self.claimed, deadline.into(), PART)?;
+        after_part(holding).map(|is_wanted| is_wanted.unwrap_or(false))
     }
 
     /// Gives the request up: its call fails with `Failed`, and the client can ask for the reason.
@@ -579,12 +576,7 @@ impl Request<'_> {
     /// Returns whether the client waits for more, once it has taken the last part; `None` before that.
     pub(super) fn flushed(&self) -> Result<Option<bool>> {
         self.check(PART)?;
-        match self.server.slot(self.claimed, PART)?.holding(self.claimed.taken) {
-            Holding::Taken => Ok(Some(true)),
-            Holding::Given => Ok(None),
-            Holding::Dropped | Holding::Forgotten => Ok(Some(false)),
-            Holding::Lost => Err(Error::new(ErrorKind::Stale, PART)),
-        }
+        after_part(self.server.slot(self.claimed, PART)?.holding(self.claimed.taken))
     }
 
     /// Waits for the client's step without a deadline, and goes on after signals. Only an interrupt
@@ -627,6 +619,16 @@ impl Deref for Request<'_> {
 
     fn deref(&self) -> &[u8] {
         self.payload()
+    }
+}
+
+/// Whether the client waits for more, once it has taken the last part; `None` before that.
+fn after_part(holding: Holding) -> Result<Option<bool>> {
+    match holding {
+        Holding::Taken => Ok(Some(true)),
+        Holding::Given => Ok(None),
+        Holding::Dropped | Holding::Forgotten => Ok(Some(false)),
+        Holding::Lost => Err(Error::new(ErrorKind::Stale, PART)),
     }
 }
 
