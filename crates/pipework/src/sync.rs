@@ -303,6 +303,12 @@ pub(crate) struct Own<T> {
 // SAFETY: only the thread that has the lock uses the value.
 unsafe impl<T: Send> Sync for Own<T> {}
 
+impl<T> Own<T> {
+    pub(crate) const fn new(value: T) -> Own<T> {
+        Own { lock: ShortLock(process::AtomicU64::new(0)), value: std::cell::UnsafeCell::new(value) }
+    }
+}
+
 impl<T: Default> Own<T> {
     /// Runs `act` while no other thread of this process uses the value. `act` must not use it a
     /// second time.
@@ -406,7 +412,8 @@ fn begin() -> u32 {
     let mut no_forks = held.unwrap_or_else(NoForks::hold);
     if PROCESS.0.load(process::Ordering::Relaxed) == 0 {
         // The memory of the list stays, because a child may not free it.
-        no_forks.kept.retain(|listed| !listed.unshared);
+        no_forks.kept.listed.retain(|listed| !listed.unshared);
+        no_forks.kept.last = -1;
         let last = GENERATIONS.fetch_add(1, process::Ordering::Relaxed);
         PROCESS.0.store(last.wrapping_add(1), process::Ordering::Relaxed);
     }
@@ -425,11 +432,17 @@ static FORKS: Hint = Hint::new(0);
 /// The lock is held while a process forks, so no descriptor is open and not yet listed then. No
 /// signal handler runs in a thread that holds the lock. So a fork in a handler waits only for other
 /// threads, and its child never finds a half-changed list.
-static KEPT: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
+static KEPT: Mutex<Kept> = Mutex::new(Kept { listed: Vec::new(), last: -1 });
+
+struct Kept {
+    listed: Vec<Listed>,
+    /// The descriptor that the kernel is to close last when this process dies; -1 for none.
+    last: RawFd,
+}
 
 struct Listed {
     file: KnownFile,
-    /// The id of its [`KeptFd`].
+    /// The id of its [`KeptFd`], which may have two descriptors.
     id: u64,
     /// Set when another `KeptFd` gets the number. If a thread reads it late, the program is closing
     /// descriptors while they are used; the kernel is asked as well.
@@ -481,7 +494,7 @@ fn watch_forks() {
 /// For short sections only: every fork and every other section of the process waits for it.
 pub(crate) struct NoForks {
     // Dropped first, which unlocks the list.
-    kept: MutexGuard<'static, Vec<Listed>>,
+    kept: MutexGuard<'static, Kept>,
     _signals_wait: sys::NoSignals,
 }
 
@@ -501,19 +514,49 @@ impl NoForks {
 
     /// Closes a descriptor before its `Unshared` is dropped.
     pub(crate) fn close(&mut self, unshared: &Unshared) {
-        self.kept.retain(|listed| listed.id != unshared.kept.id);
+        self.kept.listed.retain(|listed| listed.id != unshared.kept.id);
+    }
+
+    /// If this process dies, the kernel closes `last` after every other descriptor that it shares
+    /// with no child.
+    ///
+    /// Linux closes the descriptors of a dead process from the highest number to the lowest (seen
+    /// with 6.18). Where one takes long to close, the process still holds the locks of those below.
+    /// So every lower descriptor gets a second one above `last`.
+    pub(crate) fn close_last(&mut self, last: &Unshared) {
+        if self.kept.last == last.kept.fd {
+            return;
+        }
+        self.kept.last = last.kept.fd;
+        for idx in 0..self.kept.listed.len() {
+            self.raise(idx);
+        }
+    }
+
+    /// Makes the second descriptor of a listed one, if it needs one. Without it, for instance for
+    /// want of descriptors, a death is known some milliseconds later.
+    fn raise(&mut self, idx: usize) {
+        let Kept { listed, last } = &mut *self.kept;
+        let Listed { file, id, unshared, .. } = &listed[idx];
+        let is_lower = *unshared && file.as_fd().as_raw_fd() < *last;
+        let again = is_lower.then(|| sys::duplicate_above(file.as_fd(), *last).and_then(KnownFile::of));
+        if let Some(Ok(file)) = again {
+            let id = *id;
+            listed.push(Listed { file, id, lost: Arc::new(Flag::new()), unshared: true });
+        }
     }
 
     fn keep(&mut self, file: KnownFile, unshared: bool) -> KeptFd {
         let (fd, identity, id) = (file.as_fd().as_raw_fd(), file.identity(), new_id());
         // If the kernel gives out the number of a listed descriptor again, the program has closed
         // that descriptor.
-        for mut before in self.kept.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
+        for mut before in self.kept.listed.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
             before.file.forget();
             before.lost.set(true);
         }
         let lost = Arc::new(Flag::new());
-        self.kept.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
+        self.kept.listed.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
+        self.raise(self.kept.listed.len() - 1);
         KeptFd { fd, identity, id, lost }
     }
 }
@@ -556,7 +599,7 @@ impl Drop for KeptFd {
     fn drop(&mut self) {
         // Close under the lock: a child that was forked meanwhile would close another file with
         // that number.
-        no_forks().kept.retain(|listed| listed.id != self.id);
+        no_forks().kept.listed.retain(|listed| listed.id != self.id);
     }
 }
 

@@ -10,7 +10,7 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -155,6 +155,7 @@ macro_rules! allowed {
 
 pub(crate) mod memory;
 pub(crate) mod file;
+pub(crate) mod closes;
 pub(crate) mod net;
 mod carrier;
 mod sigpipe;
@@ -173,6 +174,11 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd)> {
 /// A new close-on-exec descriptor of the same open file.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     sys!("fcntl", rustix::io::fcntl_dupfd_cloexec(fd, 0))
+}
+
+/// Duplicates the descriptor to a number above `low`.
+pub(crate) fn duplicate_above(fd: BorrowedFd<'_>, low: RawFd) -> Result<OwnedFd> {
+    sys!("fcntl", rustix::io::fcntl_dupfd_cloexec(fd, low + 1))
 }
 
 /// Marks a descriptor from outside as close-on-exec.

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::deaths;
 use super::shm::mapping::{Role, Shared};
 use super::shm::member::{Attached, Membership};
 use super::shm::recovery::Looked;
@@ -24,6 +25,8 @@ pub(super) struct Liveness {
     /// parent's threads and their state.
     membership: Arc<Membership>,
     tick: Tick,
+    /// Whether this process [listens](deaths) for deaths in the name of this member.
+    listens: Flag,
     /// For how many more ticks dead clients matter as well, because a thread has found no slot.
     lacks_slot: Hint,
     /// For how many more ticks dead clients matter to a server, because a thread has waited for
@@ -49,6 +52,7 @@ impl Liveness {
         Liveness {
             membership: Arc::clone(attached.membership()),
             tick: Tick::new(),
+            listens: Flag::new(),
             lacks_slot: no(),
             awaits_client: no(),
             has_no_server: Flag::new(),
@@ -141,6 +145,13 @@ impl Liveness {
     /// The same for a thread that waits for the calls in these slots: the slots are recovered from
     /// dead members first.
     pub(super) fn check_calls(&self, slots: impl IntoIterator<Item = u32>, op: &'static str) -> Result<()> {
+        let mut slots = slots.into_iter().peekable();
+        // A server that waits for a request depends on no member: clients send requests again. The
+        // first look follows, so a death is either found by it or reported after it.
+        let depends = slots.peek().is_some() || self.lacks_slot.get() > 0 || self.awaits_client.get() > 0;
+        if depends && deaths::listen(&self.membership) {
+            self.listens.set(true);
+        }
         self.check_all(slots, op).inspect_err(|_| self.failures.set(self.failures.get() + 1))
     }
 
@@ -193,5 +204,13 @@ impl Liveness {
             Role::Server => is_forgotten,
         };
         Ok(shared.recover_dead(matters, op)?.is_done)
+    }
+}
+
+impl Drop for Liveness {
+    fn drop(&mut self) {
+        if self.listens.is_set() {
+            deaths::forget(&self.membership);
+        }
     }
 }

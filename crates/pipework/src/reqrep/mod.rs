@@ -43,6 +43,7 @@
 mod shm;
 mod segment;
 mod options;
+mod deaths;
 mod liveness;
 mod waiters;
 mod watch;
@@ -77,6 +78,7 @@ pub use crate::blob::{Blob, BlobAudit, BlobMut};
 #[doc(hidden)]
 pub use bindings::KeptRequest;
 pub use client::{Client, ClientOptions};
+pub use deaths::hears_of_deaths;
 pub use options::Options;
 pub use reply::{CallError, Completion, Reply};
 pub use request::Request;

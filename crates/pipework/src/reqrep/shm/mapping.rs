@@ -550,6 +550,11 @@ impl Shared {
         unsafe { self.at(COUNTERS_AT) }
     }
 
+    /// Device and inode of the file.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.file.identity()
+    }
+
     /// The number at the end of the file.
     fn end(&self) -> &AtomicU64 {
         // SAFETY: the layout keeps the last eight bytes apart from all else, aligned to eight.
@@ -620,6 +625,9 @@ impl Shared {
         unsafe { Region::new(self.mapping.start().add(at), len, space) }
     }
 }
+
+/// The bytes whose locks two processes hold that listen for deaths.
+pub(crate) const LISTENERS: [u64; 2] = [1, 2];
 
 /// Adds one to a counter.
 pub(crate) fn count(counter: &AtomicU64) {

@@ -63,6 +63,9 @@ pub(crate) fn trace(body: impl FnOnce()) -> Tracee {
     let tracee = Tracee(fork(|| {
         assert!(let_parent_trace(), "ptrace: {}", io::Error::last_os_error());
         ignore_children();
+        // A thread that a single step starts would end the process: nothing handles its traps.
+        // SAFETY: a forked child has no other thread.
+        unsafe { std::env::set_var("PIPEWORK_DEATH_THREAD", "off") };
         body();
     }));
     tracee.rest();

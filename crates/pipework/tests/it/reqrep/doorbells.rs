@@ -303,7 +303,8 @@ fn doorbell_threads_start_on_demand_and_end_with_their_handles() {
         await_threads(before.len());
         let other = client.clone();
         let doorbells = [client.doorbell(), other.doorbell(), client.send_doorbell(), server.doorbell()];
-        await_threads(before.len() + 3);
+        // One for each kind of descriptor, and one that hears of deaths.
+        await_threads(before.len() + 4);
         // The library's threads block all signals except those that an access to the segment may
         // raise.
         for watch in threads().iter().filter(|thread| !before.contains(thread)) {
@@ -319,7 +320,7 @@ fn doorbell_threads_start_on_demand_and_end_with_their_handles() {
             assert!([libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGCHLD].into_iter().all(is_blocked));
         }
         drop(client);
-        await_threads(before.len() + 3);
+        await_threads(before.len() + 4);
         // The server's thread rests, the others are parked in the segment. Dropping a handle waits
         // for no slice to end.
         wait_for(doorbells[3].as_ref().expect("a descriptor"), PollFlags::IN);

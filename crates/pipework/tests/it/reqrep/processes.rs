@@ -16,6 +16,7 @@ mod heirs;
 mod lost;
 mod many;
 mod pieces;
+mod reports;
 mod waits;
 
 /// Longer than the first four slices of a wait.

@@ -213,7 +213,7 @@ fn fork_works_while_other_threads_use_the_same_handles() {
 #[test]
 fn fork_in_a_signal_handler_never_waits_for_the_interrupted_thread() {
     alone_for(4 * PATIENCE, || {
-        // The process has no other threads, so a handler may call the C library's fork.
+        // The program has no other threads, so a handler may call the C library's fork.
         fork(|| {
             let segment = small();
             let (client, server) = (segment.client().unwrap(), server(&segment));

@@ -1,0 +1,232 @@
+//! News of deaths: the kernel reports each close of a segment's file, and a thread of this process
+//! then recovers the members that are gone, which wakes all that wait for them, in any process.
+//!
+//! Two processes listen for each segment: those that hold the locks of two bytes of its file. If one
+//! of them dies, the other hears of it, and the next process that waits takes its place.
+//!
+//! The proof of a death stays the lock of the member, and a tick finds every death that no report
+//! comes for. So all of this may fail in silence: without /proc, without a thread, when the user has
+//! no inotify instance left, or when the program closes the descriptor.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::shm::mapping::{LISTENERS, Shared};
+use super::shm::member::Membership;
+use crate::deadline::Deadline;
+use crate::sync::{self, Flag, NoForks, Own, Unshared};
+use crate::sys::memory::{self, KnownFile};
+use crate::sys::{self, Errno, closes};
+
+/// The variable that keeps a process from having the thread: `off`.
+const VARIABLE: &str = "PIPEWORK_DEATH_THREAD";
+
+const OP: &str = "reqrep deaths";
+
+/// A report comes before the kernel releases the locks of that file, and a dying process may have
+/// several. So the thread looks again after each of these pauses.
+const AGAIN: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(2)];
+
+/// How many times the thread goes on with a recovery at once. It cannot finish while the ring is
+/// full, and leaves the rest to ticks.
+const MOST_LOOKS: u32 = 64;
+
+/// The thread rests this many times as long as its looks took, but no longer than a tick would take.
+const REST: u32 = 20;
+const LONGEST_REST: Duration = Duration::from_millis(50);
+/// If reports come sooner than this after a rest, the next rest is twice as long, up to this time. So
+/// programs that open and close the file all the time cost this process a few hundredths of a CPU.
+const BUSY: Duration = Duration::from_millis(2);
+
+static DEATHS: Own<Deaths> =
+    Own::new(Deaths { instance: None, running: None, is_off: false, files: Vec::new() });
+
+/// What this process watches. A forked child starts with nothing.
+#[derive(Default)]
+struct Deaths {
+    /// It stays open: if it had watches, closing it takes milliseconds, on a busy machine many. For
+    /// the same reason it is closed last when this process dies.
+    instance: Option<Arc<Unshared>>,
+    running: Option<Running>,
+    /// Whether the thread cannot run, or is not wanted.
+    is_off: bool,
+    files: Vec<Watched>,
+}
+
+struct Watched {
+    /// Device and inode.
+    file: (u64, u64),
+    /// Of the watch.
+    number: i32,
+    /// The member in whose name this process listens.
+    member: Weak<Membership>,
+    /// The open file that has the lock of a listener.
+    _lock: Arc<Unshared>,
+}
+
+struct Running {
+    stop: Arc<Flag>,
+    /// Not dropped in a forked child, where the thread does not exist.
+    thread: ManuallyDrop<JoinHandle<()>>,
+}
+
+/// The result of `call` for the inotify instance. EBADF if the program has closed it.
+fn with<T>(instance: &Unshared, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+    if instance.is_intact() { instance.with(call).unwrap_or(Err(Errno::BADF)) } else { Err(Errno::BADF) }
+}
+
+/// Makes this process one that listens for the segment, if it does not and there are fewer than two.
+/// Returns whether it has begun to, in the name of this member: then call [`forget`] when the member
+/// leaves.
+#[cold]
+pub(super) fn listen(member: &Arc<Membership>) -> bool {
+    let shared = member.shared();
+    let file = shared.identity();
+    let is_known = |deaths: &mut Deaths| deaths.is_off || deaths.files.iter().any(|known| known.file == file);
+    // This also drops what a parent had, before forks wait: closing a descriptor waits for forks.
+    if DEATHS.with(is_known) || shared.is_lost() {
+        return false;
+    }
+    let is_free = |byte: &u64| memory::is_locked(shared.file(), *byte) == Ok(false);
+    let Some(byte) = LISTENERS.into_iter().find(is_free) else { return false };
+    // For the same reason, these are declared first.
+    let (opened, lock);
+    // One thread at a time starts to listen, and no process forks meanwhile.
+    let mut forks_wait = sync::no_forks();
+    if DEATHS.with(is_known) {
+        return false;
+    }
+    lock = Unshared::open(&mut forks_wait, || shared.open_again()).map(Arc::new);
+    let Ok(lock) = &lock else { return false };
+    if lock.with(|fd| memory::try_lock(fd, byte)) != Some(Ok(true)) {
+        return false;
+    }
+    opened = DEATHS.with(|deaths| deaths.instance.clone()).or_else(|| open(&mut forks_wait));
+    let Some(instance) = &opened else {
+        DEATHS.with(|deaths| deaths.is_off = true);
+        return false;
+    };
+    let Ok(number) = with(instance, |instance| closes::add(instance, shared.file())) else { return false };
+    forks_wait.close_last(instance);
+    let runs = DEATHS.with(|deaths| {
+        deaths.instance = Some(Arc::clone(instance));
+        let (member, _lock) = (Arc::downgrade(member), Arc::clone(lock));
+        deaths.files.push(Watched { file, number, member, _lock });
+        deaths.running.is_some()
+    });
+    if !runs {
+        let (stop, heard) = (Arc::new(Flag::new()), Arc::clone(instance));
+        let is_over = Arc::clone(&stop);
+        let thread = sys::start_thread("pipework-deaths", move || hear(&heard, &is_over));
+        DEATHS.with(|deaths| match thread {
+            Ok(thread) => deaths.running = Some(Running { stop, thread: ManuallyDrop::new(thread) }),
+            Err(_) => deaths.is_off = true,
+        });
+    }
+    true
+}
+
+fn open(forks_wait: &mut NoForks) -> Option<Arc<Unshared>> {
+    let is_wanted = std::env::var_os(VARIABLE).is_none_or(|set| set != "off");
+    let open = || closes::open().and_then(KnownFile::of);
+    is_wanted.then(|| Unshared::open(forks_wait, open).ok().map(Arc::new)).flatten()
+}
+
+/// Whether the kernel would report deaths to this process now. It does not if this user has no
+/// inotify instance left (`fs.inotify.max_user_instances`), or if the variable
+/// `PIPEWORK_DEATH_THREAD` is `off`. If no process of a channel can listen, a wait notices a death
+/// within 250 ms instead of 2 ms.
+pub fn hears_of_deaths() -> bool {
+    let mut forks_wait = sync::no_forks();
+    let opened = open(&mut forks_wait);
+    drop(forks_wait);
+    opened.is_some()
+}
+
+/// Called when a member that listens leaves: the next one that waits takes its place. The thread
+/// ends with the last file.
+pub(super) fn forget(member: &Arc<Membership>) {
+    // As above.
+    DEATHS.with(|_| ());
+    let (gone, ended, is_woken) = {
+        // Until the watch is gone, no other thread may ask for one of the same file.
+        let _forks_wait = sync::no_forks();
+        let (gone, ended, instance) = DEATHS.with(|deaths| {
+            let is_mine = |watched: &mut Watched| watched.member.as_ptr() == Arc::as_ptr(member);
+            let gone: Vec<Watched> = deaths.files.extract_if(.., is_mine).collect();
+            (gone, deaths.running.take_if(|_| deaths.files.is_empty()), deaths.instance.clone())
+        });
+        ended.as_ref().inspect(|ended| ended.stop.set(true));
+        // The kernel reports that a watch is gone, and so wakes the thread.
+        let remove = |watched: &Watched| {
+            let instance = instance.as_ref()?;
+            with(instance, |instance| closes::remove(instance, watched.number)).ok()
+        };
+        let is_woken = gone.iter().filter_map(remove).count() > 0;
+        (gone, ended, is_woken)
+    };
+    drop(gone);
+    let Some(ended) = ended else { return };
+    let thread = ManuallyDrop::into_inner(ended.thread);
+    thread.thread().unpark();
+    // The program may unload this library next. The thread itself may be what drops the last handle.
+    if is_woken && thread.thread().id() != thread::current().id() {
+        // It does not panic: it runs no foreign code.
+        let _ = thread.join();
+    }
+}
+
+/// The thread.
+fn hear(instance: &Unshared, is_over: &Flag) {
+    let (mut numbers, mut pauses, mut rest) = (BTreeSet::new(), [].iter(), Duration::ZERO);
+    loop {
+        let (pause, rested) = (pauses.next(), Instant::now());
+        let deadline = pause.map_or(Deadline::NEVER, |pause| Deadline::after(*pause));
+        match with(instance, |instance| closes::wait(instance, deadline, &mut numbers)) {
+            _ if is_over.is_set() => return,
+            Ok(true) => pauses = AGAIN.iter(),
+            Ok(false) => {}
+            Err(_) => return give_up(),
+        }
+        let is_reported =
+            |watched: &&Watched| numbers.contains(&Some(watched.number)) || numbers.contains(&None);
+        let members: Vec<_> = DEATHS.with(|deaths| {
+            deaths.files.iter().filter(is_reported).map(|watched| Weak::clone(&watched.member)).collect()
+        });
+        let began = Instant::now();
+        for member in members.iter().filter_map(Weak::upgrade) {
+            // An error comes with the next tick of whatever waits.
+            let is_done = || member.has_left() || recover(member.shared()).unwrap_or(true);
+            let _ = (0..MOST_LOOKS).find(|_| is_done());
+        }
+        if pauses.len() == 0 {
+            numbers.clear();
+        }
+        // The kernel keeps what it reports meanwhile, and reports equal events once.
+        let at_least = if began - rested < BUSY { (2 * rest).min(BUSY) } else { Duration::ZERO };
+        rest = at_least.max(began.elapsed() * REST).min(LONGEST_REST);
+        thread::park_timeout(rest);
+    }
+}
+
+/// Recovers dead members for some time; returns false if there is more.
+fn recover(shared: &Shared) -> crate::error::Result<bool> {
+    shared.check_whole(OP)?;
+    Ok(shared.recover_dead(|_| true, OP)?.is_done)
+}
+
+/// Ends the thread for good: the program has closed its descriptor, or the kernel has no memory.
+fn give_up() {
+    let (files, ended) = DEATHS.with(|deaths| {
+        deaths.is_off = true;
+        (std::mem::take(&mut deaths.files), deaths.running.take())
+    });
+    drop((files, ended.map(|ended| ManuallyDrop::into_inner(ended.thread))));
+}

@@ -1,0 +1,149 @@
+//! The thread that hears of deaths: which processes have it, and for how long.
+
+use std::fs;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use pipework::ErrorKind;
+use pipework::reqrep::{Client, Segment};
+
+use super::{holder, kind, small};
+use crate::harness::{Child, PATIENCE, alone, awaited, fork, fork_past_handlers, shared};
+
+const SHORT: Duration = Duration::from_millis(1);
+/// Longer than the time between two ticks.
+const A_TICK: Duration = Duration::from_millis(60);
+
+/// How many threads of this process hear of deaths, and how many inotify instances it has.
+fn listening() -> (usize, usize) {
+    let entries = |folder: &str| fs::read_dir(folder).unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let name = |task: std::path::PathBuf| fs::read_to_string(task.join("comm")).unwrap_or_default();
+    let threads = entries("/proc/self/task").filter(|task| name(task.clone()).trim() == "pipework-deaths");
+    let links = entries("/proc/self/fd").filter_map(|fd| fs::read_link(fd).ok());
+    let instances = links.filter(|link| link.to_string_lossy().contains("inotify"));
+    (threads.count(), instances.count())
+}
+
+fn wait_in_vain(client: &Client) {
+    let ticket = client.send("", PATIENCE).unwrap();
+    assert_eq!(kind(client.recv(ticket, SHORT)), Some(ErrorKind::TimedOut));
+    assert_eq!(client.cancel(ticket), Ok(None));
+}
+
+#[test]
+fn process_listens_from_its_first_wait_until_its_last_handle_is_dropped() {
+    alone(|| {
+        // The instance stays for the next time.
+        for instances in [0, 1] {
+            let (one, other) = (small(), small());
+            let clients = [one.client().unwrap(), one.client().unwrap(), other.client().unwrap()];
+            assert_eq!(listening(), (0, instances), "no thread has waited");
+            clients.iter().for_each(wait_in_vain);
+            assert_eq!(listening(), (1, 1));
+            let [first, second, third] = clients;
+            drop((first, third, other));
+            assert_eq!(listening(), (0, 1), "the second does not listen");
+            std::thread::sleep(A_TICK);
+            wait_in_vain(&second);
+            assert_eq!(listening(), (1, 1), "it takes the place of the first");
+            drop((second, one));
+            assert_eq!(listening(), (0, 1));
+        }
+    });
+}
+
+#[test]
+fn two_processes_listen_and_another_takes_the_place_of_one_that_dies() {
+    alone(|| {
+        let (segment, counts) = (small(), shared(3));
+        let start = |nth: usize| {
+            fork(|| {
+                let client = segment.client().unwrap();
+                loop {
+                    wait_in_vain(&client);
+                    counts[nth].store(listening().0 as u64, SeqCst);
+                }
+            })
+        };
+        let mut children: Vec<_> = (0..3).map(|nth| Some(start(nth))).collect();
+        let listen = || -> Vec<bool> { counts.iter().map(|count| count.load(SeqCst) == 1).collect() };
+        until(|| listen().iter().filter(|listens| **listens).count() == 2);
+        let first = listen().iter().position(|listens| *listens).unwrap();
+        children[first].take().unwrap().kill();
+        until(|| (0..3).all(|nth| nth == first || listen()[nth]));
+        children.into_iter().flatten().for_each(Child::kill);
+    });
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(SHORT);
+    }
+}
+
+#[test]
+fn server_that_waits_for_requests_does_not_listen() {
+    alone(|| {
+        let server = small().server().unwrap();
+        assert_eq!(kind(server.recv(SHORT)), Some(ErrorKind::TimedOut));
+        assert_eq!(listening(), (0, 0));
+    });
+}
+
+#[test]
+fn forked_child_listens_by_itself_once_it_waits() {
+    alone(|| {
+        let segment = small();
+        let client = segment.client().unwrap();
+        wait_in_vain(&client);
+        // The tick of the inherited handle is due.
+        std::thread::sleep(A_TICK);
+        let in_child = || {
+            let inherited = listening();
+            assert!(inherited == (0, 0) || inherited == (0, 1), "without handlers the first use closes it");
+            wait_in_vain(&client);
+            assert_eq!(listening(), (1, 1));
+            assert_hears(&segment, &client);
+        };
+        fork(in_child).join();
+        fork_past_handlers(in_child).join();
+        assert_eq!(listening(), (1, 1));
+        assert_hears(&segment, &client);
+    });
+}
+
+/// Has a server die with a request of this client.
+fn assert_hears(segment: &Segment, client: &Client) {
+    let [taken, never] = shared(2) else { unreachable!("two were asked for") };
+    let ticket = client.send("a", PATIENCE).unwrap();
+    let server = holder(segment, taken, never);
+    awaited(taken);
+    server.kill();
+    assert_eq!(kind(client.recv(ticket, PATIENCE)), Some(ErrorKind::PeerDied));
+}
+
+#[test]
+fn files_that_are_opened_and_closed_all_the_time_take_a_small_share_of_a_cpu() {
+    alone(|| {
+        let folder = crate::harness::Folder::new();
+        let segment = super::options().create(folder.join("segment")).unwrap();
+        let client = segment.client().unwrap();
+        let ticket = client.send("", PATIENCE).unwrap();
+        assert_eq!(kind(client.recv(ticket, SHORT)), Some(ErrorKind::TimedOut));
+        let stop = &shared(1)[0];
+        let closing = fork(|| {
+            while stop.load(SeqCst) == 0 {
+                drop(fs::File::open(folder.join("segment")).unwrap());
+            }
+        });
+        let (before, began) = (crate::harness::cost().0, Instant::now());
+        assert_eq!(kind(client.recv(ticket, Duration::from_secs(1))), Some(ErrorKind::TimedOut));
+        let (used, passed) = (crate::harness::cost().0 - before, began.elapsed());
+        stop.store(1, SeqCst);
+        closing.join();
+        // The rule is a twentieth for the looks; waking up and reading the reports come on top.
+        assert!(used < passed / 4, "{used:?} of {passed:?}");
+    });
+}
