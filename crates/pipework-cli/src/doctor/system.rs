@@ -3,7 +3,7 @@
 use crate::failure::words;
 use crate::progress::{grouped, size};
 use crate::sys;
-use pipework::reqrep::Options;
+use pipework::reqrep::{self, Options};
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -47,6 +47,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![
         kernel(read("/proc/sys/kernel/osrelease").trim()),
         call(),
+        deaths(reqrep::hears_of_deaths()),
         filter(&status),
         shared_memory(Path::new("/dev/shm")),
         new_pipe(),
@@ -110,6 +111,16 @@ fn call() -> Check {
             check("call", Level::Problem, words(error), meaning)
         }
     }
+}
+
+fn deaths(are_reported: bool) -> Check {
+    const NAME: &str = "news of deaths";
+    if are_reported {
+        return check(NAME, Level::Ok, "at once", "the kernel tells a waiting process when another one dies");
+    }
+    let meaning =
+        "no inotify instance is left (sysctl fs.inotify.max_user_instances), or PIPEWORK_DEATH_THREAD is off";
+    check(NAME, Level::Note, "within 250 ms", meaning)
 }
 
 fn filter(status: &str) -> Check {
@@ -276,6 +287,7 @@ mod tests {
         let levels = ["6.18.44-x", "6.1", "5.10.0-8-amd64", "5.4.0", ""].map(|release| kernel(release).level);
         assert_eq!(levels, [Level::Ok, Level::Ok, Level::Ok, Level::Note, Level::Note]);
         assert_eq!(call().level, Level::Ok);
+        assert_eq!((deaths(true).level, deaths(false).level), (Level::Ok, Level::Note));
         assert_eq!(filter("Name:\tx\nSeccomp:\t2\n").value, "mode 2");
         assert_eq!((filter("Seccomp:\t0\n").level, filter("").level), (Level::Ok, Level::Note));
         assert_eq!(shared_memory(Path::new("/no/such/folder")).level, Level::Problem);
