@@ -18,6 +18,7 @@ mod fd;
 mod pipe;
 mod reqrep;
 mod blob;
+mod deaths;
 mod python;
 mod node;
 mod perl;
@@ -68,6 +69,8 @@ struct Args {
 enum Action {
     /// Draw a record as an SVG picture on standard output
     Plot { record: PathBuf },
+    #[command(flatten)]
+    Death(deaths::Role),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -82,6 +85,8 @@ enum Module {
     Reqrep,
     /// Shared memory that one process hands to another
     Blob,
+    /// How soon the death of a process is known
+    Deaths,
     /// The Python package, calls and messages
     Python,
     /// Large payloads and arrays between processes of Python
@@ -104,6 +109,7 @@ impl Module {
             Module::Pipe => ("pipe", pipe::cases(), pipe::TARGETS),
             Module::Reqrep => ("reqrep", reqrep::cases(), reqrep::TARGETS),
             Module::Blob => ("blob", blob::cases(), blob::TARGETS),
+            Module::Deaths => ("deaths", deaths::cases(), deaths::TARGETS),
             Module::Python => ("python", python::cases(), python::TARGETS),
             Module::PythonBlob => ("python-blob", python::blob_cases(), python::BLOB_TARGETS),
             Module::PythonMultiprocessing => {
@@ -137,6 +143,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match (&args.action, args.module) {
         (Some(Action::Plot { record }), _) => plot(record),
+        (Some(Action::Death(role)), _) => role.play().map(|()| true),
         (None, Some(module)) => run(&args, module),
         (None, None) => unreachable!("clap asks for a module"),
     };
