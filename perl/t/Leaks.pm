@@ -33,9 +33,9 @@ sub kib {
     return $sum;
 }
 
+# Open descriptors, except the inotify instance that the library keeps once a client has waited.
 sub descriptors {
-    opendir my $all, '/proc/self/fd' or die $!;
-    return scalar(() = readdir $all);
+    return scalar grep { (readlink // '') ne 'anon_inode:inotify' } glob '/proc/self/fd/*';
 }
 
 1;

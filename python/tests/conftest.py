@@ -4,13 +4,13 @@ shares with others of its kind."""
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 
 import pytest
 from pipework.reqrep import Segment
 from processes import all_free, small, until
+from support import open_files
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,17 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_files()
     yield
     gc.collect()
-    left = set(os.listdir("/proc/self/fd")) - before
-    names = []
-    for number in left:
-        try:
-            names.append(f"{number} -> {os.readlink(f'/proc/self/fd/{number}')}")
-        except FileNotFoundError:
-            pass  # the listing's own
-    assert not names, f"left open: {names}"
+    left = {number: name for number, name in open_files().items() if number not in before}
+    assert not left, f"left open: {left}"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
 import sys
 import threading
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support import SOON
+from support import SOON, open_files
 
 
 def leaves_nothing(operation: Callable[[], object], rounds: int, most_bytes: int = 2 << 20) -> None:
@@ -52,7 +51,7 @@ def _what_there_is() -> dict[str, int]:
     return {
         "blocks of objects": sys.getallocatedblocks(),
         "bytes": _resident(),
-        "descriptors": len(os.listdir(process / "fd")),
+        "descriptors": len(open_files()),
         "threads": threading.active_count(),
         "mappings": len((process / "maps").read_text().splitlines()),
     }

@@ -21,6 +21,16 @@ SOON = 60.0
 """Seconds after which something that ought to have happened will not happen any more."""
 
 
+def open_files() -> dict[str, str]:
+    """The descriptors of this process and what they refer to, except the inotify instance that the
+    library keeps once a client has waited."""
+    names = {}
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            names[number] = os.readlink(f"/proc/self/fd/{number}")
+    return {number: name for number, name in names.items() if name != "anon_inode:inotify"}
+
+
 class Alarm(Exception):
     """Raised by the signal handler of a test."""
 
