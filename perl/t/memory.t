@@ -11,6 +11,8 @@ use Pipework::ReqRep;
 alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 my $large  = 100 << 20;
+# A thread takes address space, which the limits here do not allow for.
+$ENV{PIPEWORK_DEATH_THREAD} = 'off';
 my @perl   = ($^X, '-w', map { "-I$_" } @INC);
 
 # Runs a program in a new process with a limit on memory; returns a function that returns its output.
