@@ -21,7 +21,8 @@ sub leaves_nothing {
         last if $memory < 256;
     }
     cmp_ok($memory, '<', 256, "$what: KiB of memory left behind");
-    is(descriptors(), $opened, "$what: descriptors");
+    # A client that waits may begin to listen for deaths, which takes up to four, once.
+    cmp_ok(descriptors(), '<=', $opened + 4, "$what: descriptors");
     return;
 }
 

@@ -178,7 +178,7 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 
 /// Duplicates the descriptor to a number above `low`.
 pub(crate) fn duplicate_above(fd: BorrowedFd<'_>, low: RawFd) -> Result<OwnedFd> {
-    sys!("fcntl", rustix::io::fcntl_dupfd_cloexec(fd, low + 1))
+    sys!("dup", rustix::io::fcntl_dupfd_cloexec(fd, low + 1))
 }
 
 /// Marks a descriptor from outside as close-on-exec.

@@ -38,6 +38,8 @@ impl FaultScene {
         fs::create_dir(&folder).expect("a new folder");
         let segment = options().create(folder.join("segment")).expect("a segment");
         let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
+        // Now, because it opens descriptors.
+        client.sender().liveness().look_after_calls([0], "listen for deaths").expect("a first look");
         FaultScene { folder, segment, client, server }
     }
 

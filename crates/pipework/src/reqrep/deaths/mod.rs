@@ -18,9 +18,9 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::shm::mapping::{LISTENERS, Shared};
-use super::shm::member::Membership;
 use crate::deadline::Deadline;
+use crate::reqrep::shm::mapping::{LISTENERS, Shared};
+use crate::reqrep::shm::member::Membership;
 use crate::sync::{self, Flag, NoForks, Own, Unshared};
 use crate::sys::memory::{self, KnownFile};
 use crate::sys::{self, Errno, closes};
