@@ -5,7 +5,7 @@
 //! addresses as the parent's. For x86-64 only: elsewhere, single-stepping a loop of exclusive loads
 //! and stores never ends.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::SeqCst;
@@ -251,11 +251,15 @@ const RIP: u64 = offset_of!(libc::user_regs_struct, rip) as u64;
 const CALL: u64 = offset_of!(libc::user_regs_struct, orig_rax) as u64;
 const ANSWER: u64 = offset_of!(libc::user_regs_struct, rax) as u64;
 
-/// Waits until all other threads of this process sleep.
+/// Waits until all other threads of this process sleep, except the one that waits for reports of
+/// deaths: nobody wakes that.
 pub(crate) fn others_sleep() {
     let this = fs::read_link("/proc/thread-self").expect("/proc is there");
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is there").map(|task| task.expect("a thread"));
-    for task in tasks.filter(|task| Some(&*task.file_name()) != this.file_name()) {
+    let hears = |task: &DirEntry| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "pipework-deaths\n")
+    };
+    for task in tasks.filter(|task| Some(&*task.file_name()) != this.file_name() && !hears(task)) {
         while !sleeps(&task.path().display().to_string()) {
             thread::sleep(LOOK_EVERY);
         }
