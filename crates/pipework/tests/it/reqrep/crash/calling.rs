@@ -59,23 +59,27 @@ pub(super) fn send_waiting_for_a_slot(fate: &Fate) {
     let clients = [segment.client().unwrap(), segment.client().unwrap()];
     let ticket = clients[0].try_send("first").unwrap().unwrap();
     let victim = fate.client(&segment, |client| {
-        // The other client may have got the slot first.
-        let _sent = client.send("ping", SOON);
+        client.send("ping", SOON).unwrap();
     });
+    // A victim that takes single steps is slow, and the other client may get the slot first. It frees
+    // it at once, because the victim waits for it.
+    let send_and_cancel = || {
+        let ticket = clients[1].send("second", PATIENCE).unwrap();
+        assert_eq!(clients[1].cancel(ticket), Ok(None));
+    };
     thread::scope(|scope| {
         let mut second = None;
         let mut free_the_slot = || {
             second.get_or_insert_with(|| {
-                let second = asleep(scope, || clients[1].send("second", PATIENCE).unwrap());
+                let second = asleep(scope, send_and_cancel);
                 assert_eq!(clients[0].cancel(ticket), Ok(None));
                 second
             });
         };
         let died = victim.die_but_first(&mut free_the_slot);
         free_the_slot();
-        let ticket = second.unwrap().join().unwrap();
+        second.unwrap().join().unwrap();
         fate.got_on(died);
-        assert_eq!(clients[1].cancel(ticket), Ok(None));
     });
     assert_whole(&segment);
 }
