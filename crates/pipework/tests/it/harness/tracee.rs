@@ -259,8 +259,9 @@ pub(crate) fn others_sleep() {
     let hears = |task: &DirEntry| {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "pipework-deaths\n")
     };
-    for task in tasks.filter(|task| Some(&*task.file_name()) != this.file_name() && !hears(task)) {
-        while !sleeps(&task.path().display().to_string()) {
+    for task in tasks.filter(|task| Some(&*task.file_name()) != this.file_name()) {
+        // A new thread gets its name when it first runs.
+        while !hears(&task) && !sleeps(&task.path().display().to_string()) {
             thread::sleep(LOOK_EVERY);
         }
     }
