@@ -159,6 +159,7 @@ pub enum Role {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const SETTLED: Duration = Duration::from_millis(1500);
 
 impl Role {
     pub fn play(&self) -> Result<(), Failure> {
@@ -187,6 +188,13 @@ fn serve(path: &str, held: u32, resident: usize) -> Result<(), Failure> {
 fn call(wait: &str, held: u32, resident: usize, kills: u32) -> Result<(), Failure> {
     let path = format!("/dev/shm/pipework-bench-deaths-{}", std::process::id());
     let segment = Options::new().slots(held).request_bytes(8).reply_bytes(8).create(&path)?;
+    // A process listens a second after it has waited for the first time.
+    let began = Instant::now();
+    let mut nth = 0;
+    while began.elapsed() < SETTLED {
+        kill_once(&segment, &path, wait, held, resident, nth)?;
+        nth += 1;
+    }
     let called = (0..kills).try_for_each(|nth| {
         let took = kill_once(&segment, &path, wait, held, resident, nth)?;
         println!("{}", took.as_nanos());

@@ -39,6 +39,7 @@ impl FaultScene {
         let segment = options().create(folder.join("segment")).expect("a segment");
         let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
         // Now, because it opens descriptors.
+        deaths::tests::settle();
         client.sender().liveness().look_after_calls([0], "listen for deaths").expect("a first look");
         FaultScene { folder, segment, client, server }
     }

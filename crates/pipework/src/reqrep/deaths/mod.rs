@@ -9,7 +9,7 @@
 //! no inotify instance left, or when the program closes the descriptor.
 
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
@@ -30,6 +30,11 @@ const VARIABLE: &str = "PIPEWORK_DEATH_THREAD";
 
 const OP: &str = "reqrep deaths";
 
+/// A process listens from this time after its first wait on. When a process ends, the kernel closes
+/// its inotify instance, and that waits for the work on those of others: 5 to 30 ms, but seconds where
+/// many such processes end at a time. So processes that live for a moment have no instance.
+pub(super) const SETTLED: Duration = Duration::from_secs(1);
+
 /// A report comes before the kernel releases the locks of that file, and a dying process may have
 /// several. So the thread looks again after each of these pauses.
 const AGAIN: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(2)];
@@ -46,11 +51,12 @@ const LONGEST_REST: Duration = Duration::from_millis(50);
 const BUSY: Duration = Duration::from_millis(2);
 
 static DEATHS: Own<Deaths> =
-    Own::new(Deaths { instance: None, running: None, is_off: false, files: Vec::new() });
+    Own::new(Deaths { first_wait: None, instance: None, running: None, is_off: false, files: Vec::new() });
 
 /// What this process watches. A forked child starts with nothing.
 #[derive(Default)]
 struct Deaths {
+    first_wait: Option<Instant>,
     /// It stays open: if it had watches, closing it takes milliseconds, on a busy machine many. For
     /// the same reason it is closed last when this process dies.
     instance: Option<Arc<Unshared>>,
@@ -82,16 +88,19 @@ fn with<T>(instance: &Unshared, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, E
     if instance.is_intact() { instance.with(call).unwrap_or(Err(Errno::BADF)) } else { Err(Errno::BADF) }
 }
 
-/// Makes this process one that listens for the segment, if it does not and there are fewer than two.
-/// Returns whether it has begun to, in the name of this member: then call [`forget`] when the member
-/// leaves.
+/// Makes this process one that listens for the segment, if it has [settled](SETTLED), does not listen
+/// yet, and there are fewer than two. Returns whether it has begun to, in the name of this member: then
+/// call [`forget`] when the member leaves.
 #[cold]
 pub(super) fn listen(member: &Arc<Membership>) -> bool {
     let shared = member.shared();
     let file = shared.identity();
-    let is_known = |deaths: &mut Deaths| deaths.is_off || deaths.files.iter().any(|known| known.file == file);
+    let does_not_begin = |deaths: &mut Deaths| {
+        let first_wait = *deaths.first_wait.get_or_insert_with(Instant::now);
+        deaths.is_off || first_wait.elapsed() < SETTLED || deaths.files.iter().any(|known| known.file == file)
+    };
     // This also drops what a parent had, before forks wait: closing a descriptor waits for forks.
-    if DEATHS.with(is_known) || shared.is_lost() {
+    if DEATHS.with(does_not_begin) || shared.is_lost() {
         return false;
     }
     let is_free = |byte: &u64| memory::is_locked(shared.file(), *byte) == Ok(false);
@@ -100,7 +109,7 @@ pub(super) fn listen(member: &Arc<Membership>) -> bool {
     let (opened, lock);
     // One thread at a time starts to listen, and no process forks meanwhile.
     let mut forks_wait = sync::no_forks();
-    if DEATHS.with(is_known) {
+    if DEATHS.with(does_not_begin) {
         return false;
     }
     lock = Unshared::open(&mut forks_wait, || shared.open_again()).map(Arc::new);

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
@@ -21,6 +21,11 @@ const SHORT: Duration = Duration::from_millis(1);
 /// How long a waiter has to park. If it parks later, the test only shows less.
 const SETTLE: Duration = Duration::from_millis(4);
 
+/// This process listens from its next look on, as if it had waited for a second.
+pub(in crate::reqrep) fn settle() {
+    super::DEATHS.with(|deaths| deaths.first_wait = Some(Instant::now() - super::SETTLED));
+}
+
 fn segment() -> Segment {
     Options::new().slots(4).members(8).request_bytes(64).reply_bytes(64).anonymous().unwrap()
 }
@@ -29,6 +34,7 @@ fn segment() -> Segment {
 fn client(segment: &Segment, options: &ClientOptions) -> Client {
     let client = segment.client_with(options).unwrap();
     let liveness = client.sender().liveness();
+    settle();
     liveness.look_after_calls([0], "test").unwrap();
     liveness.tick().stop();
     client
@@ -38,6 +44,7 @@ fn server(segment: &Segment) -> Server {
     let server = segment.server().unwrap();
     let liveness = server.serving().liveness();
     liveness.awaits_client();
+    settle();
     liveness.look_after("test").unwrap();
     liveness.tick().stop();
     server
@@ -221,6 +228,7 @@ fn dying_listener_loses_its_locks_before_the_inotify_instance_that_takes_long_to
         let segment = segment();
         let [first, second] = [segment.client().unwrap(), segment.client().unwrap()];
         let liveness = first.sender().liveness();
+        settle();
         liveness.look_after_calls([0], "test").unwrap();
         // The locks of the two members, and the lock of a listener.
         assert_eq!(above_the_instance(&segment), 3);
@@ -245,6 +253,7 @@ fn call_ends_after_its_servers_death_where_the_kernel_cannot_report_it() {
             let ticket = send(&client);
             let dying = Dying::serving(&segment, 1);
             order(call, 0, Fault::Errno(Errno::MFILE.number()));
+            settle();
             let early = client.recv(ticket, SHORT).unwrap_err().kind();
             assert!(early == ErrorKind::TimedOut && all_met(), "{call}");
             dying.die();

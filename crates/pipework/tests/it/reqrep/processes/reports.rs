@@ -11,10 +11,22 @@ use super::{holder, kind, small};
 use crate::harness::{Child, PATIENCE, alone, awaited, fork, fork_past_handlers, shared};
 
 const SHORT: Duration = Duration::from_millis(1);
+/// Longer than a process waits before it listens.
+const SETTLED: Duration = Duration::from_millis(1100);
 /// Longer than the time between two ticks.
 const A_TICK: Duration = Duration::from_millis(60);
 
-/// How many threads of this process hear of deaths, and how many inotify instances it has.
+/// Waits until this many threads of this process hear of deaths, and it has this many inotify
+/// instances. A new thread gets its name when it first runs.
+fn assert_listening(expected: (usize, usize)) {
+    let began = Instant::now();
+    while listening() != expected {
+        assert!(began.elapsed() < PATIENCE, "{:?} instead of {expected:?}", listening());
+        std::thread::sleep(SHORT);
+    }
+}
+
+/// The two numbers.
 fn listening() -> (usize, usize) {
     let entries = |folder: &str| fs::read_dir(folder).unwrap().filter_map(|entry| Some(entry.ok()?.path()));
     let name = |task: std::path::PathBuf| fs::read_to_string(task.join("comm")).unwrap_or_default();
@@ -24,30 +36,43 @@ fn listening() -> (usize, usize) {
     (threads.count(), instances.count())
 }
 
-fn wait_in_vain(client: &Client) {
+fn wait_briefly(client: &Client) {
     let ticket = client.send("", PATIENCE).unwrap();
     assert_eq!(kind(client.recv(ticket, SHORT)), Some(ErrorKind::TimedOut));
     assert_eq!(client.cancel(ticket), Ok(None));
 }
 
+/// Waits so often that this process listens.
+fn settle(client: &Client) {
+    wait_briefly(client);
+    std::thread::sleep(SETTLED);
+    wait_briefly(client);
+}
+
 #[test]
-fn process_listens_from_its_first_wait_until_its_last_handle_is_dropped() {
+fn process_listens_a_second_after_its_first_wait_until_its_last_handle_is_dropped() {
     alone(|| {
+        wait_briefly(&small().client().unwrap());
+        assert_listening((0, 0));
+        std::thread::sleep(SETTLED);
         // The instance stays for the next time.
         for instances in [0, 1] {
             let (one, other) = (small(), small());
             let clients = [one.client().unwrap(), one.client().unwrap(), other.client().unwrap()];
-            assert_eq!(listening(), (0, instances), "no thread has waited");
-            clients.iter().for_each(wait_in_vain);
-            assert_eq!(listening(), (1, 1));
+            // No thread has waited.
+            assert_listening((0, instances));
+            clients.iter().for_each(wait_briefly);
+            assert_listening((1, 1));
             let [first, second, third] = clients;
             drop((first, third, other));
-            assert_eq!(listening(), (0, 1), "the second does not listen");
+            // The second does not listen.
+            assert_listening((0, 1));
             std::thread::sleep(A_TICK);
-            wait_in_vain(&second);
-            assert_eq!(listening(), (1, 1), "it takes the place of the first");
+            wait_briefly(&second);
+            // It takes the place of the first.
+            assert_listening((1, 1));
             drop((second, one));
-            assert_eq!(listening(), (0, 1));
+            assert_listening((0, 1));
         }
     });
 }
@@ -60,7 +85,7 @@ fn two_processes_listen_and_another_takes_the_place_of_one_that_dies() {
             fork(|| {
                 let client = segment.client().unwrap();
                 loop {
-                    wait_in_vain(&client);
+                    wait_briefly(&client);
                     counts[nth].store(listening().0 as u64, SeqCst);
                 }
             })
@@ -88,7 +113,8 @@ fn server_that_waits_for_requests_does_not_listen() {
     alone(|| {
         let server = small().server().unwrap();
         assert_eq!(kind(server.recv(SHORT)), Some(ErrorKind::TimedOut));
-        assert_eq!(listening(), (0, 0));
+        assert_eq!(kind(server.recv(SETTLED)), Some(ErrorKind::TimedOut));
+        assert_listening((0, 0));
     });
 }
 
@@ -97,19 +123,19 @@ fn forked_child_listens_by_itself_once_it_waits() {
     alone(|| {
         let segment = small();
         let client = segment.client().unwrap();
-        wait_in_vain(&client);
+        settle(&client);
         // The tick of the inherited handle is due.
         std::thread::sleep(A_TICK);
         let in_child = || {
             let inherited = listening();
             assert!(inherited == (0, 0) || inherited == (0, 1), "without handlers the first use closes it");
-            wait_in_vain(&client);
-            assert_eq!(listening(), (1, 1));
+            settle(&client);
+            assert_listening((1, 1));
             assert_hears(&segment, &client);
         };
         fork(in_child).join();
         fork_past_handlers(in_child).join();
-        assert_eq!(listening(), (1, 1));
+        assert_listening((1, 1));
         assert_hears(&segment, &client);
     });
 }
@@ -130,8 +156,9 @@ fn files_that_are_opened_and_closed_all_the_time_take_a_small_share_of_a_cpu() {
         let folder = crate::harness::Folder::new();
         let segment = super::options().create(folder.join("segment")).unwrap();
         let client = segment.client().unwrap();
+        settle(&client);
+        assert_listening((1, 1));
         let ticket = client.send("", PATIENCE).unwrap();
-        assert_eq!(kind(client.recv(ticket, SHORT)), Some(ErrorKind::TimedOut));
         let stop = &shared(1)[0];
         let closing = fork(|| {
             while stop.load(SeqCst) == 0 {
