@@ -27,6 +27,8 @@ pub(super) struct Liveness {
     tick: Tick,
     /// Whether this process [listens](deaths) for deaths in the name of this member.
     listens: Flag,
+    /// Until when two other processes are believed to listen, in nanoseconds of the clock.
+    others_listen_until_ns: Hint,
     /// For how many more ticks dead clients matter as well, because a thread has found no slot.
     lacks_slot: Hint,
     /// For how many more ticks dead clients matter to a server, because a thread has waited for
@@ -46,6 +48,10 @@ pub(super) struct Liveness {
 /// that at least once in each slice.
 const LACKING_TICKS: u64 = 8;
 
+/// How long two other processes are believed to listen: asking for their locks takes longer the more
+/// members there are.
+const OTHERS_LISTEN_NS: u64 = 2_000_000_000;
+
 impl Liveness {
     pub(super) fn new(attached: &Attached) -> Liveness {
         let no = || Hint::new(0);
@@ -53,6 +59,7 @@ impl Liveness {
             membership: Arc::clone(attached.membership()),
             tick: Tick::new(),
             listens: Flag::new(),
+            others_listen_until_ns: no(),
             lacks_slot: no(),
             awaits_client: no(),
             has_no_server: Flag::new(),
@@ -149,8 +156,13 @@ impl Liveness {
         // A server that waits for a request depends on no member: clients send requests again. The
         // first look follows, so a death is either found by it or reported after it.
         let depends = slots.peek().is_some() || self.lacks_slot.get() > 0 || self.awaits_client.get() > 0;
-        if depends && deaths::listen(&self.membership) {
-            self.listens.set(true);
+        let now_ns = clock::monotonic_ns() as u64;
+        if depends && self.others_listen_until_ns.get() <= now_ns {
+            match deaths::listen(&self.membership) {
+                deaths::Listening::Begun => self.listens.set(true),
+                deaths::Listening::Others => self.others_listen_until_ns.set(now_ns + OTHERS_LISTEN_NS),
+                deaths::Listening::Not => {}
+            }
         }
         self.check_all(slots, op).inspect_err(|_| self.failures.set(self.failures.get() + 1))
     }

@@ -88,11 +88,18 @@ fn with<T>(instance: &Unshared, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, E
     if instance.is_intact() { instance.with(call).unwrap_or(Err(Errno::BADF)) } else { Err(Errno::BADF) }
 }
 
+pub(super) enum Listening {
+    Not,
+    /// It has begun, in the name of the member: call [`forget`] when that leaves.
+    Begun,
+    /// Two processes listen already.
+    Others,
+}
+
 /// Makes this process one that listens for the segment, if it has [settled](SETTLED), does not listen
-/// yet, and there are fewer than two. Returns whether it has begun to, in the name of this member: then
-/// call [`forget`] when the member leaves.
+/// yet, and there are fewer than two.
 #[cold]
-pub(super) fn listen(member: &Arc<Membership>) -> bool {
+pub(super) fn listen(member: &Arc<Membership>) -> Listening {
     let shared = member.shared();
     let file = shared.identity();
     let does_not_begin = |deaths: &mut Deaths| {
@@ -101,28 +108,30 @@ pub(super) fn listen(member: &Arc<Membership>) -> bool {
     };
     // This also drops what a parent had, before forks wait: closing a descriptor waits for forks.
     if DEATHS.with(does_not_begin) || shared.is_lost() {
-        return false;
+        return Listening::Not;
     }
     let is_free = |byte: &u64| memory::is_locked(shared.file(), *byte) == Ok(false);
-    let Some(byte) = LISTENERS.into_iter().find(is_free) else { return false };
+    let Some(byte) = LISTENERS.into_iter().find(is_free) else { return Listening::Others };
     // For the same reason, these are declared first.
     let (opened, lock);
     // One thread at a time starts to listen, and no process forks meanwhile.
     let mut forks_wait = sync::no_forks();
     if DEATHS.with(does_not_begin) {
-        return false;
+        return Listening::Not;
     }
     lock = Unshared::open(&mut forks_wait, || shared.open_again()).map(Arc::new);
-    let Ok(lock) = &lock else { return false };
+    let Ok(lock) = &lock else { return Listening::Not };
     if lock.with(|fd| memory::try_lock(fd, byte)) != Some(Ok(true)) {
-        return false;
+        return Listening::Not;
     }
     opened = DEATHS.with(|deaths| deaths.instance.clone()).or_else(|| open(&mut forks_wait));
     let Some(instance) = &opened else {
         DEATHS.with(|deaths| deaths.is_off = true);
-        return false;
+        return Listening::Not;
     };
-    let Ok(number) = with(instance, |instance| closes::add(instance, shared.file())) else { return false };
+    let Ok(number) = with(instance, |instance| closes::add(instance, shared.file())) else {
+        return Listening::Not;
+    };
     forks_wait.close_last(instance);
     let runs = DEATHS.with(|deaths| {
         deaths.instance = Some(Arc::clone(instance));
@@ -139,7 +148,7 @@ pub(super) fn listen(member: &Arc<Membership>) -> bool {
             Err(_) => deaths.is_off = true,
         });
     }
-    true
+    Listening::Begun
 }
 
 fn open(forks_wait: &mut NoForks) -> Option<Arc<Unshared>> {
