@@ -272,7 +272,8 @@ of another segment, and one whose C<is_copied> is true, is copied into a new one
 The files lie in a folder beside the segment, C<PATH.> and 16 digits and C<.blobs>, or under
 F</dev/shm/pipework-UID> if the segment has no path. What an object keeps for its next blobs is freed
 with the object. Files of processes that were killed are freed by C<recover>, by the next process that
-notices the death, or by C<pipework doctor --yes>.
+notices the death, or by C<pipework doctor --yes>. If all processes of a segment without a path were
+killed, the next process of the user that makes the first blob of another such segment removes the files.
 
 =head2 blob($length)
 

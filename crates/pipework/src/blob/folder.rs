@@ -16,8 +16,9 @@ pub(crate) struct Folder {
     mode: u32,
     /// The user that must own it.
     owner: u32,
-    /// Whether the folder above it is made as well if it does not exist.
-    is_nested: bool,
+    /// For a channel without a path: the random number of its segment. Its folder lies in a folder
+    /// that is made as well if it does not exist.
+    unnamed: Option<u64>,
 }
 
 impl Folder {
@@ -25,7 +26,7 @@ impl Folder {
     pub(crate) fn beside(path: &Path, random: u64, owner: u32, mode: u32) -> Folder {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{random:016x}.blobs"));
-        Folder { path: path.with_file_name(name), mode, owner, is_nested: false }
+        Folder { path: path.with_file_name(name), mode, owner, unnamed: None }
     }
 
     /// The folder of a segment without a name.
@@ -34,7 +35,7 @@ impl Folder {
     }
 
     pub(super) fn nested(above: &Path, random: u64, owner: u32, mode: u32) -> Folder {
-        Folder { path: above.join(format!("{random:016x}.blobs")), mode, owner, is_nested: true }
+        Folder { path: above.join(format!("{random:016x}.blobs")), mode, owner, unnamed: Some(random) }
     }
 
     pub(crate) fn location(&self) -> &Path {
@@ -48,29 +49,32 @@ impl Folder {
     /// Makes the folder if it does not exist. EPERM if a file of another kind has its path, or if
     /// the folder above it, whose path is predictable, belongs to another user.
     pub(super) fn make(&self) -> Result<(), Errno> {
-        if let (true, Some(above)) = (self.is_nested, self.path.parent()) {
-            let found = make_folder(above, 0o700 | searchable(self.mode))?;
-            if found.owner != self.owner {
-                return Err(Errno::PERM);
-            }
+        if self.unnamed.is_some() {
+            self.make_above()?;
         }
         // Its name is random and known only from the segment, so no other user can have made it.
         make_folder(&self.path, self.mode | searchable(self.mode)).map(drop)
     }
 
-    /// Whether its channel has no path.
-    pub(super) fn is_nested(&self) -> bool {
-        self.is_nested
+    /// The folder above it.
+    pub(super) fn above(&self) -> &Path {
+        self.path.parent().expect("it has a name in a folder")
     }
 
-    /// The other folders beside it: of channels without a path, if its own has none.
-    pub(super) fn siblings(&self) -> Vec<PathBuf> {
-        let above = self.path.parent();
-        let entries = above.and_then(|above| std::fs::read_dir(above).ok());
-        let paths = entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        paths
-            .filter(|path| *path != self.path && path.extension().is_some_and(|ext| ext == "blobs"))
-            .collect()
+    /// Makes the folder above it, for a channel without a path.
+    pub(super) fn make_above(&self) -> Result<(), Errno> {
+        let found = make_folder(self.above(), 0o700 | searchable(self.mode))?;
+        if found.owner == self.owner { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// The random number of the segment, if it has no path.
+    pub(super) fn unnamed(&self) -> Option<u64> {
+        self.unnamed
+    }
+
+    /// Whether the channel is this user's.
+    pub(super) fn is_ours(&self) -> bool {
+        self.owner == memory::user()
     }
 
     /// Whether the folder at this path had no change in the last minute.
@@ -81,7 +85,7 @@ impl Folder {
 
     /// The folder at this path. Its channel was removed.
     pub(super) fn left(path: &Path) -> Folder {
-        Folder { path: path.to_owned(), mode: 0, owner: memory::user(), is_nested: false }
+        Folder { path: path.to_owned(), mode: 0, owner: memory::user(), unnamed: None }
     }
 
     /// Removes the folder if it exists and is empty.

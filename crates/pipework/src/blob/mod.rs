@@ -3,6 +3,7 @@
 
 mod file;
 mod folder;
+mod channels;
 mod store;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -9,9 +9,12 @@ use std::fmt;
 use std::mem;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
+use super::channels::{self, Shown};
 use super::file::{BlobFile, Handle, Name, Named, Slots, path_of};
 use super::folder::Folder;
+use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region::Region;
 use crate::sync::{self, Flag, Hint, Own};
@@ -60,6 +63,8 @@ pub(crate) struct Store {
     copied: Hint,
     /// Whether this process has used the folder.
     has_opened: Flag,
+    /// Shows other processes that this one has the channel open. Children inherit it.
+    shown: Shown,
 }
 
 #[derive(Default)]
@@ -288,14 +293,18 @@ impl Drop for Kept {
 
 impl Store {
     pub(crate) fn new(folder: Folder, limits: Limits) -> Store {
-        Store {
+        let store = Store {
             folder,
             limits,
             slots: OnceLock::new(),
             state: Own::default(),
             copied: Hint::new(0),
             has_opened: Flag::new(),
-        }
+            shown: OnceLock::new(),
+        };
+        // Without it, calls without blobs work, too. It is tried again before a file is made.
+        let _ = channels::show_open(&store.folder, &store.shown);
+        store
     }
 
     /// Sets the slots that name blobs. Called once, before anything else.
@@ -368,12 +377,16 @@ impl Store {
         self.has_opened.set(true);
         // EPERM comes from ext4, if the folder is removed while the file is being made.
         let is_gone = |errno| matches!(errno, Errno::NOENT | Errno::PERM);
-        let create = || BlobFile::create(folder.location(), folder.mode(), len);
+        let create = || {
+            channels::show_open(folder, &self.shown)?;
+            BlobFile::create(folder.location(), folder.mode(), len)
+        };
         match create() {
             Err(errno) if is_gone(errno) => {
-                if folder.is_nested() && !LOOKED_BESIDE.is_set() {
+                if folder.unnamed().is_some() && !LOOKED_BESIDE.is_set() {
                     LOOKED_BESIDE.set(true);
-                    folder.siblings().iter().for_each(|folder| free_unused(folder));
+                    let limit = Deadline::after(LOOK_BESIDE);
+                    channels::remove_unopened(folder, || limit.has_passed());
                 }
                 let mut made = Err(errno);
                 // Another process may remove the folder as long as it is empty.
@@ -389,6 +402,7 @@ impl Store {
             Err(Errno::NOSPC | Errno::MFILE) => {
                 self.give_up_idle();
                 self.sweep(&mut None, || false);
+                channels::remove_unopened(folder, || false);
                 create()
             }
             made => made,
@@ -594,26 +608,9 @@ impl Drop for Store {
 /// without a path.
 static LOOKED_BESIDE: Flag = Flag::new();
 
-/// Frees the files that no process and no message needs, in the folder of any channel. Processes
-/// that are killed leave the files that they kept for later, and a channel without a path has
-/// nobody else to find them.
-pub(super) fn free_unused(path: &Path) {
-    // A process makes the folder a while before it links the first file.
-    let mut is_left = Folder::is_old(path);
-    for name in Folder::left(path).names() {
-        let Ok(Some(file)) = BlobFile::open(path, name) else { continue };
-        if file.is_held() {
-            // The channel is in use.
-            break;
-        }
-        file.doubt();
-        is_left |= file.look(path, None);
-    }
-    if is_left {
-        // It stays if it has other files.
-        let _ = memory::remove_folder(path);
-    }
-}
+/// How long a process looks at the folders of other channels before its first blob. The next process
+/// looks at others.
+const LOOK_BESIDE: Duration = Duration::from_millis(10);
 
 fn audit(folder: &Folder, slots: Option<&dyn Slots>) -> BlobAudit {
     let mut audit = BlobAudit::default();

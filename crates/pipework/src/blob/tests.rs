@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::path_of;
-use super::store::free_unused;
-use super::{Blob, BlobMut, Detaching, Folder, Handle, Limits, Name, Named, Slots, Store};
+use super::{Blob, BlobMut, Detaching, Folder, Handle, Limits, Name, Named, Slots, Store, channels};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::sys::fault::{Fault, Turn, all_met, fork, order, wait};
@@ -321,33 +320,155 @@ fn file_without_a_maker_is_freed_by_the_process_that_detaches_it_last() {
     assert_eq!(names(0, &[&holder, &last]), 0);
 }
 
-#[test]
-fn free_unused_frees_only_files_that_no_process_and_no_message_needs() {
-    let place = Place::with(Some(Turn::alone()));
-    let (user, above) = (crate::sys::memory::user(), place.0.join("above"));
-    let nested = |random: u64| Folder::nested(&above, random, user, 0o600);
-    let store = |random| Arc::new(Store::new(nested(random), Limits { pool: 1 << 20, held: u64::MAX }));
-    let (used, named_there) = (store(1), store(2));
-    let held = made(&used, b"held");
-    let handle = named(&named_there, &made(&named_there, b"named by a slot"));
-    wait(fork(|| {
-        let dies = store(3);
-        drop((made(&dies, b"kept for later"), made(&dies, b"another")));
-        std::mem::forget(dies);
-    }));
-    assert_eq!(store(3).folder().names().len(), 2, "the child has ended without destructors");
-    for random in [5, 6] {
-        std::fs::create_dir(nested(random).location()).unwrap();
+/// The folders of channels without a path.
+struct Above(Place);
+
+impl Above {
+    fn new() -> Above {
+        Above(Place::with(Some(Turn::alone())))
     }
-    let long_ago = std::time::SystemTime::UNIX_EPOCH;
-    std::fs::File::open(nested(5).location()).unwrap().set_modified(long_ago).unwrap();
-    let here = nested(4);
-    assert_eq!(here.siblings().len(), 5);
-    here.siblings().iter().for_each(|folder| free_unused(folder));
-    assert!(!nested(3).location().exists() && !nested(5).location().exists());
-    assert!(nested(6).location().exists(), "a process may be making a file there");
-    assert_eq!((used.folder().names().len(), &*held), (1, &b"held"[..]));
-    assert_eq!(&*Blob::receive(&named_there, &handle, "test").unwrap(), b"named by a slot");
+
+    fn path(&self) -> PathBuf {
+        self.0.0.join("above")
+    }
+
+    fn folder(&self, random: u64, mode: u32) -> Folder {
+        Folder::nested(&self.path(), random, crate::sys::memory::user(), mode)
+    }
+
+    fn location(&self, random: u64) -> PathBuf {
+        self.folder(random, 0o600).location().to_owned()
+    }
+
+    /// A process's state of a channel. It keeps no files.
+    fn store_with(&self, random: u64, mode: u32) -> Arc<Store> {
+        Arc::new(Store::new(self.folder(random, mode), Limits { pool: 0, held: u64::MAX }))
+    }
+
+    fn store(&self, random: u64) -> Arc<Store> {
+        self.store_with(random, 0o600)
+    }
+
+    /// As the first blob of another channel's process does.
+    fn remove_unopened(&self) {
+        channels::remove_unopened(&self.folder(100, 0o600), || false);
+    }
+
+    fn files(&self, random: u64) -> usize {
+        self.folder(random, 0o600).names().len()
+    }
+}
+
+/// Ends this process's use of a channel as its death would: without a look at its files.
+fn forget(store: Arc<Store>) {
+    std::mem::forget(store);
+}
+
+#[test]
+fn remove_unopened_removes_the_folders_of_channels_that_no_process_has_open() {
+    let above = Above::new();
+    let live = above.store(2);
+    named(&live, &made(&live, b"named by a slot, held by no process"));
+    wait(fork(|| {
+        let [dies, of_a_group, empty] =
+            [(4, 0o600), (6, 0o660), (8, 0o600)].map(|(random, mode)| above.store_with(random, mode));
+        for store in [&dies, &of_a_group] {
+            named(store, &made(store, b"named by a slot"));
+            named(store, &made(store, b"named by another"));
+        }
+        empty.folder().make().unwrap();
+        [dies, of_a_group, empty].into_iter().for_each(forget);
+    }));
+    assert_eq!([2, 4, 6].map(|random| above.files(random)), [1, 2, 2]);
+    // Not made by a channel: a folder with another file, and links to a folder and a file elsewhere.
+    let elsewhere = above.0.0.join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::write(elsewhere.join("0".repeat(32)), "not ours").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, above.location(10)).unwrap();
+    std::fs::create_dir(above.location(12)).unwrap();
+    std::fs::write(above.location(12).join("other"), "not ours").unwrap();
+    std::os::unix::fs::symlink(elsewhere.join("0".repeat(32)), above.location(12).join("1".repeat(32)))
+        .unwrap();
+
+    above.remove_unopened();
+    assert_eq!(above.files(2), 1, "a process has it open");
+    assert!(!above.location(4).exists() && !above.location(8).exists());
+    assert_eq!(above.files(6), 2, "other users may use it");
+    assert_eq!(std::fs::read(elsewhere.join("0".repeat(32))).unwrap(), b"not ours");
+    assert!(above.location(10).exists() && above.location(12).join("other").exists());
+}
+
+#[test]
+fn remove_unopened_leaves_the_folder_of_a_channel_that_only_a_forked_child_has_open() {
+    use std::io::{Read, Write};
+    let above = Above::new();
+    let (mut here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    wait(fork(|| {
+        let store = above.store(2);
+        named(&store, &made(&store, b"named by a slot"));
+        // It does not use the channel.
+        fork(|| there.read_exact(&mut [0]).unwrap());
+        forget(store);
+    }));
+    drop(there);
+    above.remove_unopened();
+    assert_eq!(above.files(2), 1, "the child of the dead process has the channel");
+    here.write_all(&[1]).unwrap();
+    let limit = Deadline::after(Duration::from_secs(30));
+    while above.location(2).exists() && !limit.has_passed() {
+        above.remove_unopened();
+        std::thread::yield_now();
+    }
+    assert!(!above.location(2).exists(), "the child has ended");
+}
+
+#[test]
+fn remove_unopened_stops_when_late_and_goes_on_the_next_time() {
+    let above = Above::new();
+    wait(fork(|| {
+        let dies = above.store(2);
+        for _ in 0..3 {
+            named(&dies, &made(&dies, b"named by a slot"));
+        }
+        forget(dies);
+    }));
+    let left: Vec<_> = (0..3)
+        .map(|_| {
+            channels::remove_unopened(&above.folder(100, 0o600), || true);
+            above.files(2)
+        })
+        .collect();
+    assert_eq!((left, above.location(2).exists()), (vec![2, 1, 0], true));
+    channels::remove_unopened(&above.folder(100, 0o600), || true);
+    assert!(!above.location(2).exists());
+}
+
+#[test]
+fn blob_shows_again_that_the_channel_is_open_after_all_folders_were_removed() {
+    let above = Above::new();
+    let store = above.store(2);
+    named(&store, &made(&store, b"bytes"));
+    std::fs::remove_dir_all(above.path()).unwrap();
+    let handle = named(&store, &made(&store, b"again"));
+    above.remove_unopened();
+    assert_eq!(&*Blob::receive(&above.store(2), &handle, "test").unwrap(), b"again");
+    drop(store);
+    above.remove_unopened();
+    assert!(!above.location(2).exists(), "no process has it open");
+}
+
+#[test]
+fn blob_fails_unless_the_process_can_show_that_it_has_the_channel_open() {
+    let above = Above::new();
+    order("lock", 0, Fault::Errno(libc::ENOLCK));
+    let store = above.store(2);
+    assert!(all_met());
+    order("lock", 0, Fault::Errno(libc::ENOLCK));
+    assert_eq!(BlobMut::new(&store, 1, "test").unwrap_err().errno(), Some(libc::ENOLCK));
+    assert!(all_met());
+    named(&store, &made(&store, b"bytes"));
+    above.remove_unopened();
+    assert_eq!(above.files(2), 1);
 }
 
 #[test]

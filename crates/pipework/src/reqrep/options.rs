@@ -214,6 +214,10 @@ impl Options {
     /// As [`anonymous`](Options::anonymous); `name` shows up in `/proc/PID/maps`. The descriptor
     /// ([`AsFd`]) can be passed to other processes, which use [`from_fd`](Options::from_fd).
     ///
+    /// A process that passes it on keeps the segment open until the other one has opened it. While no
+    /// process has it open, files of blobs in waiting requests may be removed; receiving such a request
+    /// then fails with ENOENT.
+    ///
     /// # Errors
     ///
     /// As [`create`](Options::create).

@@ -269,17 +269,26 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, bytes: &mut [u8], off: u64) -> Result<
 /// Takes the write lock of one byte for this open file; false if another open file has it. The lock
 /// ends with the last descriptor.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
-    match lock_call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte..byte + 1) {
+    granted(lock_call(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte..byte + 1))
+}
+
+/// Takes a read lock of one byte for this open file, which others may have as well; false if another
+/// open file has the write lock. The lock ends with the last descriptor.
+pub(crate) fn try_lock_shared(fd: BorrowedFd<'_>, byte: u64) -> Result<bool> {
+    granted(lock_call(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte..byte + 1))
+}
+
+/// As [`try_lock_shared`], for a byte whose write lock no process takes.
+pub(crate) fn lock_shared(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
+    lock_call(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte..byte + 1).map(drop)
+}
+
+fn granted(locked: Result<c_int>) -> Result<bool> {
+    match locked {
         Ok(_) => Ok(true),
         Err(Errno(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(errno) => Err(errno),
     }
-}
-
-/// Takes a read lock of one byte for this open file, which others may have as well. The lock ends
-/// with the last descriptor.
-pub(crate) fn lock_shared(fd: BorrowedFd<'_>, byte: u64) -> Result<()> {
-    lock_call(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte..byte + 1).map(drop)
 }
 
 /// Releases the lock of one byte, even if other processes have a descriptor of this open file.
@@ -323,6 +332,46 @@ pub(crate) fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
     // SAFETY: the number is a descriptor's, not -1, and soundness needs nothing else: the comment
     // above covers a descriptor that belongs to another owner by now.
     unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// An open file that stays open without a descriptor, and so do its locks: this process has a page
+/// of it mapped, and so has every child that is forked later. The kernel closes the file when the
+/// last of them has unmapped the page or has ended. Nothing accesses the page.
+#[derive(Debug)]
+pub(crate) struct KeptOpen {
+    page: NonNull<c_void>,
+    identity: (u64, u64),
+}
+
+// SAFETY: it is the address of a page that no thread can access.
+unsafe impl Send for KeptOpen {}
+// SAFETY: as above.
+unsafe impl Sync for KeptOpen {}
+
+impl KeptOpen {
+    const LEN: usize = 1;
+
+    pub(crate) fn new(file: OwnedFd) -> Result<KeptOpen> {
+        // This does not use `facts` and `map`, which tests make fail.
+        let identity = sys!("keep_open", rustix::fs::fstat(&file)).map(facts_of)?.identity;
+        let access = ProtFlags::empty();
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let page = unsafe { rustix::mm::mmap(null_mut(), KeptOpen::LEN, access, MapFlags::SHARED, &file, 0) };
+        let page = NonNull::new(sys!("keep_open", page)?).ok_or(Errno::INVAL)?;
+        Ok(KeptOpen { page, identity })
+    }
+
+    /// Device and inode of the file.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+}
+
+impl Drop for KeptOpen {
+    fn drop(&mut self) {
+        // SAFETY: `new` has mapped it. It fails only for an address range that is no mapping.
+        let _ = unsafe { rustix::mm::munmap(self.page.as_ptr(), KeptOpen::LEN) };
+    }
 }
 
 // ---------------------------------------------------------------- mappings

@@ -12,7 +12,9 @@ use pipework::{Error, ErrorKind, Result};
 use rustix::process::{Resource, Rlimit};
 
 use crate::harness::damage::{leave_no_core, tmpfs};
-use crate::harness::{Folder, PATIENCE, alone, awaited, blob_files, blob_folder, blob_of, fork, shared};
+use crate::harness::{
+    Folder, PATIENCE, alone, awaited, blob_files, blob_folder, blob_of, fork, outlive_parent, shared,
+};
 
 fn small() -> Options {
     Options::new().slots(2).members(8).request_bytes(16).reply_bytes(16)
@@ -251,23 +253,72 @@ fn exhausted_descriptors_fail_blobs_but_not_calls() {
 }
 
 #[test]
-fn first_blob_of_a_process_frees_what_killed_processes_kept_for_a_channel_without_a_path() {
+fn first_blob_of_a_process_removes_the_folder_of_a_channel_whose_processes_were_killed() {
     alone(|| {
-        let (left, has_kept) = (small().anonymous().unwrap(), &shared(1)[0]);
-        let child = fork(|| {
-            drop(blob_of(&left, &[7; 5000]));
-            has_kept.store(1, SeqCst);
+        let (left, done) = (small().anonymous().unwrap(), shared(2));
+        let client = fork(|| {
+            let client = left.client().unwrap();
+            for _ in 0..2 {
+                let blob = blob_of(&left, &[7; 5000]);
+                client.send(Message::new("ping").attach(&blob), PATIENCE).unwrap();
+            }
+            done[0].store(1, SeqCst);
             thread::park();
         });
-        awaited(has_kept);
-        assert_eq!(blob_files(&left).len(), 1, "the child keeps it for its next blob");
-        child.kill();
+        awaited(&done[0]);
+        let server = fork(|| {
+            let server = left.server().unwrap();
+            let request = server.recv(PATIENCE).unwrap();
+            let blob = blob_of(&left, &[8; 5000]);
+            assert_eq!(request.reply(Message::new("pong").attach(&blob)), Ok(true));
+            drop(blob);
+            let taken = server.recv(PATIENCE).unwrap();
+            done[1].store(1, SeqCst);
+            thread::park();
+            drop(taken);
+        });
+        awaited(&done[1]);
         let folder = blob_folder(&left);
+        client.kill();
+        server.kill();
         drop(left);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "messages name them");
         // The first blob of all is one of a channel with a path.
         let beside = Folder::new();
         drop(blob_of(&small().create(beside.join("channel")).unwrap(), &[1; 10]));
+        assert!(folder.exists());
         drop(blob_of(&small().anonymous().unwrap(), &[1; 10]));
         assert!(!folder.exists());
+    });
+}
+
+#[test]
+fn first_blob_of_a_process_leaves_the_folder_of_a_channel_that_a_process_has_open() {
+    alone(|| {
+        // The process that makes the channel dies, and its child has not used the channel before.
+        let [forked, sent, go, received] = &shared(4)[..] else { unreachable!("there are four") };
+        let maker = fork(|| {
+            let segment = small().anonymous().unwrap();
+            let child = fork(|| {
+                outlive_parent();
+                forked.store(1, SeqCst);
+                awaited(go);
+                let server = segment.server().unwrap();
+                assert_eq!(&*server.recv(PATIENCE).unwrap().blobs()[0], &[7; 5000]);
+                received.store(1, SeqCst);
+            });
+            awaited(forked);
+            let (client, blob) = (segment.client().unwrap(), blob_of(&segment, &[7; 5000]));
+            let ticket = client.send(Message::new("ping").attach(&blob), PATIENCE).unwrap();
+            client.forget(ticket).unwrap();
+            sent.store(1, SeqCst);
+            thread::park();
+            child.join();
+        });
+        awaited(sent);
+        maker.kill();
+        drop(blob_of(&small().anonymous().unwrap(), &[1; 10]));
+        go.store(1, SeqCst);
+        awaited(received);
     });
 }
