@@ -12,13 +12,16 @@
 use std::collections::VecDeque;
 use std::env;
 use std::panic;
+use std::path::Path;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use pipework::ErrorKind;
 use pipework::reqrep::{Audit, Options, Segment};
 
+use crate::harness::damage::{enter_mount_namespace, mount_tmpfs, not_mounted};
 use crate::harness::tracee;
-use crate::harness::{Child, Random, alone_for, fork, say, seed};
+use crate::harness::{Child, Random, alone_for, fork, say, seed, shared};
 use fate::{End, Fate, Trail};
 
 mod fate;
@@ -129,6 +132,10 @@ const STOPPING: [(&str, Scene); 6] = [
     ("stopped: forget a part", stopping::forget),
 ];
 
+/// Scenes in which the victim's first blob looks at the folders of other channels, in a `/dev/shm` of
+/// the scene's own.
+const BESIDE: [(&str, Scene); 1] = [("make a blob beside a dead channel", blobs::make_beside_a_dead_channel)];
+
 /// Points of each scene that are tried in addition to those that other processes can tell apart.
 const SAMPLE: usize = 50;
 /// Scenes that are played at the same time. Most of them wait most of the time.
@@ -138,12 +145,43 @@ const ROUNDS: usize = 6;
 
 #[test]
 fn kill_at_any_instruction_leaves_the_segment_usable() {
-    alone_for(patience(), || play_scenes(&SCENES));
+    alone_for(patience(), || {
+        look_beside();
+        play_scenes(&SCENES);
+    });
 }
 
 #[test]
 fn stop_at_any_instruction_blocks_peers_no_longer_than_their_deadline() {
-    alone_for(patience(), || play_scenes(&STOPPING));
+    alone_for(patience(), || {
+        look_beside();
+        play_scenes(&STOPPING);
+    });
+}
+
+#[test]
+fn kill_at_any_instruction_of_a_look_at_other_channels_leaves_the_living_ones_whole() {
+    alone_for(patience(), || {
+        let is_permitted = &shared(1)[0];
+        let is_writable = || own_memory_files() && small(2).blob(1).is_ok();
+        fork(|| is_permitted.store(u64::from(is_writable()), SeqCst)).join();
+        if is_permitted.load(SeqCst) == 1 {
+            play_scenes(&BESIDE);
+        } else {
+            not_mounted("a /dev/shm of a test's own");
+        }
+    });
+}
+
+/// The first blob of a process also looks at what other channels have left, and any number of them
+/// may have left files. Its children do not look again.
+fn look_beside() {
+    drop(small(2).blob(1).expect("there is memory"));
+}
+
+/// Gives this process an empty `/dev/shm` of its own. Returns false if that is not permitted here.
+fn own_memory_files() -> bool {
+    enter_mount_namespace() && mount_tmpfs(Path::new("/dev/shm"), "size=16m")
 }
 
 fn setting(name: &str) -> Option<String> {
@@ -167,16 +205,13 @@ fn play_scenes(scenes: &[(&'static str, Scene)]) {
     }
     let sample = setting("PIPEWORK_CRASH").and_then(|text| text.parse().ok()).unwrap_or(SAMPLE);
     let (only, seed) = (setting("PIPEWORK_SCENE"), seed());
-    let mut known = SCENES.iter().chain(&STOPPING);
+    let mut known = SCENES.iter().chain(&STOPPING).chain(&BESIDE);
     assert!(
         only.as_deref().is_none_or(|only| known.any(|(name, _)| only == *name)),
         "there is no such scene"
     );
     say(&format!("crash: PIPEWORK_SEED={seed}"));
     assert_whole(&small(2));
-    // The first blob of a process also looks at what other channels have left, and any number of them
-    // may have left files. Its children do not look again.
-    drop(small(2).blob(1).expect("there is memory"));
     let (trail, mut random) = (Trail::new(), Random::new(seed));
     let chosen = scenes.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
     let play_one = |(name, scene): &(&'static str, Scene)| {

@@ -20,7 +20,7 @@ use super::recovering::caught;
 use super::serving::outcome_while;
 use super::{LONG, SOON, options};
 use crate::harness::tracee::{Tracee, mark, trace};
-use crate::harness::{Folder, PATIENCE, blob_files, blob_folder, blob_of};
+use crate::harness::{Folder, PATIENCE, blob_files, blob_folder, blob_of, fork};
 
 // ---------------------------------------------------------------- making and dropping
 
@@ -443,6 +443,45 @@ pub(super) fn attach(fate: &Fate) {
     // The victim may have died before it became a member.
     drop(segment.client().unwrap());
     channel.assert_whole(vec![]);
+}
+
+/// The victim makes the first blob of a channel without a path, beside the folders of a channel whose
+/// processes are dead and of one that only this process has, and has not used. Messages of both name
+/// blobs that no process holds.
+pub(super) fn make_beside_a_dead_channel(fate: &Fate) {
+    assert!(super::own_memory_files());
+    let new = || options(2).blob_pool(0).anonymous().unwrap();
+    let (living, victims) = (new(), new());
+    let leave_request = |segment: &Segment| {
+        let client = segment.client().unwrap();
+        client.forget(send_one(&client, &new_blob(segment))).unwrap();
+    };
+    fork(|| leave_request(&living)).join();
+    fork(|| {
+        let dies = new();
+        leave_request(&dies);
+        forget(dies);
+    })
+    .join();
+    let above = blob_folder(&living).parent().unwrap().to_owned();
+    let folders = || {
+        let entries = fs::read_dir(&above).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|end| end == "blobs")).count()
+    };
+    assert_eq!(folders(), 2);
+    let victim = fate.victim(None, || {
+        mark();
+        forget(victims.blob(BYTES.len()).unwrap());
+        mark();
+    });
+    drop(victims);
+    victim.die();
+    // Another first blob removes what the victim has left, and its own folder.
+    fork(|| drop(new().blob(BYTES.len()).unwrap())).join();
+    assert_eq!((folders(), blob_files(&living).len()), (1, 1));
+    hand_on(living.server().unwrap().try_recv().unwrap().unwrap());
+    drop(living);
+    assert_eq!(folders(), 0);
 }
 
 /// Leaves members that died with a draft, with a blob, with requests and a reply that name blobs,
