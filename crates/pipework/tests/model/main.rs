@@ -9,11 +9,12 @@ mod search;
 mod calls;
 mod wake;
 mod blobs;
+mod folders;
 mod scopes;
 
 use std::fmt::Debug;
 
-use scopes::{BLOBS, CALLS, LARGE_BLOBS, LARGE_CALLS, WAKES};
+use scopes::{BLOBS, CALLS, FOLDERS, LARGE_BLOBS, LARGE_CALLS, WAKES};
 use search::{Model, search};
 
 /// Set by `make model`.
@@ -95,6 +96,26 @@ fn blobs_search_finds_a_fault_when_a_rule_is_left_out() {
         let scopes = BLOBS.iter().chain(LARGE_BLOBS);
         let (_, scope) = scopes.clone().find(|(scope, _)| *scope == name).expect("a scope of that name");
         faulty(&blobs::Scope { without: Some(rule), ..scope.clone() }, &format!("{rule:?}"), fault);
+    }
+}
+
+#[test]
+fn folder_of_an_open_channel_stays_and_that_of_a_dead_one_goes() {
+    for (name, scope) in FOLDERS {
+        sound(name, scope);
+    }
+}
+
+#[test]
+fn folder_search_finds_a_fault_when_a_rule_is_left_out() {
+    for rule in folders::RULES {
+        let fault = match rule {
+            folders::Rule::ShowAtOpening | folders::Rule::ChildShares => {
+                "a blob that a message names is gone"
+            }
+            _ => "a blob that a process makes is gone",
+        };
+        faulty(&folders::Scope { without: Some(rule), ..FOLDERS[0].1.clone() }, &format!("{rule:?}"), fault);
     }
 }
 

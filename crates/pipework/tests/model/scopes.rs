@@ -6,7 +6,7 @@ use super::blobs::Part::{
 use super::blobs::{Scope as Blobs, Whims as BlobWhims};
 use super::calls::Part::{Child, Client, Helper, Server};
 use super::calls::{Scope, Whims};
-use super::wake;
+use super::{folders, wake};
 
 const NONE: Whims = Whims {
     deaths: 0,
@@ -521,6 +521,11 @@ pub(crate) const LARGE_CALLS: &[(&str, Scope)] = &[
 
 pub(crate) const WAKES: &[(&str, wake::Scope)] =
     &[("three wait, two wake", wake::Scope { waiters: 3, brings: &[2, 1], deaths: 1, without: None })];
+
+pub(crate) const FOLDERS: &[(&str, folders::Scope)] = &[(
+    "three have the channel, two remove",
+    folders::Scope { arrivals: 2, forks: 1, deaths: 1, wipes: 1, blobs: 2, without: None },
+)];
 
 const STILL: BlobWhims = BlobWhims { deaths: 0, cancels: 0, failures: 0, forks: 0, leaves: 0 };
 
