@@ -135,13 +135,17 @@ impl Server {
     /// contents of `into`.
     #[doc(hidden)]
     pub fn recv_to(&self, into: &mut Vec<u8>, deadline: Deadline) -> Result<KeptRequest> {
-        into.clear();
-        let request = self.recv_with(&|| deadline, |request| {
+        loop {
             into.clear();
-            request.receive_to(into)
-        })?;
-        let (flags, redeliveries) = (request.flags(), request.redeliveries());
-        Ok(KeptRequest { ticket: request.keep(), flags, redeliveries })
+            let mut request = self.request(self.find_until(&|| deadline)?);
+            if request.receive_to(into)? {
+                let (flags, redeliveries) = (request.flags(), request.redeliveries());
+                return Ok(KeptRequest { ticket: request.leave(), flags, redeliveries });
+            }
+            if deadline.has_passed() {
+                return Err(Error::new(ErrorKind::TimedOut, RECV));
+            }
+        }
     }
 
     /// As [`Request::try_reply`] of a request that was kept. A request that is still open

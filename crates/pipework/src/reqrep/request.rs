@@ -138,6 +138,12 @@ impl Request<'_> {
     /// clone of the server is dropped first, the request fails at its client.
     #[inline]
     pub fn keep(mut self) -> Ticket {
+        self.leave()
+    }
+
+    /// As `keep`, where the request lies: moving it costs a small call 10 ns.
+    #[inline]
+    pub(super) fn leave(&mut self) -> Ticket {
         let ticket = self.ticket();
         let claimed = self.disarm();
         self.server.keep(claimed, self.collected.take());
@@ -145,8 +151,10 @@ impl Request<'_> {
     }
 
     fn disarm(&mut self) -> Claimed {
-        let over = Claimed { taken: SlotWord::from_bits(0), ..self.claimed };
-        std::mem::replace(&mut self.claimed, over)
+        // Field by field: one wide load would wait for the stores that have just written them.
+        let Claimed { idx, taken, holder } = self.claimed;
+        self.claimed.taken = SlotWord::from_bits(0);
+        Claimed { idx, taken, holder }
     }
 
     /// Whether it was answered or given up.

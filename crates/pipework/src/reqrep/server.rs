@@ -103,27 +103,16 @@ impl Server {
     /// `Os` with another number if the kernel does not say whether this server still has its lock,
     /// for instance because the program has closed a descriptor of the segment (EBADF). In a forked
     /// child also the errors of [`Segment::server`].
-    // Always, as below: the result is large, and a call would move it once more.
+    // Always: the result is large, and a call would move it once more.
     #[inline(always)]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = LazyCell::new(|| deadline.into());
-        self.recv_with(&|| *deadline, Request::receive)
-    }
-
-    /// As `recv`; `receive` returns false for a request that fails.
-    // Always: every call runs this, and the compiler counts its callers.
-    #[inline(always)]
-    pub(super) fn recv_with<'a>(
-        &'a self,
-        deadline: Later<'_>,
-        mut receive: impl FnMut(&mut Request<'a>) -> Result<bool>,
-    ) -> Result<Request<'a>> {
         loop {
-            let mut request = self.request(self.find_until(deadline)?);
-            if receive(&mut request)? {
+            let mut request = self.request(self.find_until(&|| *deadline)?);
+            if request.receive()? {
                 return Ok(request);
             }
-            if deadline().has_passed() {
+            if deadline.has_passed() {
                 return Err(Error::new(ErrorKind::TimedOut, RECV));
             }
         }
@@ -496,7 +485,7 @@ impl Server {
     }
 
     #[inline]
-    fn find_until(&self, deadline: Later<'_>) -> Result<(u32, SlotWord)> {
+    pub(super) fn find_until(&self, deadline: Later<'_>) -> Result<(u32, SlotWord)> {
         match self.find()? {
             Some(found) => Ok(found),
             None => self.find_waiting(deadline()),
@@ -524,7 +513,7 @@ impl Server {
 
     /// A claimed request, without its payload.
     #[inline]
-    fn request(&self, claimed: (u32, SlotWord)) -> Request<'_> {
+    pub(super) fn request(&self, claimed: (u32, SlotWord)) -> Request<'_> {
         Request::new(Cow::Borrowed(&self.0), self.claimed(claimed))
     }
 

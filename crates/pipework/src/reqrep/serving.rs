@@ -314,12 +314,12 @@ impl Serving {
     /// Keeps a request for [`kept`](Serving::kept), with the parts that were collected of its
     /// reply.
     #[inline]
-    pub(super) fn keep(&self, claimed: Claimed, collected: Option<Arc<Collected>>) {
+    pub(super) fn keep(&self, Claimed { idx, taken, .. }: Claimed, collected: Option<Arc<Collected>>) {
         if let Some(collected) = collected {
-            self.0.kept.with_collected(|all| all.insert(claimed.idx, collected));
+            self.0.kept.with_collected(|all| all.insert(idx, collected));
         }
-        let place = self.0.kept.place(self.shared(), claimed.idx);
-        place.inspect(|place| place.store(claimed.taken.to_bits(), Ordering::Relaxed));
+        let place = self.0.kept.place(self.shared(), idx);
+        place.inspect(|place| place.store(taken.to_bits(), Ordering::Relaxed));
     }
 
     /// Takes back a request that was kept; `None` if it was not kept, or was taken back already.
