@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import os
 import subprocess
@@ -14,7 +15,8 @@ from unittest.mock import ANY
 
 import pipework
 import pytest
-from pipework import atomic
+from pipework import atomic, fd
+from processes import until
 from support import SOON, after, until_used
 
 
@@ -421,11 +423,13 @@ def test_closing_ends_a_wait_in_another_thread() -> None:
     closer.join()
 
     def close() -> None:
-        with pytest.raises(TimeoutError):
-            writer.close(timeout=0)  # does not get its turn in this time
+        until(lambda: fd.poll([(reader.fileno(), fd.POLLIN)], timeout=0))
+        # `send` may leave the writer to `close` in this time, or later.
+        with contextlib.suppress(TimeoutError):
+            writer.close(timeout=0)
 
     reader, writer = atomic.pair()
-    closer = after(0.05, close)
+    closer = after(0, close)
     with pytest.raises(ValueError, match="is closed"):
         writer.send(bytes(1_000_000))
     closer.join()
