@@ -314,17 +314,22 @@ def test_queue_that_is_dropped_is_collected_with_its_objects() -> None:
 def test_signal_handler_may_put_while_its_thread_puts() -> None:
     objects: Any = fork.Queue()
     put_by_handler = 0
+    is_putting = True
 
     def handler(*_: object) -> None:
         nonlocal put_by_handler
         objects.put(-1)
         put_by_handler += 1
+        if is_putting:
+            # Not sooner: on a busy machine, handlers would interrupt each other without an end.
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
 
     before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
     try:
         tasks.put(objects, 3000)
     finally:
+        is_putting = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     taken = [objects.get(timeout=SOON) for _ in range(3000 + put_by_handler)]
