@@ -296,7 +296,7 @@ fn first_blob_of_a_process_removes_the_folder_of_a_channel_whose_processes_were_
 fn first_blob_of_a_process_leaves_the_folder_of_a_channel_that_a_process_has_open() {
     alone(|| {
         // The process that makes the channel dies, and its child has not used the channel before.
-        let [forked, sent, go, received] = &shared(4)[..] else { unreachable!("there are four") };
+        let [forked, sent, go, received] = shared(4) else { unreachable!("there are four") };
         let maker = fork(|| {
             let segment = small().anonymous().unwrap();
             let child = fork(|| {
