@@ -26,7 +26,8 @@ from pipework.pipe import pipe, produce
 from pipework.reqrep import Client, Segment, Server
 from support import SOON, in_child
 
-SEGMENT = Segment.anonymous()
+# It keeps no file for its next blob.
+SEGMENT = Segment.anonymous(blob_pool=0)
 HANDLES: dict[str, Callable[[], Any]] = {
     "Segment": lambda: Segment.anonymous(slots=2),
     "BlobMut": lambda: SEGMENT.blob(8),
