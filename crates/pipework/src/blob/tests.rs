@@ -400,20 +400,24 @@ fn remove_unopened_removes_the_folders_of_channels_that_no_process_has_open() {
 
 #[test]
 fn remove_unopened_leaves_the_folder_of_a_channel_that_only_a_forked_child_has_open() {
-    use std::io::{Read, Write};
+    use std::io::Read;
     let above = Above::new();
-    let (mut here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut here = Some(here);
     wait(fork(|| {
         let store = above.store(2);
         named(&store, &made(&store, b"named by a slot"));
-        // It does not use the channel.
-        fork(|| there.read_exact(&mut [0]).unwrap());
+        // It does not use the channel, and ends with this test at the latest.
+        fork(|| {
+            drop(here.take());
+            there.read_exact(&mut [0]).unwrap_err();
+        });
         forget(store);
     }));
     drop(there);
     above.remove_unopened();
     assert_eq!(above.files(2), 1, "the child of the dead process has the channel");
-    here.write_all(&[1]).unwrap();
+    drop(here);
     let limit = Deadline::after(Duration::from_secs(30));
     while above.location(2).exists() && !limit.has_passed() {
         above.remove_unopened();
