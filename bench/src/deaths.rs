@@ -21,6 +21,7 @@ use pipework::{Deadline, ErrorKind};
 
 use crate::measure::{Case, Contender, Cost, Failure, Latency, Sample};
 use crate::report::Target;
+use crate::script;
 
 struct Definition {
     name: &'static str,
@@ -113,17 +114,8 @@ impl Definition {
         if name == TICKS {
             caller.env("PIPEWORK_DEATH_THREAD", "off");
         }
-        let ran = caller.output()?;
-        if !ran.status.success() {
-            return Err(String::from_utf8_lossy(&ran.stderr)
-                .trim()
-                .lines()
-                .last()
-                .unwrap_or("it was ended")
-                .into());
-        }
         let mut took_ns: Vec<u64> =
-            String::from_utf8(ran.stdout)?.split_whitespace().flat_map(str::parse).collect();
+            script::output(&mut caller)?.split_whitespace().flat_map(str::parse).collect();
         took_ns.sort_unstable();
         let last = took_ns.len().checked_sub(1).ok_or("no times came back")?;
         // Of so few, the last one is nearest to the 99.9th percentile.

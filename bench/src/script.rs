@@ -10,12 +10,7 @@ use crate::measure::{Cost, Failure, Sample};
 
 /// One run of a script whose operations are so many bytes each.
 pub fn run(command: &mut Command, bytes: usize) -> Result<Sample, Failure> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let ran = command.output().map_err(|_| format!("not installed: {name}"))?;
-    if !ran.status.success() {
-        return Err(why(&String::from_utf8_lossy(&ran.stderr)).into());
-    }
-    let numbers: Vec<f64> = String::from_utf8(ran.stdout)?.split_whitespace().flat_map(str::parse).collect();
+    let numbers: Vec<f64> = output(command)?.split_whitespace().flat_map(str::parse).collect();
     let &[ops, came, wall, there, here] = &numbers[..] else {
         return Err("no five numbers came back".into());
     };
@@ -25,6 +20,16 @@ pub fn run(command: &mut Command, bytes: usize) -> Result<Sample, Failure> {
     let [wall, cpu_there, cpu_here] = [wall, there, here].map(Duration::from_secs_f64);
     let cost = Cost { wall, cpu_here, cpu_there, latency: None };
     Ok(Sample { ops: ops as u64, bytes: came as u64, wire: None, cost })
+}
+
+/// What the command prints, or why it failed.
+pub fn output(command: &mut Command) -> Result<String, Failure> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let ran = command.output().map_err(|_| format!("not installed: {name}"))?;
+    if !ran.status.success() {
+        return Err(why(&String::from_utf8_lossy(&ran.stderr)).into());
+    }
+    Ok(String::from_utf8(ran.stdout)?)
 }
 
 /// One run of `peer/perl.pl`, by `perl` or the program that PIPEWORK_PERL names.
