@@ -39,6 +39,8 @@ pub(super) struct ClientInner {
     pub(super) sender: Sender,
     /// The slot to look at first for a call that has ended, so that every call gets its turn.
     pub(super) next_received: Hint,
+    /// The slot at which the last search for a call in progress ended.
+    in_progress: Hint,
     /// Whether a ticket was given out.
     has_sent: Flag,
     segment: Segment,
@@ -142,6 +144,7 @@ impl Client {
             replies: Watcher::new(),
             sender: Sender::new(membership, segment.spin(), options.terms, options.max_in_flight, SEND)?,
             next_received: Hint::new(0),
+            in_progress: Hint::new(0),
             has_sent: Flag::new(),
             segment: segment.clone(),
             max_message: options.max_message,
@@ -466,9 +469,17 @@ impl Client {
         let me = self.sender().liveness().number();
         let Some(member) = self.shared().member(me) else { return };
         // The call was ended by a swap.
-        if member.any.is_awaited() && !self.shared().calls_of(me).any(|ticket| self.has_ticket(ticket)) {
+        if member.any.is_awaited() && !self.has_calls(me) {
             member.any.notify_all_swapped(Reach::Machine);
         }
+    }
+
+    /// Whether a call is in progress whose ticket was given out. Each search begins where the last
+    /// one ended. Otherwise the end of each of many calls would look at all that ended before.
+    fn has_calls(&self, me: u16) -> bool {
+        let first = self.inner.in_progress.get() as u32;
+        let found = self.shared().calls_of_from(me, first).find(|ticket| self.has_ticket(*ticket));
+        found.inspect(|ticket| self.inner.in_progress.set(u64::from(ticket.idx()))).is_some()
     }
 }
 

@@ -291,6 +291,32 @@ fn owned_request_keeps_its_server_attached() {
 // ---------------------------------------------------------------- ends that come early
 
 #[test]
+fn the_end_of_each_of_many_calls_does_not_look_at_all_others() {
+    const CALLS: usize = 1000;
+    let segment = Options::new().slots(CALLS as u32).anonymous().unwrap();
+    let client = segment.client().unwrap();
+    for is_reversed in [false, true] {
+        let mut tickets = client.send_many(std::iter::repeat_n("request", CALLS), SOON).unwrap();
+        if is_reversed {
+            tickets.reverse();
+        }
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| client.recv_any(SOON));
+            let me = client.sender().liveness().number();
+            while !client.shared().member(me).unwrap().any.is_awaited() {
+                thread::yield_now();
+            }
+            order("look at a call", 10 * CALLS, Fault::Errno(0));
+            for ticket in tickets {
+                assert!(client.cancel(ticket).unwrap().is_none());
+            }
+            assert!(!all_met(), "an end looks at ten calls and more");
+            assert!(waiting.join().unwrap().unwrap().is_none());
+        });
+    }
+}
+
+#[test]
 fn cancelled_call_is_stale_in_any_state() {
     let segment = small();
     let (client, server) = (segment.client().unwrap(), segment.server().unwrap());

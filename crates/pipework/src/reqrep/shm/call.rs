@@ -3,6 +3,8 @@
 use super::mapping::Shared;
 use super::slot::{Slot, SlotWord, State};
 use super::ticket::Ticket;
+#[cfg(test)]
+use crate::sys::fault;
 
 /// The state of a call, for the client that has sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,8 @@ impl Shared {
     pub(crate) fn calls_of_from(&self, me: u16, first: u32) -> impl Iterator<Item = Ticket> {
         let before = self.acquired.from(0).take_while(move |idx| *idx < first);
         self.acquired.from(first).chain(before).filter_map(move |idx| {
+            #[cfg(test)]
+            fault::reached("look at a call");
             let slot = self.slot(idx)?;
             let word = slot.load();
             let is_mine = match word.state() {
