@@ -201,7 +201,10 @@ export class BlobMut {
   [Symbol.dispose](): void;
 }
 
-/** Bytes in shared memory that no process changes. They are freed when nobody holds them any more. */
+/**
+ * Bytes in shared memory that no process changes. They are freed when nobody holds them any more, in any
+ * process. The collector of this process does not know how large they are: close what you are done with.
+ */
 export class Blob {
   private constructor();
   readonly byteLength: number;
@@ -218,6 +221,9 @@ export class Blob {
   toBuffer(from?: number, to?: number): Buffer;
   /** Throws `Corrupt` if bytes of it are lost, because another process has cut its memory short. */
   check(): void;
+  /** This process lets go of it. `buffer` is empty then; messages that carry it are not affected. */
+  close(): void;
+  [Symbol.dispose](): void;
 }
 
 /** The calling end. Any number of calls may be in progress. */

@@ -237,6 +237,13 @@ class Blob {
     this.#native.check();
   }
 
+  close() {
+    if (this.#isInPlace) native.detach(this.#memory);
+    this.#memory = undefined;
+    this.#isInPlace = false;
+    this.#native.close();
+  }
+
   static [MADE](blob) {
     return blob.#native;
   }
@@ -810,7 +817,7 @@ function report(thrown) {
 }
 
 if (Symbol.dispose !== undefined) {
-  for (const Class of [Segment, BlobMut, Client, Server]) {
+  for (const Class of [Segment, Blob, BlobMut, Client, Server]) {
     Object.defineProperty(Class.prototype, Symbol.dispose, { value: Class.prototype.close, writable: true, configurable: true });
   }
 }

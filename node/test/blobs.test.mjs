@@ -67,6 +67,33 @@ test('an empty draft and a closed one', () => {
   assert.throws(() => segment.blobFrom('abc').toBuffer(0, 4), RangeError);
 });
 
+test('a closed blob is freed at once, and a message that carries it goes on', async () => {
+  const segment = Segment.anonymous();
+  const [client, server] = [new Client(segment), new Server(segment)];
+  const blob = segment.blobFrom('bytes');
+  const { buffer } = blob;
+  const call = client.call('', { blobs: [blob] });
+  blob.close();
+  blob.close();
+  assert.equal(buffer.byteLength, 0);
+  assert.equal(blob.byteLength, 5);
+  for (const use of [() => blob.buffer, () => blob.isInPlace, () => blob.toBuffer(), () => blob.check()]) {
+    assert.throws(use, Invalid);
+  }
+  await assert.rejects(client.call('', { blobs: [blob] }), Invalid);
+  const request = await server.recv();
+  const [received] = request.blobs;
+  assert.equal(received.toBuffer().toString(), 'bytes');
+  await request.reply('');
+  await call;
+  received.close();
+  assert.equal(segment.blobStats().held, 0);
+  const unread = segment.blobFrom('x'.repeat(1 << 20));
+  assert.ok(segment.blobStats().held > 0);
+  unread.close();
+  assert.equal(segment.blobStats().held, 0);
+});
+
 test('what JavaScript holds is held, and what it drops is freed', { skip: globalThis.gc === undefined && 'needs --expose-gc' }, async () => {
   const segment = Segment.anonymous({ blobLimit: 3 << 20 });
   const held = [];

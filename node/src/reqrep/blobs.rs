@@ -29,7 +29,7 @@ impl BlobMut {
     #[napi]
     pub fn memory(&self, env: Env) -> napi::Result<Either<External, Undefined>> {
         let mut draft = self.draft.borrow_mut();
-        let draft = draft.as_mut().ok_or_else(|| gone().thrown(&env))?;
+        let draft = draft.as_mut().ok_or_else(|| gone(MEMORY).thrown(&env))?;
         let memory: *mut [u8] = &mut draft[..];
         // SAFETY: the draft is taken out of its cell only by `freeze` and `close`, after the
         // `ArrayBuffer` was detached.
@@ -41,15 +41,15 @@ impl BlobMut {
     #[napi]
     pub fn fill(&self, env: Env, data: &[u8]) -> napi::Result<()> {
         let mut draft = self.draft.borrow_mut();
-        let draft = draft.as_mut().ok_or_else(|| gone().thrown(&env))?;
+        let draft = draft.as_mut().ok_or_else(|| gone(FREEZE).thrown(&env))?;
         draft[..data.len()].copy_from_slice(data);
         Ok(())
     }
 
     #[napi]
     pub fn freeze(&self, env: Env) -> napi::Result<Blob> {
-        let draft = self.draft.borrow_mut().take().ok_or_else(|| gone().thrown(&env))?;
-        Ok(Blob { blob: draft.freeze().or_throw(&env)? })
+        let draft = self.draft.borrow_mut().take().ok_or_else(|| gone(FREEZE).thrown(&env))?;
+        Ok(Blob::new(draft.freeze().or_throw(&env)?))
     }
 
     #[napi]
@@ -69,45 +69,71 @@ impl BlobMut {
     }
 }
 
-fn gone() -> Failure {
-    Failure::invalid("blob freeze", "this draft is frozen or closed already")
+const MEMORY: &str = "blob buffer";
+const FREEZE: &str = "blob freeze";
+
+fn gone(op: &'static str) -> Failure {
+    Failure::invalid(op, "this draft is frozen or closed already")
 }
 
 /// Bytes in shared memory that no process changes.
 #[napi]
 pub struct Blob {
-    pub(crate) blob: reqrep::Blob,
+    len: usize,
+    is_copied: bool,
+    /// `None` once it is closed. An `ArrayBuffer` holds it as well, and keeps it open.
+    blob: Rc<RefCell<Option<reqrep::Blob>>>,
 }
 
 #[napi]
 impl Blob {
-    /// Its memory, in place; undefined if this runtime does not allow that.
+    /// Its memory, in place; undefined if this runtime does not allow that. The caller detaches it
+    /// before it closes the blob.
     #[napi]
     pub fn memory(&self, env: Env) -> napi::Result<Either<External, Undefined>> {
-        let memory: *const [u8] = &self.blob[..];
-        // SAFETY: the clone keeps the memory, which the core maps for reading and writing.
-        let made = unsafe { external(&env, memory.cast_mut(), self.blob.clone()) }?;
+        let blob = self.get(&env, MEMORY)?;
+        let memory: *const [u8] = &blob[..];
+        // SAFETY: the core maps it for reading and writing. The blob is taken out of its cell only
+        // by `close`, after the `ArrayBuffer` was detached.
+        let made = unsafe { external(&env, memory.cast_mut(), Rc::clone(&self.blob)) }?;
         Ok(made.map_or(Either::B(()), Either::A))
     }
 
     /// A copy of its bytes from `from` to `to`, which are within it.
     #[napi]
-    pub fn copy(&self, from: f64, to: f64) -> Value {
-        Value::Bytes(self.blob[from as usize..to as usize].to_vec())
+    pub fn copy(&self, env: Env, from: f64, to: f64) -> napi::Result<Value> {
+        let blob = self.get(&env, "blob toBuffer")?;
+        Ok(Value::Bytes(blob[from as usize..to as usize].to_vec()))
     }
 
     #[napi]
     pub fn check(&self, env: Env) -> napi::Result<()> {
-        self.blob.check().or_throw(&env)
+        self.get(&env, "blob check")?.check().or_throw(&env)
+    }
+
+    #[napi]
+    pub fn close(&self) {
+        drop(self.blob.borrow_mut().take());
     }
 
     #[napi(getter)]
     pub fn is_copied(&self) -> bool {
-        self.blob.is_copied()
+        self.is_copied
     }
 
     #[napi(getter)]
     pub fn byte_length(&self) -> f64 {
-        self.blob.len() as f64
+        self.len as f64
+    }
+}
+
+impl Blob {
+    pub(super) fn new(blob: reqrep::Blob) -> Blob {
+        let (len, is_copied) = (blob.len(), blob.is_copied());
+        Blob { len, is_copied, blob: Rc::new(RefCell::new(Some(blob))) }
+    }
+
+    pub(super) fn get(&self, env: &Env, op: &'static str) -> napi::Result<reqrep::Blob> {
+        self.blob.borrow().clone().ok_or_else(|| Failure::invalid(op, "this blob is closed").thrown(env))
     }
 }

@@ -211,7 +211,7 @@ impl Calls {
         blobs: Blobs<'_>,
     ) -> napi::Result<Value> {
         let (mut request, max_message) = self.borrow(&env, number)?;
-        let (len, blobs) = (data.len(), attached(blobs));
+        let (len, blobs) = (data.len(), attached(&env, blobs)?);
         let sent = move |sent: pipework::Result<bool>| match sent {
             Ok(is_wanted) => Value::Truth(is_wanted),
             Err(error) => Value::failed(Failure::from(error).of_payload(len, OPTION, max_message)),
@@ -242,7 +242,7 @@ impl Calls {
         blobs: Blobs<'_>,
     ) -> napi::Result<Value> {
         let (mut request, max_message) = self.borrow(&env, number)?;
-        let held = Held { data: data.into(), flags, blobs: attached(blobs) };
+        let held = Held { data: data.into(), flags, blobs: attached(&env, blobs)? };
         Ok(self.0.tasks.start(async move {
             match request.part_async(held.message()).await {
                 Ok(is_wanted) => Value::Truth(is_wanted),

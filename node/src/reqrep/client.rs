@@ -78,7 +78,7 @@ impl Client {
         blobs: Blobs<'_>,
         whole: bool,
     ) -> napi::Result<Value> {
-        let (client, blobs) = (self.get(&env)?, attached(blobs));
+        let (client, blobs) = (self.get(&env)?, attached(&env, blobs)?);
         // Without a copy, if a slot is free.
         match client.start_call(Message::new(data).flags(flags).attach(&blobs), PAST) {
             Ok(ticket) => Ok(self.table.tasks.start(Unheard::new(client, ticket).finish(whole))),
@@ -94,7 +94,8 @@ impl Client {
     /// A task: sends a request. Its result is the ticket.
     #[napi]
     pub fn send(&self, env: Env, data: &[u8], flags: u32, blobs: Blobs<'_>) -> napi::Result<Value> {
-        let (client, held) = (self.get(&env)?, Held { data: data.into(), flags, blobs: attached(blobs) });
+        let (client, held) =
+            (self.get(&env)?, Held { data: data.into(), flags, blobs: attached(&env, blobs)? });
         let max_message = self.max_message;
         Ok(self.table.tasks.start(async move {
             match client.send_async(held.message()).await {
@@ -120,7 +121,8 @@ impl Client {
     /// A task: sends a request whose reply is to come in parts. Its result gives the parts.
     #[napi]
     pub fn stream(&self, env: Env, data: &[u8], flags: u32, blobs: Blobs<'_>) -> napi::Result<Value> {
-        let (client, held) = (self.get(&env)?, Held { data: data.into(), flags, blobs: attached(blobs) });
+        let (client, held) =
+            (self.get(&env)?, Held { data: data.into(), flags, blobs: attached(&env, blobs)? });
         let (tasks, max_message) = (self.table.tasks.clone(), self.max_message);
         Ok(self.table.tasks.start(async move {
             match client.stream_async(held.message()).await {

@@ -1,5 +1,6 @@
 //! What travels: payloads with their flags and blobs, to the core and to JavaScript.
 
+use napi::Env;
 use napi::bindgen_prelude::ClassInstance;
 use pipework::reqrep::{self, Message, Reply};
 
@@ -9,8 +10,8 @@ use crate::value::Value;
 /// The blobs that a message is to carry.
 pub(super) type Blobs<'env> = Option<Vec<ClassInstance<'env, Blob>>>;
 
-pub(super) fn attached(blobs: Blobs<'_>) -> Vec<reqrep::Blob> {
-    blobs.into_iter().flatten().map(|blob| blob.blob.clone()).collect()
+pub(super) fn attached(env: &Env, blobs: Blobs<'_>) -> napi::Result<Vec<reqrep::Blob>> {
+    blobs.into_iter().flatten().map(|blob| blob.get(env, "blob attach")).collect()
 }
 
 /// A message in memory of its own, for a call that must wait.
@@ -36,5 +37,5 @@ pub(super) fn received(reply: Reply, whole: bool) -> Value {
 }
 
 pub(super) fn listed(blobs: &[reqrep::Blob]) -> Value {
-    Value::List(blobs.iter().map(|blob| Value::instance(Blob { blob: blob.clone() })).collect())
+    Value::List(blobs.iter().map(|blob| Value::instance(Blob::new(blob.clone()))).collect())
 }

@@ -159,7 +159,7 @@ impl Segment {
     pub fn blob_from(&self, env: Env, data: &[u8]) -> napi::Result<Blob> {
         let mut draft = self.draft(&env, data.len())?;
         draft.copy_from_slice(data);
-        Ok(Blob { blob: draft.freeze().or_throw(&env)? })
+        Ok(Blob::new(draft.freeze().or_throw(&env)?))
     }
 
     /// Bytes of blobs that this process holds, and how many blobs it has received as copies.
