@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import atomic
-from ._errors import Closed, Error, TornMessage
+from ._errors import Closed, Error, Invalid, TornMessage
 
 __all__ = ["Handler", "Listener"]
 
@@ -163,9 +163,10 @@ class Listener:
 
     def stop(self) -> None:
         """Handles all records sent before this call, and closes the pipe. Processes may go on with
-        their handlers, which count what they cannot send."""
+        their handlers, which count what they cannot send. A second time does nothing."""
         if self._thread is not None:
-            self._writer.send(b"")
+            with contextlib.suppress(Invalid, Closed):  # it was stopped before
+                self._writer.send(b"")
             self._thread.join()
         self._writer.close()
         self._reader.close()

@@ -141,6 +141,12 @@ pub(crate) fn invalid(py: Python<'_>, op: &str, text: &str) -> PyErr {
     of_kind(py, ErrorKind::Invalid, op, text)
 }
 
+/// Whether an exception is an `Invalid`.
+pub(crate) fn is_invalid(py: Python<'_>, raised: &PyErr) -> bool {
+    static INVALID: Import = Import::new("pipework._errors", "Invalid");
+    INVALID.get(py).is_ok_and(|class| raised.is_instance(py, class))
+}
+
 /// The reason that a server gave when it gave a request up.
 pub(crate) fn remote(py: Python<'_>, op: &str, reason: &[u8]) -> PyErr {
     static REMOTE: Import = Import::new("pipework._errors", "remote");

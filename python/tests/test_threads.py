@@ -6,6 +6,7 @@ never see of each other. A CPython without the interpreter lock runs them at onc
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import itertools
 import logging
@@ -14,6 +15,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from queue import Empty, Full
 from typing import Any
 
 import pytest
@@ -388,7 +390,7 @@ def test_methods_of_atomic_ends_run_at_once() -> None:
     together(*writes.values(), *reads.values(), rounds=30)
     gone = (Error, ValueError)
     together(
-        *[but_for(gone, lambda: writer.close(timeout=soon))] * 2,  # type: ignore[arg-type]
+        *[but_for(TimedOut, lambda: writer.close(timeout=soon))] * 2,
         *[reader.close] * 2,
         *[but_for(gone, work) for work in (writes["pending"], reads["buffered"], writer.try_flush)],  # type: ignore[arg-type]
         rounds=3,
@@ -416,6 +418,12 @@ def test_methods_of_a_byte_pipe_run_at_once() -> None:
     together(*[writer.close] * 2, *[reader.close] * 2, *[lambda: reader.closed] * 2, rounds=2)
     os.close(read_out)
     os.close(read_in)
+    for _ in range(ROUNDS):
+        reader, writer = pipes.pipe()
+        writer.write(b"x")
+        with_error = partial(writer.close_with_error, RuntimeError("an error"))
+        together(but_for(RuntimeError, reader.readall), writer.finish, writer.close, with_error, rounds=1)
+        reader.close()
 
 
 def test_methods_of_descriptors_run_at_once() -> None:
@@ -517,6 +525,40 @@ def test_stream_ends_for_every_thread_that_iterates() -> None:
         thread.join()
 
 
+def test_parts_that_threads_send_all_come() -> None:
+    with Segment.anonymous() as segment, Client(segment) as client, Server(segment) as server:
+        sent: list[bool] = []
+
+        def answer_in_parts(request: Request) -> None:
+            sends: list[Callable[[], bool]] = [
+                partial(request.send_part, b"x", timeout=SOON),
+                lambda: asyncio.run(request.asend_part(b"x", timeout=SOON)),
+            ]
+            # One that finds another at work is refused.
+            together(*[but_for(Invalid, partial(append, sent, send)) for send in sends] * 2, rounds=20)
+            request.reply(b"")
+
+        thread = serving(server, answer_in_parts)
+        parts = list(client.stream(b"", timeout=SOON))
+        assert parts == [b"x"] * len(sent)
+        assert all(sent)
+        server.stop()
+        thread.join()
+
+
+def test_each_message_comes_to_one_of_the_threads_that_iterate() -> None:
+    reader, writer = atomic.pair()
+    with reader:
+        messages, received = reader.messages(), list[bytes]()
+
+        def send() -> None:
+            with writer:
+                writer.send_many([b"%d" % number for number in range(10 * ROUNDS)])
+
+        together(*[lambda: received.extend(messages), lambda: received.extend(reader.messages())] * 2, send, rounds=1)
+        assert sorted(received) == sorted(b"%d" % number for number in range(10 * ROUNDS))
+
+
 def test_threads_receive_into_one_buffer() -> None:
     with Segment.anonymous() as segment, Client(segment) as client, Server(segment) as server:
         thread = serving(server, answer)
@@ -541,6 +583,28 @@ def test_log_counts_each_record_that_is_lost() -> None:
     together(*[lambda: handler.handle(record)] * 4, rounds=3000)
     assert handler.lost == 12000
     handler.close()
+
+
+def test_listener_handles_the_records_of_threads_until_one_of_them_stops_it() -> None:
+    for _ in range(20):
+        records: list[logging.LogRecord] = []
+
+        class Keep(logging.Handler):
+            def emit(self, record: logging.LogRecord, records: list[logging.LogRecord] = records) -> None:
+                records.append(record)
+
+        listener = pipework_logging.Listener(Keep())
+        together(*[but_for(RuntimeError, listener.start)] * 2, rounds=2)
+        record = logging.LogRecord("name", logging.INFO, __file__, 1, "text", None, None)
+
+        def log() -> None:
+            handler = listener.handler()
+            handler.handle(record)
+            handler.close()
+
+        together(log, log, partial(listener.handle, record), rounds=10)
+        together(*[listener.stop] * 3, rounds=2)
+        assert len(records) == 30
 
 
 def test_first_use_of_a_queue_by_threads_attaches_one_end_each() -> None:
@@ -568,4 +632,83 @@ def test_threads_share_an_executor() -> None:
             assert list(executor.map(abs, [-1, -2, -3], timeout=SOON)) == [1, 2, 3]
 
         together(submit, submit, several, cancel)
+    stop_helpers()
+
+
+def test_executor_ends_every_task_of_threads_when_one_of_them_ends_it() -> None:
+    for end in ("shutdown", "terminate_workers", "cancel_futures"):
+        executor = Executor(2)
+        executor.submit(abs, 0).result(SOON)
+        futures: list[concurrent.futures.Future[int]] = []
+
+        def submit() -> None:
+            futures.append(executor.submit(abs, -1))
+
+        ends: dict[str, Callable[[], object]] = {
+            "shutdown": executor.shutdown,
+            "terminate_workers": executor.terminate_workers,
+            "cancel_futures": partial(executor.shutdown, cancel_futures=True),
+        }
+        submits = but_for(RuntimeError, submit)
+        together(submits, submits, *[ends[end]] * 2)
+        for future in futures:
+            with contextlib.suppress(concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor):
+                assert future.result(SOON) == 1
+        executor.shutdown()
+    stop_helpers()
+
+
+def test_methods_of_queues_run_at_once() -> None:
+    context: Any = multiprocessing.get_context("spawn")
+    for queue in (context.Queue(4), context.JoinableQueue(4), context.SimpleQueue()):
+        got: list[int] = []
+        looks: list[Callable[[], object]] = [queue.empty, partial(repr, queue)]
+        if hasattr(queue, "qsize"):
+            looks += [queue.qsize, queue.full, but_for(Empty, queue.get_nowait), but_for(Full, partial(queue.put_nowait, 1))]
+
+        def get(queue: Any = queue, got: list[int] = got) -> None:
+            got.append(queue.get())
+            if hasattr(queue, "task_done"):
+                queue.task_done()
+
+        together(*[partial(queue.put, 1)] * 2, *[get] * 2, *looks[:2])
+        assert got == [1] * 2 * ROUNDS
+        if hasattr(queue, "join"):
+            together(*[queue.join] * 3, rounds=1)
+        together(*looks)
+        together(*[queue.close] * 3)
+        if hasattr(queue, "join_thread"):
+            together(*[queue.join_thread] * 3)
+
+
+def test_methods_of_a_connection_run_at_once() -> None:
+    context: Any = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    got: list[Any] = []
+    together(
+        *[partial(here.send, b"x" * 300_000)] * 2,
+        *[partial(here.send_bytes, pickle.dumps(b"y" * 300_000))] * 2,
+        *[lambda: got.append(there.recv())] * 4,
+        lambda: there.poll(0),
+        lambda: (here.fileno(), here.closed, here.readable, repr(here)),
+        rounds=30,
+    )
+    assert sorted(got) == [b"x" * 300_000] * 60 + [b"y" * 300_000] * 60
+    together(*[but_for(OSError, here.close)] * 3, *[but_for(OSError, there.close)] * 3, but_for(OSError, here.fileno), rounds=5)
+
+
+def test_methods_of_a_pool_run_at_once() -> None:
+    context: Any = multiprocessing.get_context("spawn")
+    with context.Pool(2) as pool:
+        together(
+            lambda: pool.apply(abs, (-1,)),
+            lambda: pool.map(abs, range(-5, 0)),
+            lambda: list(pool.imap(abs, range(-5, 0))),
+            lambda: list(pool.imap_unordered(abs, range(-5, 0))),
+            lambda: pool.map_async(abs, range(-5, 0)).get(SOON),
+            lambda: repr(pool),
+            rounds=20,
+        )
+        together(*[pool.close] * 3, rounds=3)
+        together(*[pool.join] * 3, *[pool.terminate] * 2, rounds=2)
     stop_helpers()

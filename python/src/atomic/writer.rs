@@ -10,7 +10,7 @@ use super::item;
 use super::options::{Compression, Origin, Zstd, options, options_text};
 use crate::asyncio;
 use crate::buffer::Bytes;
-use crate::error::{OrRaise, at};
+use crate::error::{OrRaise, at, is_invalid};
 use crate::fd::{borrow, take_over};
 use crate::handle::{Handle, warn_unclosed};
 use crate::interpreter;
@@ -258,6 +258,11 @@ impl Writer {
             return Ok(());
         }
         let flushed = if self.handle.is_under_way_here() { Ok(()) } else { self.flush(py, timeout) };
+        // Another thread may have closed it meanwhile, after a flush of its own.
+        let flushed = flushed.or_else(|error| match self.handle.is_closed() && is_invalid(py, &error) {
+            true => Ok(()),
+            false => Err(error),
+        });
         self.handle.close(py, |py, mut end| {
             end.discard();
             asyncio::close(py, end.as_fd().as_raw_fd(), |_| drop(end));
