@@ -1,17 +1,19 @@
 # Peers that carry messages and calls between processes of Python, each used as its manual shows.
 #
-# python python.py call|threads|await|stream|queue|execute|map|log|hand|chain|array|submit|result ENGINE
-# MESSAGES BYTES MANY. Prints one line of five numbers: messages, bytes that came, seconds on the clock,
-# CPU seconds of the senders and of the receiver. A call is sent by this process and answered by a forked
-# one; where it is awaited, each has an event loop, and MANY tasks of this one call; each of MANY threads
-# sends, takes, answers and receives; a stream is written by MANY forked processes and received by this
-# one. A task is one of an executor with MANY processes, which returns its argument; a map gets them in
-# chunks. MANY forked processes hand log records to a handler, and all end up in one file: the seconds
-# are those until a process has got rid of its share. In a chain this process sends bytes to a second
-# one, which passes them on to a third, and they come back the same way, beside MANY processes that only
-# compute. An array goes from this process to another, or as argument or result of a task of an executor
-# with MANY processes; a word of each of its pages is written before and read afterwards. Making and
-# ending processes is not counted. A missing peer ends with ModuleNotFoundError.
+# python python.py call|threads|await|idle|stream|queue|execute|map|log|hand|chain|array|submit|result
+# ENGINE MESSAGES BYTES MANY. Prints one line of five numbers: messages, bytes that came, seconds on the
+# clock, CPU seconds of the senders and of the receiver. A call is sent by this process and answered by a
+# forked one; where it is awaited, each has an event loop, and MANY tasks of this one call; each of MANY
+# threads sends, takes, answers and receives. Of two idle event loops, one waits for requests, which do
+# not come, and MANY tasks of the other for replies; a message is a second. A stream is written by MANY
+# forked processes and received by this one. A task is one of an executor with MANY processes, which
+# returns its argument; a map gets them in chunks. MANY forked processes hand log records to a handler,
+# and all end up in one file: the seconds are those until a process has got rid of its share. In a chain
+# this process sends bytes to a second one, which passes them on to a third, and they come back the same
+# way, beside MANY processes that only compute. An array goes from this process to another, or as argument
+# or result of a task of an executor with MANY processes; a word of each of its pages is written before
+# and read afterwards. Making and ending processes is not counted. A missing peer ends with
+# ModuleNotFoundError.
 import asyncio
 import concurrent.futures
 import contextlib
@@ -835,6 +837,25 @@ def measure_await(engine, calls, size, many):
     return asyncio.run(measure())
 
 
+def measure_idle(engine, seconds, size, many):
+    # The two have nothing to do with each other, and both stay open.
+    (_, serve), (prepare, _) = _open = engine(size), engine(size)
+    server = forked(lambda: asyncio.run(serve()))
+
+    async def measure():
+        call, data = await prepare(), os.urandom(size)
+        waiting = [asyncio.ensure_future(call(data)) for _ in range(many)]
+        await asyncio.sleep(1)
+        here, there = time.process_time(), cpu_of(server)
+        began = time.perf_counter()
+        await asyncio.sleep(seconds)
+        passed = time.perf_counter() - began
+        assert not any(each.done() for each in waiting)
+        return seconds, seconds * size, passed, time.process_time() - here, cpu_of(server) - there
+
+    return asyncio.run(measure())
+
+
 def measure_queue(engine, objects, size, writers):
     """The same, of what many objects cost: a process allocates the memory that it uses again before."""
     return measure_stream(engine, objects, size, writers, max(3, objects // 20 // writers))
@@ -1037,7 +1058,7 @@ def cpu_of_others():
 KEPT = {}
 """Memory that is used again."""
 
-ENGINES = {"queue": "stream", **dict.fromkeys(["map", "submit", "result"], "execute")}
+ENGINES = {"idle": "await", "queue": "stream", **dict.fromkeys(["map", "submit", "result"], "execute")}
 """What is measured by another's functions."""
 
 CHILDREN = []

@@ -27,6 +27,8 @@ enum Job {
     Threads { bytes: usize, threads: usize },
     /// Calls between two event loops, from so many tasks.
     Awaited { bytes: usize, tasks: usize },
+    /// Two event loops in which nothing happens, and so many tasks that wait for replies.
+    Idle { tasks: usize },
     /// Messages of so many bytes, from so many writers.
     Stream { bytes: usize, writers: usize },
     /// Tasks of two processes, which return their argument of so many bytes.
@@ -75,6 +77,8 @@ const PIPEWORK_POOL: &str = "pipework Pool";
 const STANDARD_POOL: &str = "Pool";
 /// It starts for seconds.
 const RAY: &str = "ray";
+/// How long an idle process is watched.
+const IDLE_SECONDS: usize = 3;
 /// Bytes of a log record's text.
 const RECORD: usize = 60;
 
@@ -189,6 +193,8 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "threads/12x4",    quick: false, job: Job::Threads { bytes: 12, threads: 4 } },
     Definition { name: "await/12x1",      quick: true,  job: Job::Awaited { bytes: 12, tasks: 1 } },
     Definition { name: "await/12x64",     quick: true,  job: Job::Awaited { bytes: 12, tasks: 64 } },
+    Definition { name: "idle/1",          quick: false, job: Job::Idle { tasks: 1 } },
+    Definition { name: "idle/64",         quick: true,  job: Job::Idle { tasks: 64 } },
     Definition { name: "stream/100/1w",   quick: true,  job: stream(100, 1) },
     Definition { name: "stream/100/4w",   quick: false, job: stream(100, 4) },
     Definition { name: "stream/900/1w",   quick: true,  job: stream(900, 1) },
@@ -373,6 +379,11 @@ fn contenders(job: Job) -> Vec<Contender> {
                 let shape = if name == PIPEWORK { "call" } else { "await" };
                 contender(name, shape, engine, calls, bytes, tasks)
             })
+            .collect(),
+        Job::Idle { tasks } => AWAITED
+            .iter()
+            .filter(|(name, ..)| *name != PIPEWORK)
+            .map(|&(name, engine, _)| contender(name, "idle", engine, IDLE_SECONDS, 12, tasks))
             .collect(),
         Job::Stream { bytes, writers } => {
             let share = |share: f64| (messages(bytes) as f64 * share) as usize;
