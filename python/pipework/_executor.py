@@ -290,6 +290,7 @@ class _Manager:
         self._wanted = 0
         self._is_eager = False
         """Whether all processes are wanted, whatever there is to do."""
+        self._are_started = False
         self._has_started = threading.Event()
         """Set when all are started that were wanted, or the manager has ended."""
         self._killed = 0
@@ -388,7 +389,9 @@ class _Manager:
         self._is_eager = True
         self._rouse()
         self._has_started.wait()
-        self.refuse_if_over()
+        # If one has failed since, the pool is there, and its tasks fail.
+        if not self._are_started:
+            self.refuse_if_over()
 
     def workers(self) -> list[Any]:
         return [each.process for each in list(self._processes.values())]
@@ -469,6 +472,7 @@ class _Manager:
             while len(self._processes) < self._wanted:
                 self._start()
             if self._is_eager and self._wanted == self._most:
+                self._are_started = True
                 self._has_started.set()
             self._is_asleep = True
             if self._cause is not None:

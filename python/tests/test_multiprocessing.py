@@ -349,12 +349,12 @@ def test_exception_of_a_signal_handler_in_a_waiting_put_takes_no_space() -> None
     before = signal.signal(signal.SIGALRM, handler)
     try:
         for number in range(20):
-            signal.setitimer(signal.ITIMER_REAL, 0.002)
             with pytest.raises(Alarm):
+                signal.setitimer(signal.ITIMER_REAL, 0.002)
                 objects.put(number, timeout=SOON)
-            signal.setitimer(signal.ITIMER_REAL, 0.002)
             assert objects.get() == 0
             with pytest.raises(Alarm):
+                signal.setitimer(signal.ITIMER_REAL, 0.002)
                 objects.get(timeout=SOON)
             objects.put(0)
     finally:
