@@ -194,6 +194,10 @@ class _End(io.RawIOBase):
         self._handled = None
         try:
             super().close()
+        except ValueError:
+            if not self.closed:
+                raise
+            # Another thread has closed it in the middle of this.
         finally:
             self._end.close()
 
