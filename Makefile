@@ -73,6 +73,7 @@ model: cargo ## search every order of what processes and threads do to shared me
 
 sanitize: sanitize-thread sanitize-address ## the core's tests under both (nightly Rust)
 sanitize-thread sanitize-address: sanitize-%: cargo ; crates/pipework/tests/sanitize $*
+sanitize-python: cargo ; python/tests/sanitize ## threads in the Python package, under a CPython compiled with ThreadSanitizer (clang)
 
 fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS (nightly Rust)
 fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo ; fuzz/run $* $(or $(SECONDS),60)
