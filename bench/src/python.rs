@@ -216,6 +216,7 @@ const DEFINITIONS: &[Definition] = &[
 const LARGE: usize = 64 * MB;
 const ROUNDS_OF_LARGE: usize = 5;
 const ROUNDS_OF_RAY: usize = 1;
+const ROUNDS_OF_IDLE: usize = 3;
 
 const MB: usize = 1_000_000;
 const MIB: usize = 1 << 20;
@@ -356,6 +357,7 @@ fn contenders(job: Job) -> Vec<Contender> {
     let contender = |name, shape, engine, ops, bytes, many| {
         let rounds_at_most = match name {
             RAY => ROUNDS_OF_RAY,
+            _ if shape == "idle" => ROUNDS_OF_IDLE,
             _ if bytes < LARGE => usize::MAX,
             _ => ROUNDS_OF_LARGE,
         };
