@@ -50,8 +50,14 @@ const LONGEST_REST: Duration = Duration::from_millis(50);
 /// programs that open and close the file all the time cost this process a few hundredths of a CPU.
 const BUSY: Duration = Duration::from_millis(2);
 
-static DEATHS: Own<Deaths> =
-    Own::new(Deaths { first_wait: None, instance: None, running: None, is_off: false, files: Vec::new() });
+static DEATHS: Own<Deaths> = Own::new(Deaths {
+    first_wait: None,
+    instance: None,
+    running: None,
+    is_ending: false,
+    is_off: false,
+    files: Vec::new(),
+});
 
 /// What this process watches. A forked child starts with nothing.
 #[derive(Default)]
@@ -61,6 +67,9 @@ struct Deaths {
     /// the same reason it is closed last when this process dies.
     instance: Option<Arc<Unshared>>,
     running: Option<Running>,
+    /// Whether a thread waits for the report that ends it. Another thread must not begin until then: it
+    /// would read that report, and the first one would wait for ever.
+    is_ending: bool,
     /// Whether the thread cannot run, or is not wanted.
     is_off: bool,
     files: Vec<Watched>,
@@ -104,7 +113,8 @@ pub(super) fn listen(member: &Arc<Membership>) -> Listening {
     let file = shared.identity();
     let does_not_begin = |deaths: &mut Deaths| {
         let first_wait = *deaths.first_wait.get_or_insert_with(Instant::now);
-        deaths.is_off || first_wait.elapsed() < SETTLED || deaths.files.iter().any(|known| known.file == file)
+        let is_known = deaths.files.iter().any(|known| known.file == file);
+        deaths.is_off || deaths.is_ending || first_wait.elapsed() < SETTLED || is_known
     };
     // This also drops what a parent had, before forks wait: closing a descriptor waits for forks.
     if DEATHS.with(does_not_begin) || shared.is_lost() {
@@ -142,7 +152,10 @@ pub(super) fn listen(member: &Arc<Membership>) -> Listening {
     if !runs {
         let (stop, heard) = (Arc::new(Flag::new()), Arc::clone(instance));
         let is_over = Arc::clone(&stop);
-        let thread = sys::start_thread("pipework-deaths", move || hear(&heard, &is_over));
+        let thread = sys::start_thread("pipework-deaths", move || {
+            hear(&heard, &is_over);
+            DEATHS.with(|deaths| deaths.is_ending = false);
+        });
         DEATHS.with(|deaths| match thread {
             Ok(thread) => deaths.running = Some(Running { stop, thread: ManuallyDrop::new(thread) }),
             Err(_) => deaths.is_off = true,
@@ -179,7 +192,9 @@ pub(super) fn forget(member: &Arc<Membership>) {
         let (gone, ended, instance) = DEATHS.with(|deaths| {
             let is_mine = |watched: &mut Watched| watched.member.as_ptr() == Arc::as_ptr(member);
             let gone: Vec<Watched> = deaths.files.extract_if(.., is_mine).collect();
-            (gone, deaths.running.take_if(|_| deaths.files.is_empty()), deaths.instance.clone())
+            let ended = deaths.running.take_if(|_| deaths.files.is_empty());
+            deaths.is_ending |= ended.is_some();
+            (gone, ended, deaths.instance.clone())
         });
         ended.as_ref().inspect(|ended| ended.stop.set(true));
         // The kernel reports that a watch is gone, and so wakes the thread.
@@ -188,6 +203,10 @@ pub(super) fn forget(member: &Arc<Membership>) {
             with(instance, |instance| closes::remove(instance, watched.number)).ok()
         };
         let is_woken = gone.iter().filter_map(remove).count() > 0;
+        if !is_woken && ended.is_some() {
+            // Its watch was gone before. It ends when it next reads a report.
+            DEATHS.with(|deaths| deaths.is_ending = false);
+        }
         (gone, ended, is_woken)
     };
     drop(gone);
@@ -205,6 +224,8 @@ pub(super) fn forget(member: &Arc<Membership>) {
 fn hear(instance: &Unshared, is_over: &Flag) {
     let (mut numbers, mut pauses, mut rest) = (BTreeSet::new(), [].iter(), Duration::ZERO);
     loop {
+        #[cfg(all(test, not(loom)))]
+        tests::before_a_report();
         let (pause, rested) = (pauses.next(), Instant::now());
         let deadline = pause.map_or(Deadline::NEVER, |pause| Deadline::after(*pause));
         match with(instance, |instance| closes::wait(instance, deadline, &mut numbers)) {

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::mpsc;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,17 @@ const SETTLE: Duration = Duration::from_millis(4);
 /// This process listens from its next look on, as if it had waited for a second.
 pub(in crate::reqrep) fn settle() {
     super::DEATHS.with(|deaths| deaths.first_wait = Some(Instant::now() - super::SETTLED));
+}
+
+/// Holds the next thread that is about to wait for a report: it tells the one, and waits for the other.
+static HELD: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
+
+pub(super) fn before_a_report() {
+    let held = HELD.lock().unwrap().take();
+    if let Some((arrived, goes_on)) = held {
+        arrived.send(()).unwrap();
+        goes_on.recv().unwrap();
+    }
 }
 
 fn segment() -> Segment {
@@ -260,4 +272,37 @@ fn call_ends_after_its_servers_death_where_the_kernel_cannot_report_it() {
             assert_eq!(client.recv(ticket, GUARD).unwrap_err().kind(), ErrorKind::PeerDied, "{call}");
         }));
     }
+}
+
+#[test]
+fn thread_that_ends_gets_the_report_that_ends_it() {
+    let _turn = Turn::alone();
+    let (segment, other) = (segment(), segment());
+    let client = client(&segment, &ClientOptions::new());
+    let [(arrived, has_arrived), (go_on, goes_on), (left, has_left)] = [(); 3].map(|()| mpsc::channel());
+    *HELD.lock().unwrap() = Some((arrived, goes_on));
+    // This closes the file, and so the thread reads a report and comes back.
+    drop(lock_of_a_listener(&segment));
+    has_arrived.recv_timeout(GUARD).unwrap();
+    let leaving = thread::spawn(move || {
+        drop(client);
+        left.send(()).unwrap();
+    });
+    while super::DEATHS.with(|deaths| deaths.running.is_some()) {
+        thread::yield_now();
+    }
+    // Without the report, dropping this would wait for ever.
+    let next = ManuallyDrop::new(other.client().unwrap());
+    let look = || next.sender().liveness().look_after_calls([0], "test").unwrap();
+    look();
+    thread::sleep(SETTLE);
+    go_on.send(()).unwrap();
+    has_left.recv_timeout(GUARD).expect("the thread has ended");
+    leaving.join().unwrap();
+    // The next one listens now.
+    while super::DEATHS.with(|deaths| deaths.files.is_empty()) {
+        look();
+        thread::yield_now();
+    }
+    drop(ManuallyDrop::into_inner(next));
 }
