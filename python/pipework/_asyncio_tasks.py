@@ -55,15 +55,34 @@ _watched: weakref.WeakKeyDictionary[_loops.Loop, weakref.ref[_Watched]] = weakre
 """Keeps the watched futures with the loop itself. A strong reference here would lead to futures,
 and from them to the loop, and so keep the loop for ever."""
 
-os.register_at_fork(after_in_child=_watched.clear)  # a child's inboxes are its own
+_Recent = tuple[Callable[[], "_loops.Loop | None"], Callable[[], "_Watched | None"]]
+_NONE: _Recent = (lambda: None, lambda: None)
+_recent = _NONE
+"""References to the pair that was looked up last, which is found sooner."""
+
+
+def _forked() -> None:
+    """A child's inboxes are its own."""
+    global _recent
+    _watched.clear()
+    _recent = _NONE
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _of(loop: _loops.Loop) -> _Watched:
+    global _recent
+    of, recent = _recent
+    if of() is loop and (watched := recent()) is not None:
+        return watched
     reference = _watched.get(loop)
     watched = None if reference is None else reference()
     if watched is None:
         watched = _Watched(loop)
-        _watched[loop] = weakref.ref(watched)
+        reference = _watched[loop] = weakref.ref(watched)
+    assert reference is not None, "it is that of what was found"
+    _recent = weakref.ref(loop), reference
     return watched
 
 
@@ -71,17 +90,22 @@ async def when_told(attempt: Callable[[_core.Inbox, int], T | None], op: str, ti
     """Polls until `attempt` returns something, and returns that. Between polls it waits until the
     inbox given to `attempt` receives the number given to it. After `timeout` seconds `op` raises
     `TimedOut`."""
-    loop = await _loops.enter()
+    # Each step here is one of every awaited call.
+    loop = _loops.of_asyncio() or await _loops.enter()
     watched = _of(loop)
     number = watched.number()
-    with _loops.Patience(timeout, op) as patience:
-        try:
-            while (result := attempt(watched.inbox, number)) is None:
-                future = watched.waiting[number] = patience.wait(loop, loop.create_future())
-                await future
-            return result
-        finally:
-            watched.waiting.pop(number, None)
+    patience = None if timeout is None else _loops.Patience(timeout, op)
+    try:
+        while (result := attempt(watched.inbox, number)) is None:
+            future = watched.waiting[number] = loop.create_future()
+            if patience is not None:
+                patience.wait(loop, future)
+            await future
+        return result
+    finally:
+        watched.waiting.pop(number, None)
+        if patience is not None:
+            patience.end()
 
 
 async def finish(task: _core.Task, op: str, timeout: float | None) -> Any:

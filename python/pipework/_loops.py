@@ -54,6 +54,11 @@ def _of_trio() -> Loop | None:
     return _trio.loop()
 
 
+def of_asyncio() -> Loop | None:
+    """The loop of the calling task if that is one of asyncio's."""
+    return asyncio.get_running_loop() if _of_trio() is None else None
+
+
 async def enter() -> Loop:
     """The loop of the calling task. In trio every call lets other tasks run and can be cancelled.
     So this one does both, before anything is taken."""
@@ -116,9 +121,12 @@ class Patience:
         if not self._future.done():
             self._future.set_result(None)
 
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
     def __enter__(self) -> Patience:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self.end()
