@@ -450,12 +450,12 @@ def test_many_pipes_and_bytes_leave_nothing() -> None:
     for _ in range(300):
         once()
     gc.collect()
-    blocks = sys.getallocatedblocks()
+    blocks, threads = sys.getallocatedblocks(), threading.active_count()
     for _ in range(5000):
         once()
     gc.collect()
     assert sys.getallocatedblocks() - blocks < 500
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
 
 
 def test_errors_name_the_function_that_was_called() -> None:
