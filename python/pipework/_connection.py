@@ -32,8 +32,6 @@ _MARK = b"\0"
 _LONG = 120 << 10
 """A message or a buffer with more bytes is a file, which costs more than to copy as many bytes. For a longer
 message, malloc would ask the kernel for new memory each time."""
-_WORTH_A_CALL = 4 << 10
-"""To copy more bytes costs more than `sendmsg`, which takes them from two places."""
 _FILES = socket.CMSG_SPACE(array.array("i").itemsize * (MOST_BUFFERS + 1))
 
 
@@ -75,7 +73,7 @@ class Connection(multiprocessing.connection.Connection):
 
     def _recv_bytes(self, maxsize: int | None = None) -> io.BytesIO | None:
         data, files = self._receive_message()
-        whole: bytes | memoryview | mmap.mmap = data
+        whole: bytes | mmap.mmap = data
         if files and not data:
             whole, *files = files
         if files:  # it was sent as an object
@@ -106,8 +104,6 @@ class Connection(multiprocessing.connection.Connection):
                     if files:
                         rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files)
                         self._socket.sendmsg([_MARK, data], [rights])
-                    elif len(data) > _WORTH_A_CALL:
-                        self._socket.sendmsg([_MARK, data])
                     else:
                         self._socket.send(_MARK + data)
                     return
@@ -125,7 +121,7 @@ class Connection(multiprocessing.connection.Connection):
             for each in files:
                 os.close(each)
 
-    def _receive_message(self) -> tuple[memoryview, list[mmap.mmap]]:
+    def _receive_message(self) -> tuple[bytes, list[mmap.mmap]]:
         try:
             data, rights, flags, _ = self._socket.recvmsg(len(_MARK) + _LONG, _FILES, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
@@ -133,7 +129,7 @@ class Connection(multiprocessing.connection.Connection):
             # still there.
             return self._receive_message()
         if data and not rights and not flags & socket.MSG_CTRUNC:
-            return memoryview(data)[len(_MARK) :], []
+            return data[len(_MARK) :], []
         files = array.array("i")
         for _, _, numbers in rights:
             files.frombytes(numbers)
@@ -142,7 +138,7 @@ class Connection(multiprocessing.connection.Connection):
                 raise EOFError
             if flags & socket.MSG_CTRUNC:
                 raise OSError(errno.EMFILE, "a message has come with more files than this process may open")
-            return memoryview(data)[len(_MARK) :], [mmap.mmap(each, 0, access=mmap.ACCESS_COPY) for each in files]
+            return data[len(_MARK) :], [mmap.mmap(each, 0, access=mmap.ACCESS_COPY) for each in files]
         finally:
             for each in files:
                 os.close(each)

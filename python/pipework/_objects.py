@@ -79,7 +79,7 @@ def outside(pickled: Pickled, long: int = LONG) -> Pickled:
     return pickled if len(data) <= long else Pickled(b"", [data, *buffers])
 
 
-def load(data: bytes | memoryview, blobs: Iterable[Buffer]) -> Any:
+def load(data: bytes, blobs: Iterable[Buffer]) -> Any:
     """Returns the object of such a message. Takes no more of the blobs than belong to it."""
     unread = iter(blobs)
     return pickle.loads(data or next(unread, b""), buffers=map(_buffer, unread))
