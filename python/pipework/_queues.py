@@ -268,37 +268,50 @@ class Queue(_Queue[T]):
         with self._lock:
             self._unsent.append(pickled)
             if self._feeder is None:
-                self._feeder = threading.Thread(target=self._feed, name="pipework.Queue", daemon=True)
                 try:
-                    self._feeding_changed()
-                    self._feeder.start()
+                    self._start_feeder()
                 except BaseException:
-                    self._unsent.remove(pickled)
-                    self._feeder = None
-                    self._feeding_changed()
+                    if self._feeder is None:
+                        self._unsent.remove(pickled)
                     raise
 
+    def _start_feeder(self) -> None:
+        feeder = threading.Thread(target=self._feed, name="pipework.Queue", daemon=True)
+        if self._feeder is None:  # and no signal handler has put something meanwhile
+            self._feeder = feeder
+            try:
+                self._feeding_changed()
+                feeder.start()
+            except BaseException:
+                self._feeder = None
+                self._feeding_changed()
+                raise
+
     def _feed(self) -> None:
+        with self._lock:
+            if self._feeder is not threading.current_thread():
+                return  # an exception of a signal handler ended its start
         # The process sends all before it ends, as the standard library does it.
         at_exit = util.Finalize(None, self._join, exitpriority=-5)
         try:
-            while True:
-                while self._unsent:
-                    try:
-                        self._channel.post(self._unsent[0], None)
-                    except Exception:  # for instance, /dev/shm is full; those behind it may be short
-                        traceback.print_exc()
-                    self._unsent.popleft()
-                with self._lock:
-                    if not self._unsent:
-                        break
+            while self._has_unsent():
+                try:
+                    self._channel.post(self._unsent[0], None)
+                except Exception:  # for instance, /dev/shm is full; those behind it may be short
+                    traceback.print_exc()
+                self._unsent.popleft()
         finally:
-            with self._lock:
+            at_exit.cancel()
+
+    def _has_unsent(self) -> bool:
+        """Whether the thread that sends has more to do. If not, the next object starts another one."""
+        with self._lock:
+            if not self._unsent:
                 self._feeder = None
                 self._feeding_changed()
-                at_exit.cancel()
                 if self._closed:
                     self._channel.close()
+            return bool(self._unsent)
 
     def _feeding_changed(self) -> None:
         """Called with the lock when there is a thread that sends, and when there is none any more."""
@@ -325,7 +338,8 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
         super()._forget_parent()
         self._taken = 0
         """Objects that this process has taken and not done."""
-        self._ticket: Ticket | None = None
+        self._tickets: list[Ticket] = []
+        """One while it has something to do or to send."""
 
     def __getstate__(self) -> Any:
         return self._busy, super().__getstate__()
@@ -338,7 +352,11 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
         # The object leaves the queue after this.
         with self._lock:
             self._taken += 1
-            self._feeding_changed()
+            try:
+                self._feeding_changed()
+            except BaseException:  # the object is not taken
+                self._taken -= 1
+                raise
         return super()._finish(request)
 
     def task_done(self) -> None:
@@ -349,12 +367,18 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
             self._feeding_changed()
 
     def _feeding_changed(self) -> None:
-        if self._taken or self._feeder is not None:
-            if self._ticket is None:
-                self._ticket = self._busy.client().send(b"")
-        elif self._ticket is not None:
-            self._busy.client().cancel(self._ticket)
-            self._ticket = None
+        # A signal handler of this thread may come in between at any place, take something or be done.
+        if self._is_busy() and not self._tickets:
+            self._tickets.append(self._busy.client().send(b""))
+        while self._tickets and not self._is_busy():
+            ticket = self._tickets.pop()
+            if self._is_busy():
+                self._tickets.append(ticket)
+            else:
+                self._busy.client().cancel(ticket)
+
+    def _is_busy(self) -> bool:
+        return self._taken > 0 or self._feeder is not None
 
     def join(self) -> None:
         """Waits until all is done that was put there. Looks again every 50 ms at the latest."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import pickle
 import queue
@@ -21,6 +22,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 import multiprocessing_tasks as tasks
@@ -335,6 +337,91 @@ def test_signal_handler_may_put_while_its_thread_puts() -> None:
     taken = [objects.get(timeout=SOON) for _ in range(3000 + put_by_handler)]
     assert [each for each in taken if each >= 0] == list(range(3000))
     until(lambda: objects._feeder is None)
+
+
+def interrupted(place: int, handler: Callable[[], object], what: Callable[[], object], within: str = "") -> bool:
+    """Does `what`, and `handler` at one of the places, in files of such a name, where CPython runs
+    signal handlers: before a function begins, and after one in C. Returns whether there are so many."""
+    left = place
+
+    def at(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        if event in ("call", "c_return") and within in frame.f_code.co_filename:
+            left -= 1
+            if left == 0:
+                handler()
+
+    sys.setprofile(at)
+    try:
+        what()
+    finally:
+        was_reached, left = left <= 0, -1
+        sys.setprofile(None)
+    return was_reached
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_signal_handler_may_put_at_any_place_of_a_put(kind: str) -> None:
+    objects = getattr(fork, kind)()
+    for place in itertools.count(1):
+        for number in range(256):
+            objects.put(number)
+        was_reached = interrupted(place, lambda: objects.put(-1), lambda: objects.put(256))
+        got = [objects.get(timeout=SOON) for _ in range(257 + was_reached)]
+        assert [each for each in got if each >= 0] == list(range(257))
+        until(lambda: objects._feeder is None)
+        for _ in got if kind == "JoinableQueue" else []:
+            objects.task_done()
+        if not was_reached:
+            break
+    assert place > 15
+    if kind == "JoinableQueue":
+        objects.join()
+
+
+def test_put_that_a_signal_handler_ends_with_an_exception_sends_all_that_it_took() -> None:
+    class Alarm(Exception):
+        pass
+
+    def handler() -> None:
+        raise Alarm
+
+    objects = fork.Queue()
+    for place in itertools.count(1):
+        was_reached = True
+        for number in range(256):
+            objects.put(number)
+        with contextlib.suppress(Alarm):
+            was_reached = interrupted(place, handler, lambda: objects.put(256), "/pipework/")
+        objects.put(257)
+        got = [objects.get(timeout=SOON)]
+        while got[-1] != 257:
+            got.append(objects.get(timeout=SOON))
+        assert got in ([*range(256), 257], [*range(258)])
+        until(lambda: objects._feeder is None)
+        assert objects.empty()
+        if not was_reached:
+            break
+    assert place > 15
+
+
+def test_process_is_busy_at_any_place_where_a_signal_handler_takes_something() -> None:
+    objects = fork.JoinableQueue()
+
+    def handler() -> None:
+        objects.get(timeout=SOON)
+        assert not objects._is_done()
+
+    for place in itertools.count(1):
+        objects.put(0)
+        objects.put(1)
+        objects.get(timeout=SOON)
+        if not interrupted(place, handler, objects.task_done):
+            break
+        assert not objects._is_done()
+        objects.task_done()
+        objects.join()
+    assert place > 5
 
 
 def test_exception_of_a_signal_handler_in_a_waiting_put_takes_no_space() -> None:
