@@ -205,6 +205,7 @@ class Queue(_Queue[T]):
         # Reentrant, because a signal handler may put something, too.
         self._lock = threading.RLock()
         self._feeder: threading.Thread | None = None
+        self._at_exit: util.Finalize | None = None
         self._is_joined = True
 
     def __getstate__(self) -> Any:
@@ -280,38 +281,39 @@ class Queue(_Queue[T]):
         if self._feeder is None:  # and no signal handler has put something meanwhile
             self._feeder = feeder
             try:
+                # The process sends all before it ends, as the standard library does it.
+                self._at_exit = util.Finalize(None, self._join, exitpriority=-5)
                 self._feeding_changed()
                 feeder.start()
             except BaseException:
-                self._feeder = None
-                self._feeding_changed()
+                self._feeder_ends()
                 raise
 
     def _feed(self) -> None:
         with self._lock:
             if self._feeder is not threading.current_thread():
                 return  # an exception of a signal handler ended its start
-        # The process sends all before it ends, as the standard library does it.
-        at_exit = util.Finalize(None, self._join, exitpriority=-5)
-        try:
-            while self._has_unsent():
-                try:
-                    self._channel.post(self._unsent[0], None)
-                except Exception:  # for instance, /dev/shm is full; those behind it may be short
-                    traceback.print_exc()
-                self._unsent.popleft()
-        finally:
-            at_exit.cancel()
+        while self._has_unsent():
+            try:
+                self._channel.post(self._unsent[0], None)
+            except Exception:  # for instance, /dev/shm is full; those behind it may be short
+                traceback.print_exc()
+            self._unsent.popleft()
 
     def _has_unsent(self) -> bool:
         """Whether the thread that sends has more to do. If not, the next object starts another one."""
         with self._lock:
             if not self._unsent:
-                self._feeder = None
-                self._feeding_changed()
+                self._feeder_ends()
                 if self._closed:
                     self._channel.close()
             return bool(self._unsent)
+
+    def _feeder_ends(self) -> None:
+        self._feeder = None
+        if self._at_exit is not None:
+            self._at_exit.cancel()
+        self._feeding_changed()
 
     def _feeding_changed(self) -> None:
         """Called with the lock when there is a thread that sends, and when there is none any more."""

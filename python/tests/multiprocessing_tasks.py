@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import struct
+import sys
 import time
 from typing import Any
 
@@ -60,6 +61,11 @@ def pool_of_its_own(context: Any) -> list[int]:
 def put(queue: Any, count: int, first: int = 0) -> None:
     for number in range(first, first + count):
         queue.put(number)
+
+
+def put_and_run_no_other_thread(queue: Any, count: int) -> None:
+    sys.setswitchinterval(1000)
+    put(queue, count)
 
 
 def put_and_die(queue: Any, count: int) -> None:

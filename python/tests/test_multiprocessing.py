@@ -191,6 +191,14 @@ def test_queue_without_a_bound_takes_more_than_its_slots_and_keeps_the_order(con
     until(lambda: objects._feeder is None)
 
 
+def test_process_that_ends_at_once_sends_all_that_it_has_put(context: Any) -> None:
+    objects = context.Queue()
+    with running(tasks.put_and_run_no_other_thread, objects, 257, context=context) as process:
+        until(lambda: objects.qsize() == 256)
+        process.join(0.2)  # it waits for space now, or has lost the last one
+        assert [objects.get(timeout=SOON) for _ in range(257)] == list(range(257))
+
+
 def test_bounded_queue_is_full_at_its_bound(context: Any) -> None:
     for bound in (1, 3, 2000):
         objects = context.Queue(bound)
