@@ -215,8 +215,8 @@ impl Options {
     /// ([`AsFd`]) can be passed to other processes, which use [`from_fd`](Options::from_fd).
     ///
     /// A process that passes it on keeps the segment open until the other one has opened it. While no
-    /// process has it open, files of blobs in waiting requests may be removed; receiving such a request
-    /// then fails with ENOENT.
+    /// process has it open, files of blobs in waiting requests may be removed; a server then skips such
+    /// a request.
     ///
     /// # Errors
     ///

@@ -2,10 +2,11 @@
 //! memory or descriptors run out.
 
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
+use std::time::Instant;
 
 use pipework::reqrep::{Blob, Client, Message, Options, Request, Segment, Server};
 use pipework::{Error, ErrorKind, Result};
@@ -252,6 +253,15 @@ fn exhausted_descriptors_fail_blobs_but_not_calls() {
     });
 }
 
+/// A process looks only for a short time. One is enough, unless very many folders are left.
+fn first_blobs_until_removed(folder: &Path) {
+    let began = Instant::now();
+    while folder.exists() {
+        assert!(began.elapsed() < PATIENCE, "{folder:?} is still there");
+        fork(|| drop(blob_of(&small().anonymous().unwrap(), &[1; 10]))).join();
+    }
+}
+
 #[test]
 fn first_blob_of_a_process_removes_the_folder_of_a_channel_whose_processes_were_killed() {
     alone(|| {
@@ -287,8 +297,40 @@ fn first_blob_of_a_process_removes_the_folder_of_a_channel_whose_processes_were_
         let beside = Folder::new();
         drop(blob_of(&small().create(beside.join("channel")).unwrap(), &[1; 10]));
         assert!(folder.exists());
-        drop(blob_of(&small().anonymous().unwrap(), &[1; 10]));
-        assert!(!folder.exists());
+        first_blobs_until_removed(&folder);
+    });
+}
+
+#[test]
+fn server_skips_a_request_whose_blob_was_removed_while_no_process_had_the_channel() {
+    alone(|| {
+        let (left, [is_sent]) = (small().anonymous().unwrap(), shared(1)) else {
+            unreachable!("there is one")
+        };
+        let fd = left.as_fd().try_clone_to_owned().unwrap();
+        let folder = blob_folder(&left);
+        let client = fork(|| {
+            let client = left.client().unwrap();
+            let blob = blob_of(&left, &[7; 5000]);
+            let ticket = client.send(Message::new("ping").attach(&blob), PATIENCE).unwrap();
+            client.forget(ticket).unwrap();
+            is_sent.store(1, SeqCst);
+            thread::park();
+        });
+        awaited(is_sent);
+        client.kill();
+        drop(left);
+        first_blobs_until_removed(&folder);
+        let segment = Options::new().from_fd(fd).unwrap();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        client.send("the next", PATIENCE).unwrap();
+        let mut next = server.recv(PATIENCE).unwrap();
+        assert_eq!(next.read().unwrap(), b"the next");
+        drop(next);
+        assert_eq!(segment.audit().unwrap().waiting, 0);
+        answers(&client, &server);
+        let blob = blob_of(&segment, &[7; 5000]);
+        assert_eq!(&*exchange(&client, &server, &blob).unwrap(), &[7; 5000]);
     });
 }
 
