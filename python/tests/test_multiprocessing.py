@@ -353,9 +353,12 @@ def interrupted(place: int, handler: Callable[[], object], what: Callable[[], ob
     signal handlers: before a function begins, and after one in C. Returns whether there are so many."""
     left = place
 
-    def at(frame: FrameType, event: str, _: object) -> None:
+    def at(frame: FrameType, event: str, function: Any) -> None:
         nonlocal left
-        if event in ("call", "c_return") and within in frame.f_code.co_filename:
+        # After `__enter__` of a lock, which is a call like others since Python 3.14, no code could
+        # release it if the handler raised.
+        is_place = event == "call" or (event == "c_return" and function.__name__ != "__enter__")
+        if is_place and within in frame.f_code.co_filename:
             left -= 1
             if left == 0:
                 handler()
