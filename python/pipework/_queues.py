@@ -293,21 +293,23 @@ class Queue(_Queue[T]):
         with self._lock:
             if self._feeder is not threading.current_thread():
                 return  # an exception of a signal handler ended its start
-        while self._has_unsent():
+        while (pickled := self._next_unsent()) is not None:
             try:
-                self._channel.post(self._unsent[0], None)
+                self._channel.post(pickled, None)
             except Exception:  # for instance, /dev/shm is full; those behind it may be short
                 traceback.print_exc()
             self._unsent.popleft()
 
-    def _has_unsent(self) -> bool:
-        """Whether the thread that sends has more to do. If not, the next object starts another one."""
+    def _next_unsent(self) -> Pickled | None:
+        """What the thread that sends is to send next. If there is nothing, the thread ends, and the
+        next object starts another one."""
         with self._lock:
-            if not self._unsent:
-                self._feeder_ends()
-                if self._closed:
-                    self._channel.close()
-            return bool(self._unsent)
+            if self._unsent:
+                return self._unsent[0]
+            self._feeder_ends()
+            if self._closed:
+                self._channel.close()
+            return None
 
     def _feeder_ends(self) -> None:
         self._feeder = None

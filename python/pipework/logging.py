@@ -149,8 +149,8 @@ class Listener:
             self._writer = atomic.Writer.fifo(path, connect_timeout=0)
         self._reader.capacity = min(_CAPACITY, atomic.max_capacity())
         self._thread: threading.Thread | None = None
-        self._is_started = threading.Lock()
-        """Held once it is: of several threads one starts it."""
+        self._first_start = threading.Lock()
+        """Taken once: of several threads one starts the listener."""
 
     def handler(self, *, level: int = logging.NOTSET, timeout: float = 1.0) -> Handler:
         """A handler that sends to this listener, for this process or another."""
@@ -158,7 +158,7 @@ class Listener:
 
     def start(self) -> None:
         """Starts the thread."""
-        if not self._is_started.acquire(blocking=False):
+        if not self._first_start.acquire(blocking=False):
             raise RuntimeError("this listener was started already")
         self._thread = threading.Thread(target=self._listen, name="pipework.logging", daemon=True)
         self._thread.start()
