@@ -51,7 +51,7 @@ def fnv1a(data):
     return value
 
 
-def header(sizes, *, magic=b"pipework", version=4, kind=0, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
+def header(sizes, *, magic=b"pipework", version=5, kind=0, flags=0, length=None, random=0x0123456789ABCDEF, file=(0, 0), order="<"):
     length = sizes.len if length is None else length
     fixed = magic + struct.pack(order + "8I4Q", version, kind, sizes.slots, sizes.queue, sizes.request,
                                 sizes.reply, sizes.members, flags, length, random, *file)
@@ -66,8 +66,8 @@ def slot_word(generation, owner, state, delivery=0, waiter=0, begun=0):
     return generation << 24 | owner << 8 | begun << 7 | delivery << 5 | waiter << 4 | state
 
 
-def cell(lap, slot=None):
-    return lap << 24 | (0 if slot is None else 1 << 23 | slot)
+def cell(lap, slot=None, generation=1):
+    return lap << 25 | (0 if slot is None else 1 << 24 | generation % 16 << 20 | slot)
 
 
 class Image:
@@ -159,7 +159,7 @@ def evil():
     yield refused("zeros", "A file of the right length that nobody has filled in.", b"", NOT_OURS, sizes.len)
     yield refused("ones", "All bits set.", b"\xff" * 128, NOT_OURS, sizes.len)
     yield refused("other-magic", "Another magic.", header(sizes, magic=b"Pipework"), NOT_OURS, sizes.len)
-    for version in (0, 3, 5, 2**32 - 1):
+    for version in (0, 4, 6, 2**32 - 1):
         yield refused(f"format-{version}", "Another format, well formed otherwise.",
                       header(sizes, version=version), VERSION, sizes.len)
     yield refused("big-endian", "From a machine with the other byte order.", header(sizes, order=">"), NOT_OURS, sizes.len)
@@ -194,7 +194,7 @@ def states():
     sizes = Sizes(slots=11, queue=32, members=8)
     image = Image(sizes).hints(3, 5).member(2, 7, 1, 4242).member(5, 1, 2, 4243, replies=10)
     # Positions 0 to 2 were emptied; 3 and 4 are waiting, of which the second is stale.
-    image.ring(cell(1), cell(1), cell(1), cell(0, 2), cell(0, 8))
+    image.ring(cell(1), cell(1), cell(1), cell(0, 2, 9), cell(0, 8, 5))
     image.slot(1, slot_word(4, 2, FILL), client=2)
     image.slot(2, slot_word(9, 2, SENT), client=2, request=b"never taken")
     image.slot(3, slot_word(1, 5, TAKEN), client=2)
@@ -219,19 +219,27 @@ def states():
                 audit_after=audit(free=2, waiting=1, orphaned=1, entries=1), stats={"requests": 5, "replies": 0},
                 recv={"data": "once more", "flags": 7, "redeliveries": 1})
 
-    image = Image(Sizes()).hints(0, 0).ring(*[cell(1)] * 2, cell(0, 1))
+    image = Image(Sizes()).hints(0, 0).ring(*[cell(1)] * 2, cell(0, 1, 2**40 - 1))
     image.slot(1, slot_word(2**40 - 1, 4, SENT, waiter=1), client=4, request=b"lagging hints", flags=2**32 - 1)
     yield opens("lagging-hints", "Head and tail are where they were long ago; a cell tells its own position.", Sizes(),
                 image.trimmed(), audit=audit(free=2, waiting=1, orphaned=1, entries=1), recovered=0,
                 audit_after=audit(free=2, waiting=1, orphaned=1, entries=1), stats={"requests": 2**40 - 1, "replies": 0},
                 recv={"data": "lagging hints", "flags": 2**32 - 1, "redeliveries": 0})
 
-    image = Image(Sizes()).hints(2**43 - 1, 2**43 - 1).ring(*[cell(0)] * 7, cell(2**40 - 1, 0))
+    image = Image(Sizes()).hints(2**42 - 1, 2**42 - 1).ring(*[cell(0)] * 7, cell(2**39 - 1, 0))
     image.slot(0, slot_word(1, 4, SENT), client=4, request=b"the last lap")
     yield opens("laps-wrap", "The last position before laps begin anew; the cells before it have gone on.", Sizes(),
                 image.trimmed(), audit=audit(free=2, waiting=1, orphaned=1, entries=1), recovered=0,
                 audit_after=audit(free=2, waiting=1, orphaned=1, entries=1), stats={"requests": 1, "replies": 0},
                 recv={"data": "the last lap", "flags": 0, "redeliveries": 0})
+
+    image = Image(Sizes()).hints(0, 3).ring(cell(0, 1), cell(0, 0), cell(0, 1, 2))
+    image.slot(0, slot_word(1, 4, SENT), client=4, request=b"the first")
+    image.slot(1, slot_word(2, 4, SENT), client=4, request=b"the second")
+    yield opens("entry-of-an-earlier-call", "The first entry is of a call that is over; the slot's next call has its own.",
+                Sizes(), image.trimmed(), audit=audit(free=1, waiting=2, orphaned=2, entries=3), recovered=0,
+                audit_after=audit(free=1, waiting=2, orphaned=2, entries=3), stats={"requests": 3, "replies": 0},
+                recv={"data": "the first", "flags": 0, "redeliveries": 0})
 
 
 def broken():
@@ -240,7 +248,7 @@ def broken():
     free = audit(free=3)
     said = {"recovered": 0, "stats": {"requests": 0, "replies": 0}}
 
-    image = Image(Sizes()).ring(*[cell(lap << 38, 0) for lap in range(4)] * 2)
+    image = Image(Sizes()).ring(*[cell(lap << 37, 0) for lap in range(4)] * 2)
     yield opens("ring-in-a-circle", "Each cell is ahead of the one before it.", Sizes(), image.trimmed(),
                 audit={**free, "entries": None}, audit_after={**free, "entries": None}, recv="corrupt", **said)
 
@@ -248,7 +256,7 @@ def broken():
     yield opens("hints-that-lead", "Head and tail are where nobody has been.", Sizes(), image.trimmed(),
                 audit=free, audit_after=free, recv="corrupt", **said)
 
-    image = Image(Sizes()).hints(0, 1).ring(cell(0, 2**23 - 1))
+    image = Image(Sizes()).hints(0, 1).ring(cell(0, 2**20 - 1))
     yield opens("entry-of-no-slot", "An entry of a slot that does not exist is stale.", Sizes(), image.trimmed(),
                 audit={**free, "entries": 1}, audit_after={**free, "entries": 1}, recv=None, **said)
 
@@ -283,7 +291,7 @@ def broken():
 def main():
     vectors = [*good(), *evil(), *states(), *broken()]
     lines = ",\n".join(json.dumps(said) for said, _ in vectors)
-    (HERE / "index.json").write_text(f'{{"byte_order": "little", "format": 4, "vectors": [\n{lines}\n]}}\n')
+    (HERE / "index.json").write_text(f'{{"byte_order": "little", "format": 5, "vectors": [\n{lines}\n]}}\n')
     for said, data in vectors:
         (HERE / f"{said['name']}.bin").write_bytes(data)
 
