@@ -129,7 +129,10 @@ impl<T: Send> Handle<T> {
             }
             match state.end.take() {
                 None => (state.parting.replace(parting), None),
-                end => (Some(parting), end),
+                end => {
+                    state.wake_all();
+                    (Some(parting), end)
+                }
             }
         });
         // Unused values are dropped here, out of the lock: they may contain an exception.
@@ -290,6 +293,11 @@ impl<T> State<T> {
             next.unpark();
         }
     }
+
+    /// Once the handle is closed, each of them fails.
+    fn wake_all(&self) {
+        self.waiting.iter().for_each(Thread::unpark);
+    }
 }
 
 /// The end, for one call.
@@ -322,7 +330,7 @@ impl<T: Send> Drop for Turn<'_, T> {
                 state.wake_next();
                 return (None, none);
             };
-            state.waiting.iter().for_each(Thread::unpark);
+            state.wake_all();
             (Some(parting), Some(end))
         });
         if let (Some(parting), Some(end)) = left {

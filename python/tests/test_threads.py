@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import Empty, Full
@@ -517,12 +518,17 @@ def test_stream_ends_for_every_thread_that_iterates() -> None:
             request.reply(b"")
 
         thread = serving(server, answer_in_parts)
+        took: list[float] = []
         for _ in range(ROUNDS):
             parts: list[bytes] = []
             stream = client.stream(b"x", timeout=SOON)
+            began = time.monotonic()
             together(*[partial(parts.extend, stream)] * 3, rounds=1)
+            took.append(time.monotonic() - began)
             assert sorted(parts) == [b"1", b"2", b"3"]
             assert isinstance(stream, Stream)
+        # The end wakes all of them: one that it left out would wait for 250 ms, each time.
+        assert min(took) < 0.2
         server.stop()
         thread.join()
 
