@@ -128,8 +128,8 @@ pub(crate) fn fork(body: impl FnOnce()) -> Child {
     forked(unsafe { libc::fork() }, body)
 }
 
-/// As `fork`, bypassing the C library: no fork handler runs. The process must have no threads
-/// except the test's.
+/// As `fork`, bypassing the C library: no fork handler runs. No thread but the test's may run: the
+/// child would inherit a lock of the allocator that it holds.
 pub(crate) fn fork_past_handlers(body: impl FnOnce()) -> Child {
     assert!(is_alone(), "only a process that runs a single test may fork");
     // SAFETY: without further flags this is a fork. No other thread runs in here, so no lock is

@@ -1,6 +1,7 @@
 //! The thread that hears of deaths: which processes have it, and for how long.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,30 @@ fn assert_listening(expected: (usize, usize)) {
 
 /// The two numbers.
 fn listening() -> (usize, usize) {
-    let entries = |folder: &str| fs::read_dir(folder).unwrap().filter_map(|entry| Some(entry.ok()?.path()));
-    let name = |task: std::path::PathBuf| fs::read_to_string(task.join("comm")).unwrap_or_default();
-    let threads = entries("/proc/self/task").filter(|task| name(task.clone()).trim() == "pipework-deaths");
     let links = entries("/proc/self/fd").filter_map(|fd| fs::read_link(fd).ok());
     let instances = links.filter(|link| link.to_string_lossy().contains("inotify"));
-    (threads.count(), instances.count())
+    (threads().count(), instances.count())
+}
+
+/// The folders of the threads that hear of deaths.
+fn threads() -> impl Iterator<Item = PathBuf> {
+    let name = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap_or_default();
+    entries("/proc/self/task").filter(move |task| name(task).trim() == "pipework-deaths")
+}
+
+fn entries(folder: &str) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder).unwrap().filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+/// Waits until these threads wait for the next report, without a limit. Until then they may have the
+/// allocator's lock, and a child without fork handlers would inherit that.
+fn await_idle_threads() {
+    let is_idle = |task: PathBuf| {
+        let call = fs::read_to_string(task.join("syscall")).unwrap_or_default();
+        let mut fields = call.split(' ');
+        fields.next() == Some(&libc::SYS_ppoll.to_string()) && fields.nth(2) == Some("0x0")
+    };
+    until(|| threads().all(is_idle));
 }
 
 fn wait_briefly(client: &Client) {
@@ -134,6 +153,7 @@ fn forked_child_listens_by_itself_once_it_waits() {
             assert_hears(&segment, &client);
         };
         fork(in_child).join();
+        await_idle_threads();
         fork_past_handlers(in_child).join();
         assert_listening((1, 1));
         assert_hears(&segment, &client);
