@@ -451,12 +451,12 @@ mod tests {
         }
     }
 
-    /// Peers whose ring holds an entry of each of these laps, which have 40 bits.
+    /// Peers whose ring holds an entry of each of these laps, which have 39 bits.
     fn with_laps(segment: &Segment, laps: impl IntoIterator<Item = u64>) -> Company<'_> {
         let company = Company::new(segment);
         let ring = Layout::new(*segment.geometry()).ring as u64;
         for (cell, lap) in laps.into_iter().enumerate() {
-            let word = (lap << 24 | 1 << 23).to_le_bytes();
+            let word = (lap << 25 | 1 << 24).to_le_bytes();
             company.vandal.write_all_at(&word, ring + 8 * cell as u64).expect("it is inside the segment");
         }
         company
@@ -466,7 +466,7 @@ mod tests {
     fn push_and_pop_report_corrupt_when_the_ring_leads_in_a_circle() {
         let segment = Options::new().slots(2).members(2).anonymous().expect("memory is left");
         // Each of them is ahead of the one before it.
-        let company = with_laps(&segment, (0..4).map(|cell| cell << 38));
+        let company = with_laps(&segment, (0..4).map(|cell| cell << 37));
         company.check();
         let (client, server) =
             (company.client.as_ref().expect("joined"), company.server.as_ref().expect("joined"));
@@ -480,7 +480,7 @@ mod tests {
     fn entries_of_a_circular_ring_are_counted_once() {
         let segment = Options::new().slots(4).members(2).anonymous().expect("memory is left");
         // Four of them lead all the way around the laps, to the other four.
-        let laps = [0, 0, 1 << 38, 2 << 38, 3 << 38, 0, u64::MAX, u64::MAX];
+        let laps = [0, 0, 1 << 37, 2 << 37, 3 << 37, 0, u64::MAX, u64::MAX];
         let company = with_laps(&segment, laps);
         assert_eq!((segment.waiting(), segment.audit().map(|audit| audit.entries)), (8, Ok(8)));
         company.play(&mut Script(&[]));

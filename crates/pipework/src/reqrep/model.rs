@@ -13,7 +13,7 @@ use loom::sync::Mutex;
 use loom::thread;
 
 use super::shm::naming::{NamedBlobs, none_leave};
-use super::shm::queue::Queue;
+use super::shm::queue::{Entry, Queue};
 use super::shm::slot::{Caller, Holding, Mark, Slot, SlotWord, State};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
@@ -75,9 +75,13 @@ impl ModelSegment {
         &self.slots[idx as usize]
     }
 
-    fn push(&self, idx: u32) -> bool {
-        let is_sent = |other| other != idx && self.slot(other).load().state() == Some(State::Sent);
-        let pushed = self.queue().push(idx, is_sent, OP).expect("the ring is well formed");
+    fn push(&self, idx: u32, sent: SlotWord) -> bool {
+        let entry = Entry::of(idx, sent);
+        let is_needed = |other: Entry| {
+            let word = self.slot(other.slot()).load();
+            other != entry && word.state() == Some(State::Sent) && other.is_of(word)
+        };
+        let pushed = self.queue().push(entry, is_needed, OP).expect("the ring is well formed");
         if pushed {
             self.requests.notify_swapped(Reach::Machine);
         }
@@ -98,11 +102,14 @@ impl ModelSegment {
         });
         self.payloads[idx as usize].request.store(request, Ordering::Relaxed);
         let sent = slot.send(filled).expect("the slot is the client's");
-        Some((sent, self.push(idx)))
+        Some((sent, self.push(idx, sent)))
     }
 
     fn take(&self) -> Option<ModelRequest> {
-        let claim = |idx| self.slot(idx).claim(SERVER).map(|word| (idx, word));
+        let claim = |entry: Entry| {
+            let idx = entry.slot();
+            self.slot(idx).claim(entry, SERVER).map(|word| (idx, word))
+        };
         let (idx, word) = self.queue().pop(claim, OP).expect("the ring is well formed").claimed?;
         Some(ModelRequest { idx, word, request: self.payloads[idx as usize].request.load(Ordering::Relaxed) })
     }
@@ -110,9 +117,9 @@ impl ModelSegment {
     /// A server that is killed as soon as it has claimed a request.
     fn take_and_die(&self) -> Option<u32> {
         let mut claimed = None;
-        let claim = |idx| {
-            self.slot(idx).claim(SERVER)?;
-            claimed = Some(idx);
+        let claim = |entry: Entry| {
+            self.slot(entry.slot()).claim(entry, SERVER)?;
+            claimed = Some(entry.slot());
             resume_unwind(Box::new(()))
         };
         let died = catch_unwind(AssertUnwindSafe(|| self.queue().pop::<()>(claim, OP).map(drop)));
@@ -157,7 +164,7 @@ impl ModelSegment {
                 continue;
             }
             match next.state() {
-                Some(State::Sent) => drop(self.push(0)),
+                Some(State::Sent) => drop(self.push(0, next)),
                 _ if word.has_waiter() => slot.wake(),
                 _ => {}
             }
@@ -245,7 +252,8 @@ fn full_ring_removes_only_entries_of_ended_calls() {
         for (idx, queued) in [one.join(), other.join()].into_iter().enumerate() {
             if !queued.expect("it does not panic") {
                 // The ring is full for the moment, so its client tries again.
-                segment.push(idx as u32);
+                let idx = idx as u32;
+                segment.push(idx, segment.slot(idx).load());
             }
         }
         let rest = std::iter::from_fn(|| segment.take()).map(|taken| (taken.idx, taken.request));
@@ -266,7 +274,7 @@ fn full_ring_keeps_waiting_requests() {
         let client = thread::spawn(move || client.send(1, 8, 0).expect("it is free").1);
         let taken = segment.take().map(|taken| (taken.idx, taken.request));
         if !client.join().expect("it does not panic") {
-            segment.push(1);
+            segment.push(1, segment.slot(1).load());
         }
         let rest = std::iter::from_fn(|| segment.take()).map(|taken| (taken.idx, taken.request));
         assert!(taken.into_iter().chain(rest).eq([(0, 7), (1, 8)]));

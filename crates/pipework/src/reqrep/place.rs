@@ -244,7 +244,7 @@ impl Sender {
         let Some(sent) = slot.send(filled) else { return Err(Error::new(ErrorKind::Corrupt, op)) };
         naming.publish();
         let ticket = Ticket::new(idx, sent);
-        let pushed = if quietly { shared.push(idx, op) } else { shared.enqueue(idx, op) };
+        let pushed = if quietly { shared.push(idx, sent, op) } else { shared.enqueue(idx, sent, op) };
         let queued = match pushed {
             Ok(true) => return Ok(Some(ticket)),
             Ok(false) => self.queue_waiting((idx, sent), deadline, op),
@@ -495,7 +495,7 @@ impl Sender {
         let look = || {
             // Also if another thread has forgotten the call, because no other thread pushes it.
             let waits = self.shared.slot(idx).is_some_and(|slot| slot.load().still_waits(sent));
-            if !waits || self.shared.enqueue(idx, op)? {
+            if !waits || self.shared.enqueue(idx, sent, op)? {
                 return Ok(Some(true));
             }
             self.refuse_without_server(op)?;

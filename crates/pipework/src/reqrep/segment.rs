@@ -1,5 +1,6 @@
 //! A segment as a whole: its members, its statistics, and the state of every slot.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use super::shm::layout::Geometry;
 use super::shm::mapping::{Role, Shared, role};
 use super::shm::member::Attached;
+use super::shm::queue::Entry;
 use super::shm::slot::{Slot, State};
 use super::shm::ticket::Ticket;
 use crate::blob::{self, BlobAudit, BlobMut, Limits};
@@ -226,10 +228,10 @@ impl Segment {
     pub fn audit(&self) -> Result<Audit> {
         let shared = self.shared();
         let mut audit = Audit::default();
-        let mut queued = vec![false; shared.geometry().slots as usize];
-        for idx in shared.queue().entries() {
+        let mut entries = HashSet::new();
+        for entry in shared.queue().entries() {
             audit.entries += 1;
-            queued.get_mut(idx as usize).into_iter().for_each(|queued| *queued = true);
+            entries.insert(entry);
         }
         for (idx, slot) in shared.slots() {
             let word = slot.load();
@@ -243,7 +245,7 @@ impl Segment {
                 Some(Stage::Done) => &mut audit.done,
                 Some(Stage::Damaged) => &mut audit.damaged,
             } += 1;
-            if word.state() == Some(State::Sent) && !queued[idx as usize] {
+            if word.state() == Some(State::Sent) && !entries.contains(&Entry::of(idx, word)) {
                 audit.unqueued += 1;
             }
             // A request whose client does not wait for its reply has no owner.

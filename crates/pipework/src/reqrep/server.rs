@@ -12,6 +12,7 @@ use super::segment::Segment;
 use super::serving::{Claimed, ServerOptions, Serving};
 use super::shm::layout::Direction;
 use super::shm::mapping::{Shared, count};
+use super::shm::queue::Entry;
 use super::shm::slot::SlotWord;
 use super::shm::ticket::Ticket;
 use super::watch::WatcherState;
@@ -316,8 +317,10 @@ impl Server {
     pub fn waiting_bytes(&self, max: usize) -> u64 {
         let shared = self.shared();
         let queue = shared.queue();
-        let waiting = queue.entries().filter(|idx| shared.is_sent(*idx)).take(max);
-        waiting.map(|idx| shared.payload_len(idx, Direction::Request) as u64).fold(0, u64::saturating_add)
+        let waiting = queue.entries().filter(|entry| shared.is_waiting(*entry)).take(max);
+        waiting
+            .map(|entry| shared.payload_len(entry.slot(), Direction::Request) as u64)
+            .fold(0, u64::saturating_add)
     }
 
     /// Fails all requests that wait now, and returns their number.
@@ -473,7 +476,7 @@ impl Server {
             return Err(Error::new(ErrorKind::Closed, RECV));
         }
         let (shared, number) = (self.shared(), self.0.membership().present(RECV)?);
-        let claim = |idx| Some((idx, shared.slot(idx)?.claim(number)?));
+        let claim = |entry: Entry| Some((entry.slot(), shared.slot(entry.slot())?.claim(entry, number)?));
         let popped = shared.queue().pop(claim, RECV)?;
         if popped.claimed.is_some() || popped.stale > 0 {
             shared.ring_may_have_space();

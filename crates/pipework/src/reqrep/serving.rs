@@ -11,6 +11,7 @@ use super::shm::mapping::{Role, Shared, count};
 use super::shm::member::{Attached, Membership};
 use super::shm::naming::NamedBlobs;
 use super::shm::payload::Message;
+use super::shm::queue::Entry;
 use super::shm::slot::{Holding, Mark, Slot, SlotWord, State};
 use super::shm::ticket::Ticket;
 use super::watch::{Topic, Watcher, WatcherState};
@@ -302,7 +303,7 @@ impl Serving {
     /// request again; `None` if the request is no longer this server's.
     fn queue_again(&self, claimed: Claimed) -> Option<Claimed> {
         let (shared, Claimed { idx, taken, .. }) = (self.shared(), claimed);
-        if shared.push_again(idx, "reqrep give back").unwrap_or(false) {
+        if shared.push_again(Entry::of(idx, taken), "reqrep give back").unwrap_or(false) {
             return None;
         }
         let taken = shared.slot(idx)?.claim_again(taken)?;

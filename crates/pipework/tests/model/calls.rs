@@ -97,7 +97,11 @@ rules! {
     PushBeforeRole,
     /// Except if the ring has an entry for the request; the first entry does not count.
     FirstEntryMayGo,
-    /// Such an entry is not removed to make space.
+    /// Nor does the entry of another call of its slot.
+    OwnEntryCounts,
+    /// Such an entry is not removed to make space. A client removes only one of its own call,
+    CleanOnlyItsOwn,
+    /// and a recovering process none.
     RecoveryKeepsItsPushes,
     /// The role stays if the ring has no space for the request.
     RoleStaysWhenFull,
@@ -399,8 +403,8 @@ impl Turn<'_> {
         done
     }
 
-    fn start_push(&mut self, slot: u8) {
-        self.actor().push = Some(Push::of(slot));
+    fn start_push(&mut self, entry: Entry) {
+        self.actor().push = Some(Push::of(entry));
     }
 
     /// The kernel releases the lock; everything outside of shared memory is lost.

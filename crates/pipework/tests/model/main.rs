@@ -159,6 +159,12 @@ fn fault_without(rule: calls::Rule) -> (&'static str, &'static str) {
         Rule::HintsMayLag => ("a ring that laps", "the ring looks corrupt to an honest process"),
         Rule::PushBeforeRole => ("one client, one server, both may die and leave", HANGS),
         Rule::FirstEntryMayGo => ("forgotten requests, two servers", LEAKS),
+        Rule::OwnEntryCounts => {
+            ("a request forgotten before its push, behind entries of earlier calls", LEAKS)
+        }
+        Rule::CleanOnlyItsOwn => {
+            ("a request forgotten before its push, whose slot another client gets", HANGS)
+        }
         Rule::RecoveryKeepsItsPushes => ("forgotten requests, a full ring, two servers", LEAKS),
         Rule::RoleStaysWhenFull => ("forgotten requests, a full ring", LEAKS),
         Rule::OweWhenFull => ("forgotten requests, a full ring", LEAKS),

@@ -181,6 +181,20 @@ pub(crate) const CALLS: &[(&str, Scope)] = &[
         },
     ),
     (
+        "a request forgotten before its push, behind entries of earlier calls",
+        Scope { calls: 3, whims: Whims { deaths: 1, cancels: 2, forgets_aside: 1, ..NONE }, ..ONE },
+    ),
+    (
+        "a request forgotten before its push, whose slot another client gets",
+        Scope {
+            cast: &[Client, Client, Server],
+            cells: 1,
+            members: 3,
+            whims: Whims { deaths: 1, forgets_aside: 1, ..NONE },
+            ..ONE
+        },
+    ),
+    (
         "requests forgotten while the ring is full, no process returns",
         Scope {
             slots: 2,

@@ -198,8 +198,8 @@ fn forgotten_request_is_redelivered_when_its_recovery_died_before_the_push() {
         assert!(slot.step(word, again));
         // The next recovering process.
         let waits = slot.load().state() == Some(State::Sent);
-        if waits && !segment.queue().entries_behind_first().any(|idx| idx == 0) {
-            segment.push(0);
+        if waits && !segment.queue().entries_behind_first().any(|entry| entry.is_of(word)) {
+            segment.push(0, word);
         }
         let taken = server.join().expect("it does not panic");
         let rest = std::iter::from_fn(|| segment.take()).map(|taken| (taken.idx, taken.request));

@@ -1,6 +1,7 @@
 //! The state of the calls of a segment.
 
 use super::mapping::Shared;
+use super::queue::Entry;
 use super::slot::{Slot, SlotWord, State};
 use super::ticket::Ticket;
 #[cfg(test)]
@@ -82,15 +83,19 @@ impl Shared {
 
     /// Whether a request waits for a server.
     pub(crate) fn has_request(&self) -> bool {
-        self.queue().entries().any(|idx| self.is_sent(idx))
+        self.queue().entries().any(|entry| self.is_waiting(entry))
     }
 
     /// Whether the ring is full behind the entry of a call that waits for a server.
     pub(crate) fn is_ring_full(&self) -> bool {
-        self.queue().is_full(|idx| self.is_sent(idx))
+        self.queue().is_full(|entry| self.is_waiting(entry))
     }
 
-    pub(crate) fn is_sent(&self, idx: u32) -> bool {
-        self.slot(idx).is_some_and(|slot| slot.load().state() == Some(State::Sent))
+    /// Whether the call of an entry waits for a server.
+    pub(crate) fn is_waiting(&self, entry: Entry) -> bool {
+        self.slot(entry.slot()).is_some_and(|slot| {
+            let word = slot.load();
+            word.state() == Some(State::Sent) && entry.is_of(word)
+        })
     }
 }

@@ -2,22 +2,24 @@
 //! client or a server, frees a slot for all clients.
 
 use super::mapping::Shared;
-use super::slot::{Slot, State};
+use super::queue::Entry;
+use super::slot::{Slot, SlotWord, State};
 use crate::error::Result;
 use crate::sync::{Ordering, Reach};
 
 impl Shared {
-    /// Pushes a slot that its client has sent; returns false if the ring is full.
+    /// Pushes the call that a client has `sent` in a slot; returns false if the ring is full.
     #[inline]
-    pub(crate) fn push(&self, idx: u32, op: &'static str) -> Result<bool> {
-        // An entry of the same slot is from an earlier call, or from an earlier push of this call.
-        self.queue().push(idx, |other| other != idx && self.is_sent(other), op)
+    pub(crate) fn push(&self, idx: u32, sent: SlotWord, op: &'static str) -> Result<bool> {
+        let entry = Entry::of(idx, sent);
+        // The same entry can be there: from a process that recovered another one.
+        self.queue().push(entry, |other| other != entry && self.is_waiting(other), op)
     }
 
-    /// Pushes the slot and wakes a server.
+    /// The same, and wakes a server.
     #[inline]
-    pub(crate) fn enqueue(&self, idx: u32, op: &'static str) -> Result<bool> {
-        let pushed = self.push(idx, op)?;
+    pub(crate) fn enqueue(&self, idx: u32, sent: SlotWord, op: &'static str) -> Result<bool> {
+        let pushed = self.push(idx, sent, op)?;
         if pushed {
             self.requests().notify_swapped(Reach::Machine);
         }
@@ -48,32 +50,34 @@ impl Shared {
     /// were sent again, and forgotten requests whose clients may have died before the push. Returns
     /// false if the ring is full.
     pub(crate) fn enqueue_again(&self, op: &'static str) -> Result<bool> {
-        let may_lack_entry = |(_, slot): &(u32, &Slot)| {
+        let may_lack_entry = |(idx, slot): (u32, &Slot)| {
             let word = slot.load();
-            word.state() == Some(State::Sent) && (word.delivery() > 0 || word.owner() == 0)
+            let may_lack = word.state() == Some(State::Sent) && (word.delivery() > 0 || word.owner() == 0);
+            may_lack.then(|| Entry::of(idx, word))
         };
-        let again: Vec<u32> = self.slots().filter(may_lack_entry).map(|(idx, _)| idx).collect();
-        if again.is_empty() {
+        let mut again: Vec<Option<Entry>> = self.slots().map(may_lack_entry).collect();
+        if again.iter().all(Option::is_none) {
             return Ok(true);
         }
         // Otherwise each recovery would add an entry that is not stale, until the ring is full.
-        let mut queued = vec![false; self.geometry().slots as usize];
-        for idx in self.queue().entries_behind_first() {
-            queued.get_mut(idx as usize).into_iter().for_each(|queued| *queued = true);
+        for entry in self.queue().entries_behind_first() {
+            again.get_mut(entry.slot() as usize).into_iter().for_each(|again| {
+                again.take_if(|again| *again == entry);
+            });
         }
-        for idx in again.into_iter().filter(|idx| !queued[*idx as usize]) {
-            if !self.push_again(idx, op)? {
+        for entry in again.into_iter().flatten() {
+            if !self.push_again(entry, op)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Pushes a slot that was sent again, and wakes a server; returns false if the ring is full.
-    pub(crate) fn push_again(&self, idx: u32, op: &'static str) -> Result<bool> {
-        // This push removes no entry of the same slot: another recovering process may rely on that
+    /// Pushes a call that was sent again, and wakes a server; returns false if the ring is full.
+    pub(crate) fn push_again(&self, entry: Entry, op: &'static str) -> Result<bool> {
+        // This push removes no entry of the same call: another recovering process may rely on that
         // entry.
-        let pushed = self.queue().push(idx, |other| self.is_sent(other), op)?;
+        let pushed = self.queue().push(entry, |other| self.is_waiting(other), op)?;
         if pushed {
             self.requests().notify_swapped(Reach::Machine);
         }

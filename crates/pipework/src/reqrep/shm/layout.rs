@@ -35,7 +35,7 @@ pub const MAX_BLOBS: u32 = 8;
 const MAX_LEN: u64 = 1 << 46;
 
 const MAGIC: [u8; 8] = *b"pipework";
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 /// The only flag: pages that hold only payloads are allocated when they are first written.
 const SPARSE: u32 = 1;
 

@@ -3,10 +3,10 @@
 
 pub(super) mod layout;
 pub(super) mod word;
+pub(super) mod queue;
 pub(super) mod naming;
 pub(super) mod slot;
 pub(super) mod ticket;
-pub(super) mod queue;
 pub(super) mod mapping;
 pub(super) mod blobs;
 pub(super) mod payload;

@@ -7,26 +7,51 @@
 //! the hint is written without a swap.
 
 use super::layout::MAX_SLOTS;
+use super::word::SlotWord;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{AtomicU64, Ordering};
 
-/// `{ lap: 40, full: 1, slot: 23 }`
+/// An entry: the slot of a request, and which of the slot's calls it was pushed for. No other call is
+/// claimed through it, unless their generations differ by a multiple of 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry(u32);
+
+impl Entry {
+    /// That of the call which the slot has with this word.
+    pub(crate) fn of(slot: u32, word: SlotWord) -> Entry {
+        let call = word.generation() << SLOT_BITS & CALL;
+        Entry(call as u32 | slot)
+    }
+
+    pub(crate) fn slot(self) -> u32 {
+        self.0 & SLOT
+    }
+
+    /// Whether it was pushed for the call which the slot has with this word.
+    pub(crate) fn is_of(self, word: SlotWord) -> bool {
+        self == Entry::of(self.slot(), word)
+    }
+}
+
+/// `{ lap: 39, full: 1, call: 4, slot: 20 }`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell(u64);
 
-const FULL: u64 = 1 << 23;
-const SLOT: u64 = FULL - 1;
-const LAP_SHIFT: u32 = 24;
-const LAPS: u64 = (1 << 40) - 1;
-const _: () = assert!(MAX_SLOTS as u64 - 1 <= SLOT, "a cell holds the number of any slot");
+const SLOT_BITS: u32 = 20;
+const SLOT: u32 = (1 << SLOT_BITS) - 1;
+const CALL: u64 = 0xF << SLOT_BITS;
+const FULL: u64 = 1 << 24;
+const LAP_SHIFT: u32 = 25;
+const LAPS: u64 = (1 << 39) - 1;
+const _: () = assert!(MAX_SLOTS - 1 <= SLOT, "a cell holds the number of any slot");
 
 impl Cell {
     fn empty(lap: u64) -> Cell {
         Cell((lap & LAPS) << LAP_SHIFT)
     }
 
-    fn full(lap: u64, slot: u32) -> Cell {
-        Cell(Cell::empty(lap).0 | FULL | u64::from(slot))
+    fn full(lap: u64, entry: Entry) -> Cell {
+        Cell(Cell::empty(lap).0 | FULL | u64::from(entry.0))
     }
 
     fn is_full(self) -> bool {
@@ -35,13 +60,13 @@ impl Cell {
 
     /// How many laps the cell is ahead of `lap`; negative if it is behind.
     fn ahead_of(self, lap: u64) -> i64 {
-        // Laps wrap: the difference has 40 bits, and its highest bit is the sign.
+        // Laps wrap: the difference has 39 bits, and its highest bit is the sign.
         let difference = (self.0 >> LAP_SHIFT).wrapping_sub(lap) << LAP_SHIFT;
         difference as i64 >> LAP_SHIFT
     }
 
-    fn slot(self) -> u32 {
-        (self.0 & SLOT) as u32
+    fn entry(self) -> Entry {
+        Entry((self.0 & (CALL | u64::from(SLOT))) as u32)
     }
 }
 
@@ -66,10 +91,15 @@ pub(crate) struct Popped<T> {
 }
 
 impl Queue<'_> {
-    /// Appends a slot; returns false if the ring is full, which only stale entries can cause.
-    /// `is_needed` says whether the entry of a slot must stay.
+    /// Appends an entry; returns false if the ring is full, which only stale entries can cause.
+    /// `is_needed` says whether an entry must stay.
     #[inline]
-    pub(crate) fn push(&self, slot: u32, is_needed: impl Fn(u32) -> bool, op: &'static str) -> Result<bool> {
+    pub(crate) fn push(
+        &self,
+        entry: Entry,
+        is_needed: impl Fn(Entry) -> bool,
+        op: &'static str,
+    ) -> Result<bool> {
         // Relaxed, for all hints: a hint counts only if the cell agrees.
         let mut tail = self.tail.load(Ordering::Relaxed);
         for _ in 0..self.max_attempts() {
@@ -77,7 +107,7 @@ impl Queue<'_> {
             // Swaps without loading the cell first: the hint is mostly right, so the line is
             // fetched once instead of twice. Release: pairs with the Acquire of the pop, which must
             // see the slot sent. Acquire: pairs with the Release of the unlink, and of the push.
-            let (empty, full) = (Cell::empty(lap), Cell::full(lap, slot));
+            let (empty, full) = (Cell::empty(lap), Cell::full(lap, entry));
             let swapped = at.compare_exchange(empty.0, full.0, Ordering::AcqRel, Ordering::Acquire);
             let Err(bits) = swapped else {
                 self.tail.store(tail.wrapping_add(1), Ordering::Relaxed);
@@ -87,7 +117,7 @@ impl Queue<'_> {
             match (cell.is_full(), cell.ahead_of(lap)) {
                 (true, ahead) if ahead >= 0 => tail = self.after(tail, ahead as u64),
                 (false, ahead) if ahead > 0 => tail = self.after(tail, ahead as u64 - 1),
-                (true, -1) if is_needed(cell.slot()) => return Ok(false),
+                (true, -1) if is_needed(cell.entry()) => return Ok(false),
                 (true, -1) => drop(swap(at, cell, Cell::empty(lap), Ordering::Release)),
                 _ => break,
             }
@@ -96,7 +126,7 @@ impl Queue<'_> {
     }
 
     /// Whether a push would find the ring full.
-    pub(crate) fn is_full(&self, is_needed: impl Fn(u32) -> bool) -> bool {
+    pub(crate) fn is_full(&self, is_needed: impl Fn(Entry) -> bool) -> bool {
         let mut tail = self.tail.load(Ordering::Relaxed);
         for _ in 0..self.max_attempts() {
             let (at, lap) = self.place(tail);
@@ -105,7 +135,7 @@ impl Queue<'_> {
             match (cell.is_full(), cell.ahead_of(lap)) {
                 (true, ahead) if ahead >= 0 => tail = self.after(tail, ahead as u64),
                 (false, ahead) if ahead > 0 => tail = self.after(tail, ahead as u64 - 1),
-                (true, -1) => return is_needed(cell.slot()),
+                (true, -1) => return is_needed(cell.entry()),
                 // An empty cell, or a damaged one, which the push reports.
                 _ => return false,
             }
@@ -113,11 +143,11 @@ impl Queue<'_> {
         false
     }
 
-    /// Removes the first entry whose slot `claim` claims.
+    /// Removes the first entry whose call `claim` claims.
     #[inline]
     pub(crate) fn pop<T>(
         &self,
-        mut claim: impl FnMut(u32) -> Option<T>,
+        mut claim: impl FnMut(Entry) -> Option<T>,
         op: &'static str,
     ) -> Result<Popped<T>> {
         let (mut stale, mut head) = (0, self.head.load(Ordering::Relaxed));
@@ -127,7 +157,7 @@ impl Queue<'_> {
             let cell = Cell(at.load(Ordering::Acquire));
             match (cell.is_full(), cell.ahead_of(lap)) {
                 (true, 0) => {
-                    let claimed = claim(cell.slot());
+                    let claimed = claim(cell.entry());
                     // Release: pairs with the Acquire of the push, so that no push finds the freed
                     // cell before the claim.
                     let unlinked = swap(at, cell, Cell::empty(lap + 1), Ordering::Release);
@@ -155,8 +185,8 @@ impl Queue<'_> {
         self.entries().count()
     }
 
-    /// Every slot in the ring, in order, as one pass finds them.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = u32> {
+    /// Every entry, in order, as one pass finds them.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         let mut pos = self.head.load(Ordering::Relaxed);
         let mut turns = self.max_attempts();
         let entries = std::iter::from_fn(move || {
@@ -167,7 +197,7 @@ impl Queue<'_> {
                 match (cell.is_full(), cell.ahead_of(lap)) {
                     (true, 0) => {
                         pos = pos.wrapping_add(1);
-                        return Some(cell.slot());
+                        return Some(cell.entry());
                     }
                     (_, ahead) if ahead > 0 => pos = self.after(pos, ahead as u64 - 1),
                     _ => break,
@@ -182,7 +212,7 @@ impl Queue<'_> {
     /// The same without the first entry. A process may be about to remove the first one because it
     /// found it stale before its slot was sent again; no process is at the others before the first
     /// is gone.
-    pub(crate) fn entries_behind_first(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn entries_behind_first(&self) -> impl Iterator<Item = Entry> {
         self.entries().skip(1)
     }
 
@@ -214,6 +244,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
+    fn entry(slot: u32) -> Entry {
+        Entry::of(slot, SlotWord::from_bits(0))
+    }
+
     fn ring(cells: usize, start: u64) -> (Vec<AtomicU64>, AtomicU64, AtomicU64) {
         let lap = |idx: usize| (start + (cells - 1 - idx) as u64) / cells as u64;
         let cells = (0..cells).map(|idx| AtomicU64::new(Cell::empty(lap(idx)).0)).collect();
@@ -235,8 +269,9 @@ mod tests {
             for (step, slot) in steps {
                 match step {
                     0..=2 => {
-                        let was_full = queue.is_full(|other| other != slot && sent[other as usize]);
-                        let pushed = queue.push(slot, |other| other != slot && sent[other as usize], "test").expect("well formed");
+                        let is_needed = |other: Entry| other.slot() != slot && sent[other.slot() as usize];
+                        let was_full = queue.is_full(is_needed);
+                        let pushed = queue.push(entry(slot), is_needed, "test").expect("well formed");
                         // A full ring first removes a stale entry at its front.
                         let is_stale = |front: &u32| *front == slot || !sent[*front as usize];
                         if model.len() == 8 && model.front().is_some_and(is_stale) {
@@ -249,7 +284,8 @@ mod tests {
                         }
                     }
                     3 | 4 => {
-                        let popped = queue.pop(|slot| sent[slot as usize].then_some(slot), "test").expect("well formed");
+                        let claim = |entry: Entry| sent[entry.slot() as usize].then_some(entry.slot());
+                        let popped = queue.pop(claim, "test").expect("well formed");
                         while model.front().is_some_and(|slot| !sent[*slot as usize]) {
                             model.pop_front();
                         }
@@ -262,7 +298,7 @@ mod tests {
                         let back = [1, 7, 8, 100][slot as usize % 4].min(hint.load(Ordering::Relaxed) - start);
                         hint.fetch_sub(back, Ordering::Relaxed);
                     }
-                    _ => prop_assert!(queue.entries().eq(model.iter().copied())),
+                    _ => prop_assert!(queue.entries().map(Entry::slot).eq(model.iter().copied())),
                 }
             }
         }
@@ -272,18 +308,18 @@ mod tests {
     fn malformed_cells_are_an_error_and_no_endless_loop() {
         let (cells, head, tail) = ring(4, 0);
         let queue = Queue { cells: &cells, head: &head, tail: &tail };
-        for (at, garbage) in [(0, u64::MAX >> 1), (0, Cell::full(9, 1).0), (0, Cell::empty(7).0)] {
+        for (at, garbage) in [(0, u64::MAX >> 1), (0, Cell::full(9, entry(1)).0), (0, Cell::empty(7).0)] {
             cells[at].store(garbage, Ordering::Relaxed);
             assert_eq!(
                 queue.pop(|_| None::<()>, "test").map_err(|error| error.kind()),
                 Err(ErrorKind::Corrupt)
             );
             assert_eq!(
-                queue.push(0, |_| false, "test").map_err(|error| error.kind()),
+                queue.push(entry(0), |_| false, "test").map_err(|error| error.kind()),
                 Err(ErrorKind::Corrupt)
             );
         }
         tail.store(1 << 50, Ordering::Relaxed);
-        assert!(queue.push(0, |_| false, "test").is_err());
+        assert!(queue.push(entry(0), |_| false, "test").is_err());
     }
 }

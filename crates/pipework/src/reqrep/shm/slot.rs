@@ -7,6 +7,7 @@
 
 use super::layout::Direction;
 use super::naming::{Leaver, NamedBlobs, none_leave};
+use super::queue::Entry;
 pub(crate) use super::word::{Fields, SlotWord, State};
 use super::word::{NOBODY, WAITER};
 use crate::error::Result;
@@ -170,9 +171,9 @@ impl Slot {
         self.step(filled, sent).then_some(sent)
     }
 
-    /// Steps 4 and 27: claims the request, if it waits for a server.
-    pub(crate) fn claim(&self, server: u16) -> Option<SlotWord> {
-        self.claim_if(server, |_| true)
+    /// Steps 4 and 27: claims the request of an entry of this slot, if it waits for a server.
+    pub(crate) fn claim(&self, entry: Entry, server: u16) -> Option<SlotWord> {
+        self.claim_if(server, |sent| entry.is_of(sent))
     }
 
     /// As `claim`, by the server that claimed `taken` and sent that very call again.

@@ -90,7 +90,11 @@ fn layout_agrees_with_segment_md() {
     let client = segment.client().unwrap();
     assert_eq!(get(map.members), 1 << 8 | 1, "the first epoch of a client");
     let ticket = client.try_send("eight by").unwrap().expect("a slot is free");
-    assert_eq!(get(map.ring), 1 << 23 | (ticket.to_bits() & 0xFF_FFFF), "lap 0, full");
+    assert_eq!(
+        get(map.ring),
+        1 << 24 | 1 << 20 | (ticket.to_bits() & 0xF_FFFF),
+        "lap 0, full, the first call"
+    );
     let slot = map.slots + map.stride * (ticket.to_bits() & 0xFF_FFFF) as usize;
     assert_eq!(get(slot), 1 << 24 | 1 << 8 | 2, "the first generation, sent by member 1");
     assert_eq!((get(slot + 2), get(slot + 4)), (8, u64::from_le_bytes(*b"eight by")));
@@ -143,8 +147,14 @@ fn scribble(words: &[AtomicU64], map: &Map, mut random: Random) {
                 // A plausible cell of the ring.
                 6 => {
                     let at = map.ring + random.below(map.geometry.queue as usize);
-                    let lap = (words[at].load(Ordering::SeqCst) >> 24).wrapping_add(random.next() % 3);
-                    put(at, (lap << 24) | ((random.next() % 2) << 23) | (random.next() % 8));
+                    let lap = (words[at].load(Ordering::SeqCst) >> 25).wrapping_add(random.next() % 3);
+                    put(
+                        at,
+                        (lap << 25)
+                            | ((random.next() % 2) << 24)
+                            | ((random.next() % 4) << 20)
+                            | (random.next() % 8),
+                    );
                 }
                 // Head, tail, events and counters.
                 7 => put(FIXED + random.below(36), random.next() >> random.below(64)),

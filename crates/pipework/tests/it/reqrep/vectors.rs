@@ -123,7 +123,7 @@ fn folder() -> PathBuf {
 fn index() -> Vec<Value> {
     let text = fs::read_to_string(folder().join("index.json")).unwrap();
     let mut index: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&index["byte_order"], &index["format"]), (&Value::from("little"), &Value::from(4)));
+    assert_eq!((&index["byte_order"], &index["format"]), (&Value::from("little"), &Value::from(5)));
     match index["vectors"].take() {
         Value::Array(vectors) => vectors,
         other => panic!("`vectors` is a list, not {other}"),

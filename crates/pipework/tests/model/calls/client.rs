@@ -1,6 +1,6 @@
 //! The calling end: finds a slot, sends a request in it, waits for its reply, frees the slot.
 
-use super::{Call, Done, Main, NOBODY, Quit, Rule, Slot, State, Tag, Turn, Word};
+use super::{Call, Done, Entry, Main, NOBODY, Quit, Rule, Slot, State, Tag, Turn, Word};
 
 const WRONG: &str = "a client has taken a wrong part";
 const LOST_REPLY: &str = "a living client lost its reply";
@@ -67,11 +67,11 @@ impl Turn<'_> {
             }
             Main::Send => {
                 slot.word = slot.word.with(State::Sent, number);
-                self.start_push(call.slot);
+                self.start_push(Entry::of(call.slot, sent));
                 self.goes_on(Main::Queue, "sends")
             }
             Main::QueueWait if may_push => {
-                self.start_push(call.slot);
+                self.start_push(Entry::of(call.slot, sent));
                 self.goes_on(Main::Queue, "tries again to push")
             }
             Main::QueueWait => self.goes_on(Main::Wait, "finds that no push is needed"),

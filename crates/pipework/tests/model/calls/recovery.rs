@@ -1,6 +1,6 @@
 //! Joining, leaving, dying, and recovering what a dead member held.
 
-use super::{Done, Ends, Main, Member, NOBODY, Role, Rule, Scope, State, Turn, Word};
+use super::{Done, Ends, Entry, Main, Member, NOBODY, Role, Rule, Scope, State, Turn, Word};
 
 /// A recovery of member `gone`, and its next access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,30 +46,32 @@ enum At {
         slot: u8,
         batch: Batch,
     },
-    /// All slots are done: looks for requests that were sent again by any process. `again` has a
-    /// bit for each slot.
+    /// All slots are done: looks for requests that were sent again by any process.
     Again {
         slot: u8,
-        again: u8,
+        again: Lacking,
     },
     /// Looks which of them have an entry in the ring, in several looks.
     Head {
-        again: u8,
+        again: Lacking,
     },
     Cell {
         pos: u8,
         is_first: bool,
-        again: u8,
+        again: Lacking,
     },
     Push {
         slot: u8,
-        again: u8,
+        again: Lacking,
     },
     Clear,
 }
 
 /// The values that were read of each slot that names the dead member.
 type Batch = [Option<(Word, Ends)>; MOST_SLOTS];
+
+/// The entry of each slot that the ring may lack.
+type Lacking = [Option<Entry>; MOST_SLOTS];
 
 /// No scope has more slots.
 const MOST_SLOTS: usize = 2;
@@ -108,7 +110,7 @@ impl Recovery {
     /// The remaining duty of the process that took over a dead member's number: the pushes that
     /// found the ring full.
     pub(crate) fn rest(number: u8) -> Recovery {
-        Recovery { gone: number, proof: Proof::Lock, at: At::Again { slot: 0, again: 0 } }
+        Recovery { gone: number, proof: Proof::Lock, at: At::Again { slot: 0, again: [None; MOST_SLOTS] } }
     }
 }
 
@@ -151,21 +153,25 @@ impl Turn<'_> {
                 }
                 At::swaps(slot + 1, batch)
             }
-            At::Again { slot, again } => {
-                let Word { state, delivery, owner, .. } = self.slot(slot).word;
-                let is_forgotten = owner == NOBODY && self.scope.keeps(Rule::RecoveryPushesForgottenRequests);
-                let again = again | u8::from(state == State::Sent && (delivery > 0 || is_forgotten)) << slot;
+            At::Again { slot, mut again } => {
+                let word = self.slot(slot).word;
+                let is_forgotten =
+                    word.owner == NOBODY && self.scope.keeps(Rule::RecoveryPushesForgottenRequests);
+                let may_lack = word.state == State::Sent && (word.delivery > 0 || is_forgotten);
+                again[usize::from(slot)] = may_lack.then(|| Entry::of(slot, word));
                 match slot + 1 {
                     slot if slot < self.scope.slots => Some(At::Again { slot, again }),
-                    _ if again != 0 => Some(At::Head { again }),
+                    _ if again != [None; MOST_SLOTS] => Some(At::Head { again }),
                     _ => Some(At::Clear),
                 }
             }
             At::Head { again } => Some(At::Cell { pos: self.world.head, is_first: true, again }),
-            At::Cell { pos, is_first, again } => Some(match (self.cell(pos).slot, self.ahead(pos)) {
-                (Some(slot), 0) => {
+            At::Cell { pos, is_first, mut again } => Some(match (self.cell(pos).entry, self.ahead(pos)) {
+                (Some(entry), 0) => {
                     let counts = !is_first || !self.scope.keeps(Rule::FirstEntryMayGo);
-                    let again = again & !(u8::from(counts) << slot);
+                    let exactly = self.scope.keeps(Rule::OwnEntryCounts);
+                    again[usize::from(entry.slot)]
+                        .take_if(|lacking| counts && (*lacking == entry || !exactly));
                     At::Cell { pos: pos + 1, is_first: false, again }
                 }
                 (_, ahead @ 1..) => At::Cell { pos: self.behind(pos, ahead - 1), is_first, again },
@@ -173,8 +179,8 @@ impl Turn<'_> {
             }),
             At::Push { slot, .. } if slot == self.scope.slots => Some(At::Clear),
             At::Push { slot, again } => {
-                if again & 1 << slot != 0 {
-                    self.start_push(slot);
+                if let Some(entry) = again[usize::from(slot)] {
+                    self.start_push(entry);
                 }
                 Some(At::Push { slot: slot + 1, again })
             }
@@ -209,7 +215,7 @@ impl Turn<'_> {
         if next.state == State::Sent {
             self.slot(slot).claimed = false;
             if !self.scope.keeps(Rule::PushBeforeRole) {
-                self.start_push(slot);
+                self.start_push(Entry::of(slot, next));
             }
         }
         let lost = next.state == State::Free && self.slot(slot).forgotten;
@@ -219,7 +225,7 @@ impl Turn<'_> {
     /// No slot names the dead member any more.
     fn after_slots(&self) -> Option<At> {
         if self.scope.keeps(Rule::PushBeforeRole) {
-            Some(At::Again { slot: 0, again: 0 })
+            Some(At::Again { slot: 0, again: [None; MOST_SLOTS] })
         } else {
             self.scope.keeps(Rule::SlotsBeforeRole).then_some(At::Clear)
         }

@@ -1,12 +1,12 @@
 //! The ring: push, pop, and hints that may lag by any amount.
 
 use super::server::{Serve, Work};
-use super::{Cell, Done, Main, Rule, State, Turn, Word};
+use super::{Cell, Done, Entry, Main, Rule, State, Turn, Word};
 
-/// A push of `slot`, and its next access. Positions in here are this process's view of the tail.
+/// A push of `entry`, and its next access. Positions in here are this process's view of the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Push {
-    slot: u8,
+    entry: Entry,
     at: PushAt,
 }
 
@@ -22,20 +22,20 @@ enum PushAt {
     StoreTail {
         pos: u8,
     },
-    /// Checks whether the oldest entry, of slot `of`, is stale.
+    /// Checks whether the oldest entry, `of`, is stale.
     Look {
         pos: u8,
-        of: u8,
+        of: Entry,
     },
     Clean {
         pos: u8,
-        of: u8,
+        of: Entry,
     },
 }
 
 impl Push {
-    pub(crate) fn of(slot: u8) -> Push {
-        Push { slot, at: PushAt::Tail }
+    pub(crate) fn of(entry: Entry) -> Push {
+        Push { entry, at: PushAt::Tail }
     }
 }
 
@@ -44,16 +44,16 @@ impl Push {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pop {
     Cell { pos: u8, stale: bool },
-    Load { pos: u8, slot: u8, stale: bool },
-    Claim { pos: u8, slot: u8, seen: Word, stale: bool },
-    Unlink { pos: u8, slot: u8, taken: Option<Word>, stale: bool },
+    Load { pos: u8, entry: Entry, stale: bool },
+    Claim { pos: u8, entry: Entry, seen: Word, stale: bool },
+    Unlink { pos: u8, entry: Entry, taken: Option<Word>, stale: bool },
     StoreHead { pos: u8, taken: Option<(u8, Word)> },
 }
 
 impl Pop {
     pub(crate) fn claimed(self) -> Option<(u8, Word)> {
         match self {
-            Pop::Unlink { slot, taken, .. } => Some((slot, taken?)),
+            Pop::Unlink { entry, taken, .. } => Some((entry.slot, taken?)),
             Pop::StoreHead { taken, .. } => taken,
             _ => None,
         }
@@ -64,21 +64,21 @@ const CORRUPT: &str = "the ring looks corrupt to an honest process";
 
 impl Turn<'_> {
     pub(crate) fn push(&mut self) -> Done {
-        let Some(Push { slot, at }) = self.actor().push else { unreachable!("it pushes") };
+        let Some(Push { entry, at }) = self.actor().push else { unreachable!("it pushes") };
         let next = match at {
             PushAt::Tail => PushAt::Cell { pos: self.world.tail },
-            PushAt::Cell { pos } => match (self.cell(pos).slot, self.ahead(pos)) {
+            PushAt::Cell { pos } => match (self.cell(pos).entry, self.ahead(pos)) {
                 (None, 0) => PushAt::Insert { pos },
                 (_, ahead) if ahead > 1 && !self.scope.keeps(Rule::HintsMayLag) => return Err(CORRUPT),
                 (Some(_), ahead @ 0..) => PushAt::Cell { pos: self.behind(pos, ahead) },
                 (None, ahead @ 1..) => PushAt::Cell { pos: self.behind(pos, ahead - 1) },
-                (Some(of), -1) if of == slot && self.may_clean_its_own() => PushAt::Clean { pos, of },
+                (Some(of), -1) if self.may_clean(entry, of) => PushAt::Clean { pos, of },
                 (Some(of), -1) => PushAt::Look { pos, of },
                 _ => return Err(CORRUPT),
             },
             PushAt::Insert { pos } => {
                 let lap = self.lap(pos);
-                match self.swap_cell(pos, Cell { lap, slot: None }, Cell { lap, slot: Some(slot) }) {
+                match self.swap_cell(pos, Cell { lap, entry: None }, Cell { lap, entry: Some(entry) }) {
                     true => PushAt::StoreTail { pos },
                     false => PushAt::Cell { pos },
                 }
@@ -88,25 +88,28 @@ impl Turn<'_> {
                 return Ok(self.pushed(true));
             }
             PushAt::Look { pos, of } => {
-                if self.slot(of).word.state == State::Sent && self.scope.keeps(Rule::CleanOnlyStale) {
+                let word = self.slot(of.slot).word;
+                let waits = word.state == State::Sent && of.is_of(word);
+                if waits && self.scope.keeps(Rule::CleanOnlyStale) {
                     return Ok(self.pushed(false));
                 }
                 PushAt::Clean { pos, of }
             }
             PushAt::Clean { pos, of } => {
                 let lap = self.lap(pos);
-                self.swap_cell(pos, Cell { lap: lap - 1, slot: Some(of) }, Cell { lap, slot: None });
+                self.swap_cell(pos, Cell { lap: lap - 1, entry: Some(of) }, Cell { lap, entry: None });
                 PushAt::Cell { pos }
             }
         };
-        self.actor().push = Some(Push { slot, at: next });
+        self.actor().push = Some(Push { entry, at: next });
         Ok("pushes")
     }
 
     /// A client repeats its push until it succeeds. A recovering process may give up, and the entry
     /// may be the only one.
-    fn may_clean_its_own(&self) -> bool {
-        self.main() == Main::Queue || !self.scope.keeps(Rule::RecoveryKeepsItsPushes)
+    fn may_clean(&self, own: Entry, of: Entry) -> bool {
+        let is_own = of == own || of.slot == own.slot && !self.scope.keeps(Rule::CleanOnlyItsOwn);
+        is_own && (self.main() == Main::Queue || !self.scope.keeps(Rule::RecoveryKeepsItsPushes))
     }
 
     fn pushed(&mut self, queued: bool) -> &'static str {
@@ -126,39 +129,42 @@ impl Turn<'_> {
         let number = self.actor().number;
         let claims_first = self.scope.keeps(Rule::ClaimBeforeUnlink);
         let next = match at {
-            Pop::Cell { pos, stale } => match (self.cell(pos).slot, self.ahead(pos)) {
-                (Some(slot), 0) if claims_first => Pop::Load { pos, slot, stale },
-                (Some(slot), 0) => Pop::Unlink { pos, slot, taken: None, stale },
+            Pop::Cell { pos, stale } => match (self.cell(pos).entry, self.ahead(pos)) {
+                (Some(entry), 0) if claims_first => Pop::Load { pos, entry, stale },
+                (Some(entry), 0) => Pop::Unlink { pos, entry, taken: None, stale },
                 (None, 0) if stale => Pop::StoreHead { pos, taken: None },
                 (None, 0) => return Ok(self.popped(None)),
                 (_, ahead) if ahead > 1 && !self.scope.keeps(Rule::HintsMayLag) => return Err(CORRUPT),
                 (_, ahead @ 1..) => Pop::Cell { pos: self.behind(pos, ahead - 1), stale },
                 _ => return Err(CORRUPT),
             },
-            Pop::Load { pos, slot, stale } => match self.slot(slot).word {
-                seen if seen.state == State::Sent => Pop::Claim { pos, slot, seen, stale },
-                _ if claims_first => Pop::Unlink { pos, slot, taken: None, stale },
+            Pop::Load { pos, entry, stale } => match self.slot(entry.slot).word {
+                seen if seen.state == State::Sent && entry.is_of(seen) => {
+                    Pop::Claim { pos, entry, seen, stale }
+                }
+                _ if claims_first => Pop::Unlink { pos, entry, taken: None, stale },
                 _ => Pop::Cell { pos, stale },
             },
-            Pop::Claim { pos, slot, seen, stale } => {
+            Pop::Claim { pos, entry, seen, stale } => {
+                let slot = entry.slot;
                 let taken = seen.claimed(number);
                 if !self.swap(slot, seen, taken) {
-                    Pop::Load { pos, slot, stale }
+                    Pop::Load { pos, entry, stale }
                 } else if std::mem::replace(&mut self.slot(slot).claimed, true) {
                     return Err("a request was claimed twice");
                 } else if claims_first {
-                    Pop::Unlink { pos, slot, taken: Some(taken), stale }
+                    Pop::Unlink { pos, entry, taken: Some(taken), stale }
                 } else {
                     Pop::StoreHead { pos: pos + 1, taken: Some((slot, taken)) }
                 }
             }
-            Pop::Unlink { pos, slot, taken, stale } => {
+            Pop::Unlink { pos, entry, taken, stale } => {
                 let lap = self.lap(pos);
-                let unlinked =
-                    self.swap_cell(pos, Cell { lap, slot: Some(slot) }, Cell { lap: lap + 1, slot: None });
+                let full = Cell { lap, entry: Some(entry) };
+                let unlinked = self.swap_cell(pos, full, Cell { lap: lap + 1, entry: None });
                 match taken {
-                    Some(taken) => Pop::StoreHead { pos: pos + 1, taken: Some((slot, taken)) },
-                    None if unlinked && !claims_first => Pop::Load { pos, slot, stale: true },
+                    Some(taken) => Pop::StoreHead { pos: pos + 1, taken: Some((entry.slot, taken)) },
+                    None if unlinked && !claims_first => Pop::Load { pos, entry, stale: true },
                     None => Pop::Cell { pos, stale: stale || unlinked },
                 }
             }

@@ -2,7 +2,7 @@
 //! the scope has. Includes the child that a server forks for a request.
 
 use super::ring::Pop;
-use super::{Birth, Done, Main, Rule, State, Tag, Turn, Word};
+use super::{Birth, Done, Entry, Main, Rule, State, Tag, Turn, Word};
 
 const WRONG: &str = "a server has read a wrong request";
 
@@ -139,7 +139,7 @@ impl Turn<'_> {
                     (Serve::GiveBackLoad, "gives it back")
                 } else {
                     self.slot(work.slot).claimed = false;
-                    self.start_push(work.slot);
+                    self.start_push(Entry::of(work.slot, work.taken));
                     (Serve::GivenBack, "has given it back")
                 }
             }

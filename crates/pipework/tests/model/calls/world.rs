@@ -155,7 +155,25 @@ pub(crate) struct Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
     pub(crate) lap: u8,
-    pub(crate) slot: Option<u8>,
+    pub(crate) entry: Option<Entry>,
+}
+
+/// A slot, and which of its calls the entry was pushed for: two calls in a row differ, and every
+/// second one looks the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry {
+    pub(crate) slot: u8,
+    call: u8,
+}
+
+impl Entry {
+    pub(crate) fn of(slot: u8, word: Word) -> Entry {
+        Entry { slot, call: word.generation % 2 }
+    }
+
+    pub(crate) fn is_of(self, word: Word) -> bool {
+        self == Entry::of(self.slot, word)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -396,7 +414,8 @@ impl World {
     }
 
     pub(crate) fn is_queued(&self, slot: usize) -> bool {
-        self.cells.iter().any(|cell| cell.slot == Some(slot as u8))
+        let entry = Entry::of(slot as u8, self.slots[slot].word);
+        self.cells.iter().any(|cell| cell.entry == Some(entry))
     }
 }
 
@@ -415,8 +434,10 @@ impl fmt::Debug for World {
         }
         write!(f, "[")?;
         for cell in &self.cells {
-            match cell.slot {
-                Some(slot) => write!(f, " {}:{slot}", cell.lap)?,
+            match cell.entry {
+                Some(Entry { slot, call }) => {
+                    write!(f, " {}:{slot}{}", cell.lap, if call == 1 { "'" } else { "" })?;
+                }
                 None => write!(f, " {}:-", cell.lap)?,
             }
         }

@@ -141,6 +141,46 @@ fn forget_all_leaves_every_request_to_the_servers() {
     assert_all_free(&segment);
 }
 
+/// Recovery pushes the first request that waits once more, because a server may be about to remove its
+/// entry. A later call of that slot waits for its turn all the same.
+#[test]
+fn forgotten_requests_keep_their_order_when_a_member_has_died() {
+    alone(|| {
+        let segment = small();
+        let (client, server) = ends(&segment);
+        let all = 0..segment.geometry().slots;
+        let post = |number: u32| {
+            let ticket = client.try_send(&number.to_ne_bytes()).unwrap().expect("there is a slot");
+            client.forget(ticket).unwrap();
+        };
+        let take = |number: u32| {
+            let request = server.try_recv().unwrap().expect("one waits");
+            assert_eq!(*request, number.to_ne_bytes());
+            request.reply("").unwrap();
+        };
+        // Each slot has the first request once.
+        for _ in all.clone() {
+            let attached = &crate::harness::shared(1)[0];
+            let child = fork(|| {
+                let _member = segment.client().unwrap();
+                attached.store(1, SeqCst);
+                thread::sleep(PATIENCE);
+            });
+            crate::harness::awaited(attached);
+            all.clone().for_each(post);
+            child.kill();
+            segment.recover().unwrap();
+            all.clone().for_each(take);
+            all.clone().for_each(post);
+            all.clone().for_each(take);
+            post(0);
+            take(0);
+        }
+        assert_eq!(usize::try_from(segment.stats().dead_members), Ok(all.len()));
+        assert_all_free(&segment);
+    });
+}
+
 #[test]
 fn forgotten_request_goes_to_another_server_after_its_own_was_killed() {
     alone(|| {
