@@ -383,8 +383,9 @@ impl Store {
         };
         match create() {
             Err(errno) if is_gone(errno) => {
-                if folder.unnamed().is_some() && !LOOKED_BESIDE.is_set() {
-                    LOOKED_BESIDE.set(true);
+                let process = u64::from(sync::generation());
+                if folder.unnamed().is_some() && LOOKED_BESIDE.get() != process {
+                    LOOKED_BESIDE.set(process);
                     let limit = Deadline::after(LOOK_BESIDE);
                     channels::remove_unopened(folder, || limit.has_passed());
                 }
@@ -604,9 +605,9 @@ impl Drop for Store {
     }
 }
 
-/// Whether this process, or one that it was forked from, has looked at the folders of other channels
-/// without a path.
-static LOOKED_BESIDE: Flag = Flag::new();
+/// The generation of the last process that has looked at the folders of other channels without a path:
+/// of this one, or of one that it was forked from.
+static LOOKED_BESIDE: Hint = Hint::new(0);
 
 /// How long a process looks at the folders of other channels before its first blob. The next process
 /// looks at others.

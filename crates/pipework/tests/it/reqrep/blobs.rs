@@ -293,6 +293,30 @@ fn first_blob_of_a_process_removes_the_folder_of_a_channel_whose_processes_were_
 }
 
 #[test]
+fn child_of_a_process_that_has_removed_such_folders_removes_those_of_its_own_time() {
+    alone(|| {
+        drop(blob_of(&small().anonymous().unwrap(), &[1; 10]));
+        for _ in 0..2 {
+            let (left, [is_made]) = (small().anonymous().unwrap(), shared(1)) else {
+                unreachable!("there is one")
+            };
+            let maker = fork(|| {
+                let _blob = blob_of(&left, &[7; 5000]);
+                is_made.store(1, SeqCst);
+                thread::park();
+            });
+            awaited(is_made);
+            let folder = blob_folder(&left);
+            maker.kill();
+            drop(left);
+            assert!(folder.exists());
+            fork(|| drop(blob_of(&small().anonymous().unwrap(), &[1; 10]))).join();
+            assert!(!folder.exists());
+        }
+    });
+}
+
+#[test]
 fn server_skips_a_request_whose_blob_was_removed_while_no_process_had_the_channel() {
     alone(|| {
         let (left, [is_sent]) = (small().anonymous().unwrap(), shared(1)) else {
