@@ -161,7 +161,12 @@ class Listener:
         if not self._first_start.acquire(blocking=False):
             raise RuntimeError("this listener was started already")
         self._thread = threading.Thread(target=self._listen, name="pipework.logging", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # there are too many threads: it may be started later
+            self._thread = None
+            self._first_start.release()
+            raise
 
     def stop(self) -> None:
         """Handles all records sent before this call, and closes the pipe. Processes may go on with

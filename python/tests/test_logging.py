@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,3 +208,17 @@ def test_listener_refuses_a_second_start() -> None:
     with Listener() as listener, pytest.raises(RuntimeError):
         listener.start()
     Listener().stop()
+
+
+def test_listener_that_got_no_thread_can_be_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    kept = Kept()
+    listener = Listener(kept)
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="new thread"):
+        patched.setattr(threading.Thread, "start", refuse)
+        listener.start()
+    with listener, logger_to(listener.handler()) as logger:
+        logger.error("late")
+    assert kept.texts() == ["late"]
