@@ -33,7 +33,8 @@ test: cargo tools ## run every test, those of bench/ first
 	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
 	cargo test $(LOCKED) --workspace --all-features --no-fail-fast
 	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
-	python/dev test && perl/dev test && node/dev test
+	$(MAKE) --no-print-directory --jobs=2 test-python test-perl test-node
+test-python test-perl test-node: test-%: cargo ; $*/dev test
 python: ## build the Python package, run its tests, prove its stubs and types
 python-all: ## run them under each Python that pyenv has (python-turn: one a day; python-watch: for deadlocks and leaks)
 python-free: ## run them without the interpreter lock, in a CPython 3.14t that is compiled once and kept
