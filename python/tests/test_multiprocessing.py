@@ -184,10 +184,10 @@ def test_queue_without_a_bound_takes_more_than_its_slots_and_keeps_the_order(con
     objects, answers = context.Queue(), context.Queue()
     tasks.put(objects, 5000)
     assert objects.qsize() == 5000
-    # One process takes all: after its end an object may pass others (docs/faq.md, "Is it fair?").
-    with running(tasks.get, objects, answers, 6000, context=context):
+    with running(tasks.get, objects, answers, 5000, context=context):
         tasks.put(objects, 1000, 5000)
-        assert [answers.get(timeout=SOON) for _ in range(6000)] == list(range(6000))
+        assert [answers.get(timeout=SOON) for _ in range(5000)] == list(range(5000))
+    assert [objects.get(timeout=SOON) for _ in range(1000)] == list(range(5000, 6000))
     until(lambda: objects._feeder is None)
 
 
