@@ -193,6 +193,11 @@ impl Assembly {
         if self.unfinished.is_empty() && self.given_up.is_empty() {
             return Belongs::alone(header);
         }
+        self.belongs_among(header)
+    }
+
+    #[inline(never)]
+    fn belongs_among(&mut self, header: PartHeader) -> Belongs {
         let writer = header.writer();
         if self.passes_over(header, writer) {
             return Belongs::ToGivenUp;
@@ -241,6 +246,7 @@ impl Assembly {
         PartOutcome::Nothing
     }
 
+    #[inline(never)]
     fn go_on(
         &mut self,
         header: PartHeader,
@@ -285,6 +291,7 @@ impl Assembly {
         PartOutcome::Whole { data: message.data, parts: message.parts }
     }
 
+    #[inline(never)]
     fn keep(&mut self, writer: WriterKey, mut message: PartialMessage, max_unfinished: usize) {
         self.clock += 1;
         message.stamp = self.clock;
