@@ -28,7 +28,8 @@ const MAX_GIVEN_UP: usize = 65_536;
 /// collide, which faster hashes do not promise. Compared with copying a part it costs little: where
 /// the parts of 1 to 4,000 writers alternate, it takes from 4 % less to 5 % more CPU time per part
 /// than foldhash, in runs that differed by 7 % among themselves. A message whose parts lie in a row
-/// is not hashed at all.
+/// is not hashed at all. The methods that hash are not inlined: a message of 890 bytes would take 4 %
+/// longer, although none of them runs for it.
 #[derive(Debug)]
 pub(super) struct Assembly {
     unfinished: HashMap<WriterKey, PartialMessage, RandomState>,
