@@ -148,12 +148,12 @@ const ECHO: [Entry; 3] = [
     (ICEORYX2, Engine::Iceoryx2Read),
 ];
 
-/// Slots of 128 KiB: large enough for few parts, and small enough for the caches nearby.
+/// Slots of 128 KiB: a payload of 1 MiB is copied into a blob, and out of it.
 const ECHO_1M: [Entry; 4] = [
     ECHO[0],
     ECHO[1],
     (
-        "pipework, in parts",
+        "pipework, long payload",
         Engine::Pipework(Settings { in_place: true, slot_bytes: Some(128 << 10), ..USUAL }),
     ),
     ECHO[2],
