@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use pipework::fd::{copy_all, read_full, sendfile_all, set_option_number, slurp, splice_all, write_all};
 use pipework::{Deadline, ErrorKind, Unfinished};
+use rustix::event::PollFlags;
 
 use super::{KINDS, Kind, SHORT, drain, pattern, refusal};
-use crate::harness::{Folder, PATIENCE, alarms, alone, cost, let_sigpipe_kill, ring_alarms, say};
+use crate::harness::{Folder, PATIENCE, alarms, alone, cost, let_sigpipe_kill, ring_alarms, say, wait_for};
 
 #[test]
 fn copy_to_a_full_target_loses_nothing() {
@@ -26,6 +27,8 @@ fn copy_to_a_full_target_loses_nothing() {
                     } else {
                         scope.spawn(fill);
                     }
+                    // On a busy machine the thread may begin later than `SHORT`.
+                    wait_for(&source, PollFlags::IN);
                     let begin = Instant::now();
                     let (first, why, _) = refusal(copy_all(&source, &target, u64::MAX, SHORT));
                     assert_eq!(why, ErrorKind::TimedOut, "{from:?} to {to:?}");

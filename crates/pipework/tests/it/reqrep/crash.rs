@@ -140,8 +140,10 @@ const BESIDE: [(&str, Scene); 1] = [("make a blob beside a dead channel", blobs:
 const SAMPLE: usize = 50;
 /// Scenes that are played at the same time. Most of them wait most of the time.
 const AT_A_TIME: usize = 8;
-/// How many times a point is tried if the victim did not reach it.
+/// How many times a point is tried if the victim did not reach it, or if a survivor waited too long.
 const ROUNDS: usize = 6;
+/// How many more times it is tried if a survivor waited too long: without other scenes beside it.
+const ROUNDS_ALONE: usize = 20;
 
 #[test]
 fn kill_at_any_instruction_leaves_the_segment_usable() {
@@ -242,13 +244,21 @@ fn play_all<I: IntoIterator<Item = usize>>(
     trail.set(&shortest.expect("there are rounds"));
 
     let leaps = trail.leaps();
+    let fate = |point: usize| Fate { trail, end: End::At { leap: leaps[point], point } };
     let chosen: Vec<usize> = choose(&trail).into_iter().collect();
     let mut missed = chosen.clone();
     for _ in 0..ROUNDS {
-        let end = |point: usize| End::At { leap: leaps[point], point };
-        let fates: Vec<Fate> = missed.into_iter().map(|point| Fate { trail, end: end(point) }).collect();
+        let fates: Vec<Fate> = missed.into_iter().map(fate).collect();
         play(name, scene, &fates);
         missed = chosen.iter().copied().filter(|point| !trail.is_hit(*point)).collect();
+    }
+    // If the machine is not the reason, a survivor waits too long each time.
+    for _ in 0..ROUNDS_ALONE {
+        missed
+            .iter()
+            .filter(|point| trail.is_late(**point))
+            .for_each(|point| play(name, scene, &[fate(*point)]));
+        missed.retain(|point| !trail.is_hit(*point));
     }
     assert!(
         2 * missed.len() <= chosen.len(),
