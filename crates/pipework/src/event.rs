@@ -246,6 +246,8 @@ pub(crate) struct Wait<'a> {
     /// Between processes, parking goes in slices. `None` inside one process, where no thread dies
     /// alone.
     pub(crate) tick: Option<&'a Tick>,
+    /// Bytes of a long payload that the other side may copy.
+    pub(crate) long: Option<&'a Hint>,
     pub(crate) op: &'static str,
 }
 
@@ -268,7 +270,8 @@ impl Wait<'_> {
             return Ok(found);
         }
         let look = std::cell::RefCell::new(look);
-        self.spin.wait(
+        self.spin.wait_for_copies(
+            self.long,
             self.deadline,
             || look.borrow_mut()(),
             || {
@@ -335,7 +338,7 @@ mod tests {
     use crate::sys::fault::{Fault, all_met, order};
 
     fn wait<'a>(spin: &'a Spin, deadline: impl Into<Deadline>, reach: Reach) -> Wait<'a> {
-        Wait { deadline: deadline.into(), spin, reach, tick: None, op: "test wait" }
+        Wait { deadline: deadline.into(), spin, reach, tick: None, long: None, op: "test wait" }
     }
 
     #[test]

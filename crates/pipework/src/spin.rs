@@ -34,6 +34,9 @@ pub(crate) fn with_copies(limit: Duration, bytes: u64) -> Duration {
 /// Below this, spinning is not worth reading the clock.
 const LEAST: Duration = Duration::from_micros(2);
 
+/// The longest spin.
+const LONGEST: Duration = Duration::from_millis(1);
+
 /// The largest number of short waits that pass without a spin.
 const LONGEST_REST: u32 = 64;
 
@@ -69,13 +72,9 @@ pub(crate) enum Looks {
 }
 
 impl Spin {
-    /// Spins for up to `limit`, at most 1 ms; never, if `limit` is zero or on a single CPU.
+    /// Spins for up to `limit`, at most [`LONGEST`]; never, if `limit` is zero or on a single CPU.
     pub(crate) fn new(limit: Duration, looks: Looks) -> Spin {
-        let limit = if has_single_cpu() || limit < LEAST {
-            Duration::ZERO
-        } else {
-            limit.min(Duration::from_millis(1))
-        };
+        let limit = if has_single_cpu() || limit < LEAST { Duration::ZERO } else { limit.min(LONGEST) };
         Spin { limit, rests: Hint::new(0), looks }
     }
 
@@ -84,31 +83,48 @@ impl Spin {
     pub(crate) fn wait<T, E>(
         &self,
         deadline: Deadline,
+        look: impl FnMut() -> Result<Option<T>, E>,
+        park: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.wait_for_copies(None, deadline, look, park)
+    }
+
+    /// As `wait`, but the other side may copy the bytes of `long` out and as many in: it spins for
+    /// that time too. Sets `long` to zero if that was not long enough.
+    pub(crate) fn wait_for_copies<T, E>(
+        &self,
+        long: Option<&Hint>,
+        deadline: Deadline,
         mut look: impl FnMut() -> Result<Option<T>, E>,
         park: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         if self.limit.is_zero() {
             return park();
         }
+        let limit = long.map_or(self.limit, |long| match long.get() {
+            0 => self.limit,
+            bytes => with_copies(self.limit, bytes.saturating_mul(2)).min(LONGEST),
+        });
         let began = Instant::now();
         let rests = self.rests.get();
         let (last, rest) = ((rests >> 32) as u32, rests as u32);
         if rest > 0 {
             let found = park()?;
             // The cost of parking and waking does not count as part of the wait.
-            if began.elapsed() < 2 * self.limit + defaults::SPIN {
+            if began.elapsed() < 2 * limit + defaults::SPIN {
                 self.remember(last, rest - 1);
             }
             return Ok(found);
         }
         let found = match self.looks {
-            Looks::Load => look_often(began, self.limit, deadline, &mut look)?,
-            Looks::Call => look_rarely(began, self.limit, deadline, &mut look)?,
+            Looks::Load => look_often(began, limit, deadline, &mut look)?,
+            Looks::Call => look_rarely(began, limit, deadline, &mut look)?,
         };
         if let Some(found) = found {
             self.remember(0, 0);
             return Ok(found);
         }
+        long.inspect(|long| long.set(0));
         let found = park()?;
         let next = (2 * last).clamp(1, LONGEST_REST);
         self.remember(next, next);
@@ -291,6 +307,25 @@ mod tests {
             || unreachable!("it arrived before"),
         );
         assert_eq!(found, Ok(3));
+    }
+
+    #[test]
+    fn wait_spins_longer_after_a_long_payload_until_such_a_spin_fails() {
+        let long = Hint::new(1 << 20);
+        let comes_after = |delay: Duration| {
+            let (spin, began) = (Spin { looks: Looks::Load, ..spin(LEAST) }, Instant::now());
+            let look = || Ok::<_, ()>((began.elapsed() > delay).then_some(true));
+            spin.wait_for_copies(Some(&long), Deadline::NEVER, look, || Ok(false)).expect("no check fails")
+        };
+        // This thread may be preempted now and then, which makes a wait long.
+        let mut found = 0;
+        for _ in 0..1000 {
+            long.set(1 << 20);
+            found += u32::from(comes_after(Duration::from_micros(100)));
+        }
+        assert!(found > 300, "{found} of 1000");
+        while comes_after(Duration::from_secs(60)) {}
+        assert_eq!(long.get(), 0);
     }
 
     #[test]

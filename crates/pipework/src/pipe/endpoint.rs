@@ -92,7 +92,7 @@ impl<const SIDE: bool> Endpoint<SIDE> {
     fn wait_for_more(&mut self, min: usize, deadline: Deadline, op: &'static str) -> Result<()> {
         self.refuse_more_than_fits(min, op)?;
         let Endpoint { window, ends, spin, .. } = self;
-        let wait = Wait { deadline, spin, reach: Reach::Process, tick: None, op };
+        let wait = Wait { deadline, spin, reach: Reach::Process, tick: None, long: None, op };
         ends.end(SIDE).bell.wait(&wait, || need_not_wait(window, ends, min))
     }
 

@@ -175,7 +175,14 @@ impl ModelSegment {
 /// A wait that parks at once, because loom tries repeated looks by itself.
 fn sleepily<T>(wait: impl FnOnce(&Wait<'_>) -> T) -> T {
     let spin = Spin::new(Duration::ZERO, Looks::Load);
-    wait(&Wait { deadline: Deadline::NEVER, spin: &spin, reach: Reach::Process, tick: None, op: OP })
+    wait(&Wait {
+        deadline: Deadline::NEVER,
+        spin: &spin,
+        reach: Reach::Process,
+        tick: None,
+        long: None,
+        op: OP,
+    })
 }
 
 // ---------------------------------------------------------------- ring and slot

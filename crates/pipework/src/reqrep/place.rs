@@ -161,7 +161,8 @@ impl Sender {
     /// How this client waits for steps of other processes.
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         let tick = Some(self.liveness.tick());
-        Wait { deadline, spin: &self.spin, reach: Reach::Machine, tick, op }
+        let long = Some(&self.shared.long);
+        Wait { deadline, spin: &self.spin, reach: Reach::Machine, tick, long, op }
     }
 
     pub(super) fn held_spin(&self) -> &Spin {

@@ -180,7 +180,8 @@ impl Serving {
     /// The settings of a wait of this server for a step of other processes.
     pub(super) fn waiting(&self, deadline: Deadline, op: &'static str) -> Wait<'_> {
         let tick = Some(self.0.liveness.tick());
-        Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, op }
+        let long = Some(&self.shared().long);
+        Wait { deadline, spin: &self.0.spin, reach: Reach::Machine, tick, long, op }
     }
 
     pub(super) fn held_spin(&self) -> &Spin {

@@ -442,7 +442,7 @@ impl Entry {
     pub(super) fn wait_to_lead(&self, deadline: Deadline, op: &'static str) -> Result<()> {
         let Some(event) = &self.event else { return Ok(()) };
         let spin = Spin::new(Duration::ZERO, Looks::Load);
-        let wait = Wait { deadline, spin: &spin, reach: Reach::Process, tick: None, op };
+        let wait = Wait { deadline, spin: &spin, reach: Reach::Process, tick: None, long: None, op };
         event.wait(&wait, || Ok(self.leads().then_some(())), || Ok(()))
     }
 

@@ -160,8 +160,12 @@ impl Shared {
     ) -> Result<Handle> {
         match self.long_handle(idx, direction, named) {
             Some(handle) if handle.len > max as u64 => Err(Error::new(ErrorKind::TooLong, op)),
+            Some(handle) => {
+                self.long.set(handle.len);
+                Ok(handle)
+            }
             // Only a peer that breaks the rules names none.
-            found => found.ok_or(Error::new(ErrorKind::Corrupt, op)),
+            None => Err(Error::new(ErrorKind::Corrupt, op)),
         }
     }
 

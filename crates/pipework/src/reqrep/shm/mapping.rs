@@ -42,6 +42,9 @@ pub(crate) struct Shared {
     pub(crate) looked_at: Hint,
     /// The slot at which a recovery in this process last stopped.
     pub(crate) recovered_to: Hint,
+    /// Bytes of the last payload that this process has sent or received as a blob; 0 if the wait
+    /// after it was too long to spin for.
+    pub(crate) long: Hint,
     /// The number at the end of the file, which is there unless the file was cut short.
     mark: u64,
     /// How many bytes of each slot's request and reply are known to have allocated pages; empty if
@@ -292,6 +295,7 @@ impl Shared {
             acquired: Numbers::below(header.geometry.slots),
             looked_at: Hint::new(0),
             // Each process starts at another slot (2^32 divided by the golden ratio).
+            long: Hint::new(0),
             recovered_to: Hint::new(sys::process_id() as u64 * 0x9E37_79B9),
             mark,
             reserved: (0..reserved).map(|_| unknown()).collect(),

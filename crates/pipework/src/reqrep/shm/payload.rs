@@ -59,6 +59,7 @@ impl Shared {
         let slot = self.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
         let payload = Blob::copy_of(self.blobs(), message.payload, LONG)?;
         slot.describe(direction, 0, message.flags);
+        self.long.set(message.payload.len() as u64);
         self.check_whole(op)?;
         self.name_some(idx, direction, Some(&payload), message.blobs, op)
     }

@@ -31,7 +31,7 @@ fn no_interest_waits_while_something_is_there() {
             move || {
                 let spin = Spin::new(Duration::ZERO, Looks::Load);
                 let (deadline, reach) = (Deadline::NEVER, Reach::Machine);
-                let wait = Wait { deadline, spin: &spin, reach, tick: None, op: WATCH };
+                let wait = Wait { deadline, spin: &spin, reach, tick: None, long: None, op: WATCH };
                 let look = || {
                     let (wanted, stop) = *world.interests.lock().unwrap();
                     let due = stop || wanted && world.is_there.load(Ordering::Acquire) == 1;

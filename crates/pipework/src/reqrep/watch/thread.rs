@@ -47,7 +47,8 @@ impl WatcherState {
 
     /// Parks until there is something to do, or the deadline.
     fn rest(&self, deadline: Deadline) -> Result<Order> {
-        let wait = Wait { deadline, spin: &self.spin, reach: Reach::Process, tick: None, op: WATCH };
+        let wait =
+            Wait { deadline, spin: &self.spin, reach: Reach::Process, tick: None, long: None, op: WATCH };
         let look = || {
             let view = self.view();
             let interests = self.interests();
@@ -74,7 +75,7 @@ impl WatcherState {
             false => Deadline::NEVER,
         };
         let deadline = view.patience_ends.unwrap_or_else(patience);
-        let wait = Wait { deadline, spin: &self.spin, reach, tick, op: WATCH };
+        let wait = Wait { deadline, spin: &self.spin, reach, tick, long: None, op: WATCH };
         let (me, failures) = (self.liveness.number(), self.liveness.failures());
         // A member that has joined again has other calls and another bell. A failed check concerns
         // all interests, whichever thread had the tick.
