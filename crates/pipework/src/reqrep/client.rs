@@ -178,10 +178,11 @@ impl Client {
     ///
     /// `Os` with ENOSPC: no memory is left for the request, in a [sparse](super::Options::sparse)
     /// segment or for the blob of a long one; nothing was sent. With ENOMEM: this process has no
-    /// memory for the reply, and the call is over. With any other number: the kernel does not say
-    /// which members are alive, for instance because the program has closed a descriptor of the
-    /// segment (EBADF); the call is cancelled, as above. In a forked child also the errors of
-    /// [`Segment::client`].
+    /// memory for the reply, and the call is over. So it is if a blob of the reply cannot be opened:
+    /// EMFILE if this process has no descriptor left, ENOENT if the file was removed. With any other
+    /// number: the kernel does not say which members are alive, for instance because the program has
+    /// closed a descriptor of the segment (EBADF); the call is cancelled, as above. In a forked child
+    /// also the errors of [`Segment::client`].
     #[inline]
     pub fn call<'a>(&self, request: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
@@ -224,8 +225,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Failed`, `PeerDied`, `Corrupt` and `Os` with ENOMEM as those of [`recv`](Client::recv), for
-    /// a call that ended with one of them at the last moment.
+    /// `Failed`, `PeerDied`, `Corrupt`, `TooLong` and `Os` as those of [`recv`](Client::recv), for a
+    /// call that ended with one of them at the last moment.
     ///
     /// # Examples
     ///

@@ -29,11 +29,11 @@ impl Client {
     /// `TimedOut`, `Interrupted`: the ticket stays valid. `PeerDied`, `Failed`, `NoServer`: the
     /// call is over. `TooLong`: the reply is longer than
     /// [`max_message`](super::ClientOptions::max_message), and the call is over. `Stale`: the call
-    /// was over already, or is not this client's, or its reply comes in parts. `Os`: with ENOMEM
-    /// the call is over, as for [`call`](Client::call). With any other number the ticket stays
-    /// valid, but the kernel does not say which members are alive, for instance because the program
-    /// has closed a descriptor of the segment (EBADF). `Corrupt`: the segment was damaged. In a
-    /// forked child also the errors of [`Segment::client`](super::Segment::client).
+    /// was over already, or is not this client's, or its reply comes in parts. `Os`: with ENOMEM,
+    /// EMFILE or ENOENT the call is over, as for [`call`](Client::call). With any other number the
+    /// ticket stays valid, but the kernel does not say which members are alive, for instance because
+    /// the program has closed a descriptor of the segment (EBADF). `Corrupt`: the segment was
+    /// damaged. In a forked child also the errors of [`Segment::client`](super::Segment::client).
     #[inline]
     pub fn recv(&self, ticket: Ticket, deadline: impl Into<Deadline>) -> Answer {
         let deadline = LazyCell::new(|| deadline.into());
