@@ -153,7 +153,14 @@ fn check((name, script, says, status): (&str, &str, &str, Option<i32>), signal: 
     };
     let is_caught = || (says.is_empty() && status.is_none()) || name == "recv" || holds();
     let is_ready = || !script.contains("ready") || folder.join("ready").exists();
-    wait("it does not run", &mut |_| runs() && is_caught() && is_ready());
+    // With the signal before its error, it would end with the status of the error.
+    let is_printing = || {
+        let mut threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+        let call =
+            |thread: fs::DirEntry| fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+        !script.starts_with("seq 100") || threads.any(|thread| call(thread).split(' ').nth(1) == Some("0x2"))
+    };
+    wait("it does not run", &mut |_| runs() && is_caught() && is_ready() && is_printing());
     crate::run::send_signal(id, signal);
     let mut ended = None;
     wait(&format!("it does not end after {signal:?}"), &mut |child| {
