@@ -646,15 +646,15 @@ def test_terminate_workers_of_an_unused_executor_closes_it() -> None:
 def test_storm() -> None:
     """Processes are killed all the time; every future ends, and most of them well."""
     with Executor(3, redeliveries=3) as executor:
-        pids = set(executor.map(tasks.pid, range(30)))
         futures = [executor.submit(tasks.pid, number) for number in range(300)]
-        kills = 0
+        killed = []
         for future in futures[::15]:
             found = future.exception(SOON) or future.result()
-            if isinstance(found, int) and kills < 15:
+            if isinstance(found, int) and len(killed) < 15:
                 os.kill(found, signal.SIGKILL) if Path(f"/proc/{found}").exists() else None
-                kills += 1
+                killed.append(found)
                 time.sleep(0.01)
         concurrent.futures.wait(futures, SOON)
         assert all(future.exception(0) is None for future in futures)
-        assert not pids & set(executor.map(tasks.pid, range(30)))
+        assert len(killed) == 15
+        assert not set(killed) & set(executor.map(tasks.pid, range(30)))
