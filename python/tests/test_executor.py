@@ -647,7 +647,7 @@ def test_storm() -> None:
     """Processes are killed all the time; every future ends, and most of them well."""
     with Executor(3, redeliveries=3) as executor:
         futures = [executor.submit(tasks.pid, number) for number in range(300)]
-        killed = []
+        killed: list[int] = []
         for future in futures[::15]:
             found = future.exception(SOON) or future.result()
             if isinstance(found, int) and len(killed) < 15:
