@@ -20,7 +20,7 @@ use super::shm::ticket::Ticket;
 use super::{Audit, ClientOptions, Geometry, Options, Segment, ServerOptions};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
-use crate::sys::memory;
+use crate::sys::{Errno, memory};
 
 /// No bytes in a segment make a process panic, loop, or use more memory than its sizes allow.
 pub fn segment(data: &[u8]) {
@@ -299,7 +299,7 @@ impl Company<'_> {
         if let Err(error) = client.cancel(ticket) {
             // A damaged reply may have any length, and may name a file that is not there.
             let kinds = [ErrorKind::Failed, ErrorKind::PeerDied, ErrorKind::Corrupt, ErrorKind::TooLong];
-            let is_missing = error.error().errno() == Some(crate::sys::Errno::NOENT.number());
+            let is_missing = error.error().errno() == Some(Errno::NOENT.number());
             assert!(is_missing || kinds.contains(&error.kind()), "{error}");
         }
     }

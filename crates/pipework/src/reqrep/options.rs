@@ -134,8 +134,8 @@ impl Options {
     /// default is 20 µs, about the cost of parking and waking. The limit grows by the time that the
     /// other side may take to copy a slot's request and reply, or a payload that was longer than a
     /// slot, 1 ns for each 8 bytes, and is eight times as long in the middle of a call that goes in
-    /// parts. They spin only as long as recent
-    /// waits ended within that time, and never if only one CPU may be used. Zero turns it off.
+    /// parts. They spin only as long as recent waits ended within that time, and never if only one
+    /// CPU may be used. Zero turns it off.
     pub fn spin(self, limit: Duration) -> Options {
         Options { spin: limit, ..self }
     }
