@@ -9,8 +9,9 @@ nothing.
 from __future__ import annotations
 
 import os
+import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _core, _loops
@@ -25,14 +26,39 @@ P = TypeVar("P")
 _TURN = 64
 """After this many results without a wait, other tasks run."""
 
+_MOST_SKIPPED = 63
+"""At most this many tasks in a row are not polled at the next turn."""
+
+
+class _Turns:
+    """Decides whether a task is polled once more at the loop's next turn, before anything is told to
+    wake it. That is cheap, and enough where the other side answers while other tasks run. Where it
+    finds nothing, a number of tasks go without, which each further failure doubles."""
+
+    __slots__ = ("_left", "_skipped")
+
+    def __init__(self) -> None:
+        self._left = self._skipped = 0
+
+    def is_due(self) -> bool:
+        if self._left > 0:
+            self._left -= 1
+            return False
+        return True
+
+    def ended(self, found: bool) -> None:
+        self._skipped = 0 if found else min(2 * self._skipped + 1, _MOST_SKIPPED)
+        self._left = self._skipped
+
 
 class _Watched:
     """The inbox of a loop, and the tasks that wait for it."""
 
-    __slots__ = ("__weakref__", "_last", "inbox", "waiting")
+    __slots__ = ("__weakref__", "_last", "inbox", "turns", "waiting")
 
     def __init__(self, loop: _loops.Loop) -> None:
         self.inbox = _core.Inbox()
+        self.turns = _Turns()
         self.waiting: dict[int, _loops.Future] = {}
         self._last = 0
         loop.add_reader(self.inbox.fileno(), self._tell_all)
@@ -86,13 +112,30 @@ def _of(loop: _loops.Loop) -> _Watched:
     return watched
 
 
-async def when_told(attempt: Callable[[_core.Inbox, int], T | None], op: str, timeout: float | None = None) -> T:
+async def when_told(
+    attempt: Callable[[_core.Inbox, int], T | None],
+    op: str,
+    timeout: float | None = None,
+    glance: Callable[[], T | None] | None = None,
+) -> T:
     """Polls until `attempt` returns something, and returns that. Between polls it waits until the
     inbox given to `attempt` receives the number given to it. After `timeout` seconds `op` raises
-    `TimedOut`."""
+    `TimedOut`. `glance`, if given, is an attempt that leaves no number."""
     # Each step here is one of every awaited call.
-    loop = _loops.of_asyncio() or await _loops.enter()
+    loop = _loops.of_asyncio()
+    if loop is None:
+        loop, glance = await _loops.enter(), None
     watched = _of(loop)
+    if glance is not None and (timeout is None or timeout > 0) and watched.turns.is_due():
+        began = 0.0 if timeout is None else loop.time()
+        if (result := glance()) is None:
+            await _next_turn()
+            result = glance()
+            watched.turns.ended(result is not None)
+        if result is not None:
+            return result
+        if timeout is not None:
+            timeout -= loop.time() - began
     number = watched.number()
     patience = None if timeout is None else _loops.Patience(timeout, op)
     try:
@@ -108,10 +151,16 @@ async def when_told(attempt: Callable[[_core.Inbox, int], T | None], op: str, ti
             patience.end()
 
 
+@types.coroutine
+def _next_turn() -> Generator[None, None, None]:
+    """Lets the other tasks of an asyncio loop run."""
+    yield
+
+
 async def finish(task: _core.Task, op: str, timeout: float | None) -> Any:
     """What `task` comes to. It is given up if this is cancelled, or the time is over."""
     try:
-        return await when_told(task.poll, op, timeout)
+        return await when_told(task.poll, op, timeout, task.poll)
     finally:
         # Not when the last reference goes: an exception's traceback may keep one.
         task.drop()

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+use pipework::reqrep::glance;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
@@ -62,14 +63,16 @@ impl Task {
 
 #[pymethods]
 impl Task {
-    /// Its output, once; None until it has one. Then `inbox` gets `number` when polling again may
-    /// help.
-    fn poll(&self, py: Python<'_>, inbox: &Inbox, number: u64) -> PyResult<Option<Py<PyAny>>> {
+    /// Its output, once; None until it has one. Then `inbox`, if given, gets `number` when polling
+    /// again may help.
+    #[pyo3(signature = (inbox=None, number=0))]
+    fn poll(&self, py: Python<'_>, inbox: Option<&Inbox>, number: u64) -> PyResult<Option<Py<PyAny>>> {
         // Out of the lock while it is polled, which makes Python objects.
         let Some(mut polled) = self.0.take() else {
             return Err(PyRuntimeError::new_err("this task is over"));
         };
-        match polled(py, &inbox.waker(number)) {
+        let waker = inbox.map(|inbox| inbox.waker(number));
+        match polled(py, waker.as_ref().unwrap_or_else(|| glance())) {
             Poll::Pending => {
                 // None, unless another thread polls as well.
                 drop(self.0.replace(polled));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import random
 import signal
@@ -76,6 +77,38 @@ def test_many_calls_in_flight_on_one_loop(run: Run[None]) -> None:
         server.close()
         assert sum(await asyncio.gather(*serving)) == 500
         assert client.pending == 0 and all_free(segment)
+
+    run(main())
+
+
+def watching() -> int:
+    """How many threads of this process watch for steps of the other side."""
+    names = (task.joinpath("comm").read_text() for task in Path("/proc/self/task").iterdir())
+    return sum(name == "pipework-watch\n" for name in names)
+
+
+def test_reply_that_comes_within_a_turn_needs_no_thread(run: Run[None]) -> None:
+    async def main() -> None:
+        client, server = ends(Segment.anonymous())
+        call = asyncio.create_task(client.acall(b"x"))
+        await turns(1)
+        server.recv().reply(b"y")
+        assert await call == b"y" and watching() == 0
+        receiving = asyncio.create_task(server.arecv())
+        await turns(1)
+        ticket = client.send(b"x")
+        (await receiving).reply(b"y")
+        assert client.recv(ticket) == b"y" and watching() == 0
+
+        # Where replies come later, most calls are not looked at again before they wait.
+        for _ in range(200):
+            call = asyncio.create_task(client.acall(b"x"))
+            await turns()
+            server.recv().reply(b"y")
+            assert await call == b"y"
+        assert watching() == 1
+        client.close()
+        until(lambda: watching() == 0)
 
     run(main())
 
@@ -240,10 +273,11 @@ def test_cancelling_a_task_cancels_its_call(run: Run[None]) -> None:
     async def main() -> None:
         segment = Segment.anonymous(slots=2)
         client, server = ends(segment)
-        # In the ring; in a server's hands; answered, and the loop has not come to it.
-        for stage in ("waiting", "taken", "answered"):
+        # In the ring; in a server's hands; answered, and the loop has not come to it. Each before the
+        # call is looked at again at the next turn, and when it waits to be woken.
+        for stage, count in itertools.product(("waiting", "taken", "answered"), (1, 5)):
             task = asyncio.create_task(client.acall(b"x"))
-            await turns()
+            await turns(count)
             assert client.pending == 1
             request: Request | None = None
             if stage != "waiting":
@@ -260,12 +294,13 @@ def test_cancelling_a_task_cancels_its_call(run: Run[None]) -> None:
             assert all_free(segment)
         # Without a slot.
         tickets = [client.send(b"") for _ in range(2)]
-        task = asyncio.create_task(client.acall(b"x"))
-        await turns()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert segment.stats().requests == 5 and client.pending == 2
+        for count in (1, 5):
+            task = asyncio.create_task(client.acall(b"x"))
+            await turns(count)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert segment.stats().requests == 8 and client.pending == 2
         # A ticket stays good.
         receiving = asyncio.create_task(client.arecv(tickets[0]))
         await turns()

@@ -6,7 +6,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::client::Client;
@@ -220,6 +220,15 @@ impl Drop for Unheard<'_> {
     }
 }
 
+/// For bindings: the waker of a poll that only looks: the future registers nothing to be woken by if it waits for a
+/// step of the other side. One that waits for a slot takes its place in the queue all the same.
+// Wakers are compared by address, and each copy of `Waker::noop` may have another one.
+#[doc(hidden)]
+#[inline(never)]
+pub fn glance() -> &'static Waker {
+    Waker::noop()
+}
+
 /// Waits in a task until `look` finds something. `watch` returns the watcher that wakes the task,
 /// and `call` is the call that it waits for.
 async fn until<T, E: From<Error>>(
@@ -231,6 +240,10 @@ async fn until<T, E: From<Error>>(
     poll_fn(|cx| {
         if let Some(found) = look()? {
             return Poll::Ready(Ok(found));
+        }
+        // What is ready at the next poll has then cost no registration, and woken no watch thread.
+        if cx.waker().will_wake(glance()) {
+            return Poll::Pending;
         }
         let registration = match kept.take().filter(Registration::is_here) {
             Some(registration) => registration,
@@ -246,7 +259,7 @@ async fn until<T, E: From<Error>>(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::pin::{Pin, pin};
-    use std::task::{Context, Wake, Waker};
+    use std::task::{Context, Wake};
     use std::thread;
     use std::time::Duration;
 
@@ -455,6 +468,33 @@ mod tests {
             }
         }
         all_free(&segment);
+    }
+
+    #[test]
+    fn poll_that_only_glances_starts_no_thread() {
+        let segment = small();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let glances =
+            |future: Pin<&mut dyn Future<Output = Answer>>| future.poll(&mut Context::from_waker(glance()));
+        let mut call = pin!(client.call_async("a"));
+        assert!(glances(call.as_mut()).is_pending() && client.pending() == 1);
+        assert!(client.inner.replies.asked_for().is_none());
+        server.recv(SOON).unwrap().reply("b").unwrap();
+        assert!(matches!(glances(call.as_mut()), Poll::Ready(Ok(reply)) if *reply == *b"b"));
+        assert!(client.inner.replies.asked_for().is_none());
+        // Polled with another one, the call is watched.
+        let mut call = pin!(client.call_async("c"));
+        assert!(glances(call.as_mut()).is_pending());
+        thread::scope(|scope| {
+            let called = scope.spawn(|| block_on(call));
+            let began = std::time::Instant::now();
+            while client.inner.replies.asked_for().is_none() {
+                assert!(began.elapsed() < SOON);
+                thread::yield_now();
+            }
+            server.recv(SOON).unwrap().reply("d").unwrap();
+            assert_eq!(*called.join().unwrap().unwrap(), *b"d");
+        });
     }
 
     /// One task waits for two calls with one waker, and two tasks for one call.

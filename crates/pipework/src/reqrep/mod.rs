@@ -79,6 +79,8 @@ pub use crate::blob::{Blob, BlobAudit, BlobMut};
 pub use bindings::KeptRequest;
 pub use client::{Client, ClientOptions};
 pub use deaths::hears_of_deaths;
+#[doc(hidden)]
+pub use future::glance;
 pub use options::Options;
 pub use reply::{CallError, Completion, Reply};
 pub use request::Request;

@@ -73,6 +73,9 @@ impl Watcher {
         topic: Topic,
         op: &'static str,
     ) -> Result<Arc<WatcherState>> {
+        if let Some(running) = self.place().get() {
+            return Ok(Arc::clone(&running.state));
+        }
         // One thread at a time starts it, and no process forks meanwhile.
         let _forks_wait = sync::no_forks();
         let place = self.place();
