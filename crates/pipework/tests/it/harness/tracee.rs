@@ -140,7 +140,8 @@ impl Tracee {
         let mut calls = vec![];
         while self.run_to_call() {
             let call = self.ptrace(libc::PTRACE_PEEKUSER, CALL, 0) as i64;
-            let fails = fault.filter(|fault| (fault.nth, fault.call) == (calls.len(), call));
+            let is_next = |fault: &Fault| (fault.nth, fault.call) == (calls.len(), call);
+            let fails = fault.filter(|fault| is_next(fault) && self.may_fail(fault));
             calls.push(call);
             if fails.is_some() {
                 self.ptrace(libc::PTRACE_POKEUSER, CALL, u64::MAX);
@@ -151,6 +152,13 @@ impl Tracee {
             }
         }
         calls
+    }
+
+    /// Whether the call that begins may fail so. A wait for a futex has a time limit in its fourth
+    /// argument, or none: libc's join of a thread gives up if such a wait reports that its time is over.
+    fn may_fail(&self, fault: &Fault) -> bool {
+        (fault.call, fault.errno) != (libc::SYS_futex, libc::ETIMEDOUT)
+            || self.ptrace(libc::PTRACE_PEEKUSER, FOURTH, 0) != 0
     }
 
     /// Runs to the beginning or the end of a system call. Returns false if it met a mark before.
@@ -250,6 +258,8 @@ const RIP: u64 = offset_of!(libc::user_regs_struct, rip) as u64;
 /// Where the tracer finds the number of a system call, and puts the result of the call.
 const CALL: u64 = offset_of!(libc::user_regs_struct, orig_rax) as u64;
 const ANSWER: u64 = offset_of!(libc::user_regs_struct, rax) as u64;
+/// And the fourth argument of a system call.
+const FOURTH: u64 = offset_of!(libc::user_regs_struct, r10) as u64;
 
 /// Waits until all other threads of this process sleep, except the one that waits for reports of
 /// deaths: nobody wakes that.
