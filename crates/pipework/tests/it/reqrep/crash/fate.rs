@@ -93,7 +93,8 @@ impl Trail {
         Duration::from_micros(self.longest_us.load(SeqCst))
     }
 
-    /// For every point, the last breakpoint on the way there.
+    /// For every point, the breakpoint on the way there that is reached soonest and leaves the fewest
+    /// steps.
     pub(crate) fn leaps(&self) -> Vec<Leap> {
         let (mut met, mut leap) = (HashMap::new(), Leap::default());
         let mut leaps = vec![leap];
@@ -101,8 +102,10 @@ impl Trail {
             let next = if point < self.len() { self.next(point) } else { WAKING };
             let times = met.entry(next).or_insert(0);
             *times += 1;
-            if next != WAKING && *times <= MAX_STOPS {
-                leap = Leap { point, times: *times };
+            let here = Leap { point, times: *times };
+            let steps = |leap: &Leap| leap.times * STOP + point - leap.point;
+            if next != WAKING && steps(&here) < steps(&leap) {
+                leap = here;
             }
             leaps.push(leap);
         }
@@ -152,8 +155,8 @@ pub(crate) struct Leap {
     times: usize,
 }
 
-/// How many times full speed may be interrupted on the way.
-const MAX_STOPS: usize = 16;
+/// As many steps take the time of one stop at a breakpoint.
+const STOP: usize = 3;
 
 /// The point at which the victim of one scene dies.
 #[derive(Clone, Copy)]
