@@ -312,7 +312,7 @@ pub const BLOB_TARGETS: &[Target] = &[
 pub const TARGETS: &[Target] = &[
     Target { name: "python/call/vs-connection",          of: ("call/12", PIPEWORK),       slower_of: &[("call/12", CONNECTION)],       at_least: 40.0 },
     Target { name: "python/await/12x1/vs-streams",       of: ("await/12x1", ASYNCIO),     slower_of: &[("await/12x1", ASYNCIO_STREAMS)], at_least: 1.0 },
-    Target { name: "python/await/12x64/vs-call",         of: ("await/12x64", ASYNCIO),    slower_of: &[("await/12x64", PIPEWORK)],    at_least: 0.1 },
+    Target { name: "python/await/12x64/vs-call",         of: ("await/12x64", ASYNCIO),    slower_of: &[("await/12x64", PIPEWORK)],    at_least: 0.12 },
     Target { name: "python/stream/100/1w/vs-connection", of: ("stream/100/1w", PIPEWORK), slower_of: &[("stream/100/1w", CONNECTION)], at_least: 1.0 },
     Target { name: "python/stream/100/4w/vs-connection", of: ("stream/100/4w", PIPEWORK), slower_of: &[("stream/100/4w", CONNECTION)], at_least: 1.0 },
     Target { name: "python/stream/900/1w/vs-connection", of: ("stream/900/1w", PIPEWORK), slower_of: &[("stream/900/1w", CONNECTION)], at_least: 1.0 },
