@@ -447,7 +447,8 @@ impl Entry {
     }
 
     /// Whether this task may look for a slot now: it was selected, it was missing, or it is the
-    /// first. It stops being selected: see [`Waiters::selected`].
+    /// first. It stops being selected: see [`Waiters::selected`]. A thread that leads and looks
+    /// before the task does may take its slot. The task then keeps its place, and has the next one.
     pub(super) fn may_look(&self) -> bool {
         self.waiters.with(|queue| {
             if queue.selected.remove(&self.number).is_some() {

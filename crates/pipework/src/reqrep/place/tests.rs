@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::reqrep::tests::block_on;
+use crate::reqrep::waiters::PATIENCE;
 use crate::reqrep::{Client, ClientOptions, Options, Segment, Ticket};
 use crate::sync::{AtomicU64, Hint, Ordering};
 use crate::sys;
@@ -146,12 +147,19 @@ fn send_that_waits_for_a_cell_ends_when_the_last_server_leaves() {
     assert_eq!((needy.pending(), first.segment().audit().unwrap().free), (0, 1));
 }
 
-/// Threads and tasks alternate: each gets the only slot after the earlier ones have had it.
+/// Threads and tasks alternate: each gets the only slot after the earlier ones have had it. But a
+/// thread may take the slot of the task before it: see [`Entry::may_look`]. On a machine so busy that
+/// tasks are missing, a round does not count.
 #[test]
 fn waiting_threads_and_tasks_get_slots_in_the_order_in_which_they_came() {
+    assert!((0..20).any(|_| slots_come_in_order()), "in each round a task was missing");
+}
+
+fn slots_come_in_order() -> bool {
     const WAITING: u64 = 8;
     let (segment, client, first) = taken();
     let server = segment.server().unwrap();
+    let (mut served, mut longest) = (Vec::new(), Duration::ZERO);
     thread::scope(|scope| {
         for n in 0..WAITING {
             let caller = client.clone();
@@ -167,15 +175,28 @@ fn waiting_threads_and_tasks_get_slots_in_the_order_in_which_they_came() {
         // A newcomer queues behind them, although a slot is free for a moment.
         server.recv(SOON).unwrap().reply("").unwrap();
         client.recv(first, SOON).unwrap();
-        assert!(client.try_send("late").unwrap().is_none());
-        for n in 0..WAITING {
+        let newcomer = client.try_send("late");
+        for _ in 0..WAITING {
+            let began = Instant::now();
             let request = server.recv(SOON).unwrap();
-            assert_eq!(*request, [n as u8], "in the order in which they came");
+            longest = longest.max(began.elapsed());
             let answer = request.to_vec();
             request.reply(&answer).unwrap();
+            served.extend(answer);
         }
+        // After the loop: a panic in front of it would leave the tasks waiting for ever.
+        assert_eq!(newcomer.map(|sent| sent.is_none()), Ok(true));
     });
     assert_eq!(segment.audit().unwrap().free, 1);
+    let came = served.clone();
+    for task in (1..served.len() - 1).step_by(2) {
+        if usize::from(served[task]) == task + 1 {
+            served.swap(task, task + 1);
+        }
+    }
+    let in_order = served.is_sorted();
+    assert!(in_order || longest >= PATIENCE, "{came:?}");
+    in_order
 }
 
 #[test]
