@@ -1,7 +1,7 @@
 """Futures of the core as coroutines, on any event loop that has `add_reader`, and in trio.
 
-Each loop has one inbox, whose descriptor it watches. A task that finds nothing leaves its number.
-The event that wakes the task, in any thread, writes the number into the inbox and rings. No `await`
+Each loop has one inbox, whose descriptor it watches. A task that finds nothing leaves its number; on
+asyncio it may look once more before, at the next turn. The event that wakes the task, in any thread, writes the number into the inbox and rings. No `await`
 stands between a poll that finds something and the caller, so a task that is cancelled has taken
 nothing.
 """
@@ -9,6 +9,7 @@ nothing.
 from __future__ import annotations
 
 import os
+import time
 import types
 import weakref
 from collections.abc import Callable, Generator
@@ -26,39 +27,14 @@ P = TypeVar("P")
 _TURN = 64
 """After this many results without a wait, other tasks run."""
 
-_MOST_SKIPPED = 63
-"""At most this many tasks in a row are not polled at the next turn."""
-
-
-class _Turns:
-    """Decides whether a task is polled once more at the loop's next turn, before anything is told to
-    wake it. That is cheap, and enough where the other side answers while other tasks run. Where it
-    finds nothing, a number of tasks go without, which each further failure doubles."""
-
-    __slots__ = ("_left", "_skipped")
-
-    def __init__(self) -> None:
-        self._left = self._skipped = 0
-
-    def is_due(self) -> bool:
-        if self._left > 0:
-            self._left -= 1
-            return False
-        return True
-
-    def ended(self, found: bool) -> None:
-        self._skipped = 0 if found else min(2 * self._skipped + 1, _MOST_SKIPPED)
-        self._left = self._skipped
-
 
 class _Watched:
     """The inbox of a loop, and the tasks that wait for it."""
 
-    __slots__ = ("__weakref__", "_last", "inbox", "turns", "waiting")
+    __slots__ = ("__weakref__", "_last", "inbox", "waiting")
 
     def __init__(self, loop: _loops.Loop) -> None:
         self.inbox = _core.Inbox()
-        self.turns = _Turns()
         self.waiting: dict[int, _loops.Future] = {}
         self._last = 0
         loop.add_reader(self.inbox.fileno(), self._tell_all)
@@ -116,26 +92,28 @@ async def when_told(
     attempt: Callable[[_core.Inbox, int], T | None],
     op: str,
     timeout: float | None = None,
-    glance: Callable[[], T | None] | None = None,
+    task: _core.Task | None = None,
 ) -> T:
     """Polls until `attempt` returns something, and returns that. Between polls it waits until the
     inbox given to `attempt` receives the number given to it. After `timeout` seconds `op` raises
-    `TimedOut`. `glance`, if given, is an attempt that leaves no number."""
+    `TimedOut`. If `attempt` is that of `task`, it may look at the task first, and once more at the
+    next turn of the loop."""
     # Each step here is one of every awaited call.
     loop = _loops.of_asyncio()
     if loop is None:
-        loop, glance = await _loops.enter(), None
-    watched = _of(loop)
-    if glance is not None and (timeout is None or timeout > 0) and watched.turns.is_due():
-        began = 0.0 if timeout is None else loop.time()
-        if (result := glance()) is None:
+        loop, task = await _loops.enter(), None
+    if task is not None and (timeout is None or timeout > 0) and task.has_second_look():
+        # Not by the loop's clock: uvloop's counts milliseconds.
+        began = 0.0 if timeout is None else time.monotonic()
+        found: T | None = task.poll()
+        if found is None:
             await _next_turn()
-            result = glance()
-            watched.turns.ended(result is not None)
-        if result is not None:
-            return result
+            found = task.poll()
+        if found is not None:
+            return found
         if timeout is not None:
-            timeout -= loop.time() - began
+            timeout -= time.monotonic() - began
+    watched = _of(loop)
     number = watched.number()
     patience = None if timeout is None else _loops.Patience(timeout, op)
     try:
@@ -160,7 +138,7 @@ def _next_turn() -> Generator[None, None, None]:
 async def finish(task: _core.Task, op: str, timeout: float | None) -> Any:
     """What `task` comes to. It is given up if this is cancelled, or the time is over."""
     try:
-        return await when_told(task.poll, op, timeout, task.poll)
+        return await when_told(task.poll, op, timeout, task)
     finally:
         # Not when the last reference goes: an exception's traceback may keep one.
         task.drop()

@@ -7,9 +7,10 @@
 use std::future::Future;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use pipework::reqrep::glance;
+use pipework::reqrep::only_looks;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
@@ -25,18 +26,55 @@ const MODULE: &str = "pipework._asyncio_tasks";
 type Polled = dyn FnMut(Python<'_>, &Waker) -> Poll<PyResult<Py<PyAny>>> + Send;
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    only_looks();
     module.add_class::<Task>()?;
     module.add_class::<Inbox>()
 }
 
-/// A future of the core. Once it is over or dropped, it is empty.
+/// A future of the core.
 #[pyclass(frozen, module = "pipework._core")]
-pub(crate) struct Task(Locked<Option<Box<Polled>>>);
+pub(crate) struct Task {
+    /// Empty once it is over or dropped.
+    polled: Locked<Option<Box<Polled>>>,
+    second_looks: Arc<SecondLooks>,
+    has_looked: AtomicBool,
+}
+
+/// Decides which waits of a handle have a second look, at the next turn of their loop, before they
+/// register to be woken. That costs little, and is enough where the other side answers while other
+/// tasks run. After a second look that finds nothing, the next waits register at once: 1, then 3, 7
+/// and so on.
+#[derive(Default)]
+pub(crate) struct SecondLooks {
+    left_out: AtomicU32,
+    to_leave_out: AtomicU32,
+}
+
+/// At most this many waits in a row have no second look.
+const MOST_LEFT_OUT: u32 = 63;
+
+impl SecondLooks {
+    fn is_due(&self) -> bool {
+        let left = self.to_leave_out.load(Ordering::Relaxed);
+        if left > 0 {
+            self.to_leave_out.store(left - 1, Ordering::Relaxed);
+        }
+        left == 0
+    }
+
+    fn ended(&self, has_found: bool) {
+        let before = self.left_out.load(Ordering::Relaxed);
+        let next = if has_found { 0 } else { (2 * before + 1).min(MOST_LEFT_OUT) };
+        self.left_out.store(next, Ordering::Relaxed);
+        self.to_leave_out.store(next, Ordering::Relaxed);
+    }
+}
 
 impl Task {
     /// `give` turns the future's output into Python's result, which is not None. `len` returns how
     /// many bytes the next poll would copy.
     pub(crate) fn new<T: Send>(
+        second_looks: &Arc<SecondLooks>,
         len: impl Fn() -> usize + Send + 'static,
         future: impl Future<Output = T> + Send + 'static,
         give: impl Fn(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
@@ -46,7 +84,8 @@ impl Task {
             let poll = || future.as_mut().poll(&mut Context::from_waker(waker));
             unless_small(py, len(), poll).map(|done| give(py, done))
         });
-        Task(Locked::new(Some(polled)))
+        let (polled, second_looks) = (Locked::new(Some(polled)), Arc::clone(second_looks));
+        Task { polled, second_looks, has_looked: AtomicBool::new(false) }
     }
 
     /// The coroutine, of the operation that is called `op` when the time is over.
@@ -63,19 +102,28 @@ impl Task {
 
 #[pymethods]
 impl Task {
-    /// Its output, once; None until it has one. Then `inbox`, if given, gets `number` when polling
-    /// again may help.
+    /// Whether to look twice, one turn of the loop apart, before an inbox is given to `poll`.
+    fn has_second_look(&self) -> bool {
+        self.second_looks.is_due()
+    }
+
+    /// Its output, once; None until it has one. Then `inbox` gets `number` when polling again may
+    /// help. Without an inbox, this only looks.
     #[pyo3(signature = (inbox=None, number=0))]
     fn poll(&self, py: Python<'_>, inbox: Option<&Inbox>, number: u64) -> PyResult<Option<Py<PyAny>>> {
         // Out of the lock while it is polled, which makes Python objects.
-        let Some(mut polled) = self.0.take() else {
+        let Some(mut polled) = self.polled.take() else {
             return Err(PyRuntimeError::new_err("this task is over"));
         };
         let waker = inbox.map(|inbox| inbox.waker(number));
-        match polled(py, waker.as_ref().unwrap_or_else(|| glance())) {
+        let done = polled(py, waker.as_ref().unwrap_or_else(|| only_looks()));
+        if inbox.is_none() && self.has_looked.swap(true, Ordering::Relaxed) {
+            self.second_looks.ended(done.is_ready());
+        }
+        match done {
             Poll::Pending => {
                 // None, unless another thread polls as well.
-                drop(self.0.replace(polled));
+                drop(self.polled.replace(polled));
                 Ok(None)
             }
             Poll::Ready(done) => done.map(Some),
@@ -84,7 +132,7 @@ impl Task {
 
     /// Gives it up, if it is not over.
     fn drop(&self) {
-        let future = self.0.take();
+        let future = self.polled.take();
         drop(future);
     }
 }

@@ -90,24 +90,38 @@ def watching() -> int:
 def test_reply_that_comes_within_a_turn_needs_no_thread(run: Run[None]) -> None:
     async def main() -> None:
         client, server = ends(Segment.anonymous())
-        call = asyncio.create_task(client.acall(b"x"))
-        await turns(1)
-        server.recv().reply(b"y")
-        assert await call == b"y" and watching() == 0
+
+        async def call_soon_answered() -> None:
+            call = asyncio.create_task(client.acall(b"x"))
+            await turns(1)
+            server.recv().reply(b"y")
+            assert await call == b"y"
+
+        await call_soon_answered()
         receiving = asyncio.create_task(server.arecv())
         await turns(1)
         ticket = client.send(b"x")
         (await receiving).reply(b"y")
         assert client.recv(ticket) == b"y" and watching() == 0
 
-        # Where replies come later, most calls are not looked at again before they wait.
+        # Where the waits of one handle are long, those of another still have a second look.
+        for _ in range(20):
+            receiving = asyncio.create_task(server.arecv())
+            await turns()
+            ticket = client.send(b"x")
+            (await receiving).reply(b"y")
+            assert client.recv(ticket) == b"y"
+            await call_soon_answered()
+        assert watching() == 1
+
         for _ in range(200):
             call = asyncio.create_task(client.acall(b"x"))
             await turns()
             server.recv().reply(b"y")
             assert await call == b"y"
-        assert watching() == 1
+        assert watching() == 2
         client.close()
+        server.close()
         until(lambda: watching() == 0)
 
     run(main())
@@ -272,10 +286,11 @@ def test_arecv_many_lingers_for_a_batch(run: Run[None]) -> None:
 def test_cancelling_a_task_cancels_its_call(run: Run[None]) -> None:
     async def main() -> None:
         segment = Segment.anonymous(slots=2)
-        client, server = ends(segment)
+        server = Server(segment)
         # In the ring; in a server's hands; answered, and the loop has not come to it. Each before the
-        # call is looked at again at the next turn, and when it waits to be woken.
+        # call has its second look, as the first of its client, and when it waits to be woken.
         for stage, count in itertools.product(("waiting", "taken", "answered"), (1, 5)):
+            client = Client(segment)
             task = asyncio.create_task(client.acall(b"x"))
             await turns(count)
             assert client.pending == 1
@@ -291,16 +306,21 @@ def test_cancelling_a_task_cancels_its_call(run: Run[None]) -> None:
             assert client.pending == 0 and server.try_recv() is None
             if request is not None and stage == "taken":
                 assert not request.wanted and not request.reply(b"too late")
+            client.close()
             assert all_free(segment)
         # Without a slot.
-        tickets = [client.send(b"") for _ in range(2)]
+        holder = Client(segment)
+        tickets = [holder.send(b"") for _ in range(2)]
         for count in (1, 5):
+            client = Client(segment)
             task = asyncio.create_task(client.acall(b"x"))
             await turns(count)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert segment.stats().requests == 8 and client.pending == 2
+            client.close()
+        assert segment.stats().requests == 8 and holder.pending == 2
+        client = holder
         # A ticket stays good.
         receiving = asyncio.create_task(client.arecv(tickets[0]))
         await turns()

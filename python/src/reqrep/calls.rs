@@ -374,7 +374,10 @@ impl Calls {
             }
             None => Err(closed(py, "client", CLIENT)),
         };
-        give.awaited(py, Task::new(copied, ended, give_out).start(py, op, timeout)?)
+        give.awaited(
+            py,
+            Task::new(self.client.second_looks(), copied, ended, give_out).start(py, op, timeout)?,
+        )
     }
 
     pub(super) fn close(&self) {

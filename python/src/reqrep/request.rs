@@ -169,8 +169,13 @@ impl Request {
         let request = alone(slf, || slf.get().open.take(py))?;
         let (len, this) = (data.len(), slf.clone().unbind());
         let reply = async move { request.reply_async(message((&data, flags.0, &blobs))).await };
-        Task::new(move || len, reply, move |py, answered| truth(py, this.get().sent(py, len, answered)?))
-            .start(py, "reqrep reply", timeout)
+        Task::new(
+            &Arc::default(),
+            move || len,
+            reply,
+            move |py, answered| truth(py, this.get().sent(py, len, answered)?),
+        )
+        .start(py, "reqrep reply", timeout)
     }
 
     /// Sends the client a part of the reply. After the last part comes `reply`, which may be empty.
@@ -238,7 +243,7 @@ impl Request {
             Some(given) => truth(py, this.get().sent(py, len, given)?),
             None => Err(invalid(py, "reqrep part", "this request was failed meanwhile")),
         };
-        Task::new(move || len, give, give_out).start(py, "reqrep part", timeout)
+        Task::new(&Arc::default(), move || len, give, give_out).start(py, "reqrep part", timeout)
     }
 
     /// Tells the client that there will be no answer: its call raises `RemoteError`, with this

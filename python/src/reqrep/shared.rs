@@ -18,6 +18,7 @@ use pyo3::prelude::*;
 use crate::error::{OrRaise, Raise, invalid};
 use crate::handle::{drop_slowly, forks};
 use crate::locked::Locked;
+use crate::task::SecondLooks;
 use crate::wait::{Used, wait};
 
 pub(super) struct Shared<T> {
@@ -26,11 +27,13 @@ pub(super) struct Shared<T> {
     state: Arc<Locked<State<T>>>,
     /// Set once, when the end is taken out of the state. Calls look at it while they wait.
     closed: Arc<AtomicBool>,
+    second_looks: Arc<SecondLooks>,
 }
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Shared<T> {
-        Shared { noun: self.noun, state: Arc::clone(&self.state), closed: Arc::clone(&self.closed) }
+        let (state, closed) = (Arc::clone(&self.state), Arc::clone(&self.closed));
+        Shared { noun: self.noun, state, closed, second_looks: Arc::clone(&self.second_looks) }
     }
 }
 
@@ -50,7 +53,13 @@ impl<T: Clone + Send> Shared<T> {
             noun,
             state: Arc::new(Locked::new(State { end: Some(end), tasks: HashMap::new(), bell: None })),
             closed: Arc::default(),
+            second_looks: Arc::default(),
         }
+    }
+
+    /// Those of its tasks.
+    pub(super) fn second_looks(&self) -> &Arc<SecondLooks> {
+        &self.second_looks
     }
 
     /// The end, for one call.

@@ -199,7 +199,10 @@ impl Parts {
                 Some(part) => of_future.reply(py, &part),
                 None => Err(PyStopAsyncIteration::new_err(())),
             };
-        self.give.awaited(py, Task::new(copied, part, give_out).start(py, STREAM, self.each)?)
+        self.give.awaited(
+            py,
+            Task::new(self.client.second_looks(), copied, part, give_out).start(py, STREAM, self.each)?,
+        )
     }
 
     /// Cancels the call, if its last part has not come.
@@ -299,7 +302,7 @@ impl Completed {
             },
             None => Err(closed(py, "client", CLIENT)),
         };
-        Ok(Task::new(|| 0, self.client.until_closed(recv_any), give_out))
+        Ok(Task::new(self.client.second_looks(), || 0, self.client.until_closed(recv_any), give_out))
     }
 
     /// A descriptor that is readable while a call has ended. The caller closes it.

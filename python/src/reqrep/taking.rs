@@ -234,7 +234,8 @@ impl Taking {
             Some(taken) => give(py, taken.or_raise(py)?),
             None => Err(closed(py, "server", RECV)),
         };
-        Task::new(move || waiting_bytes(&server, count), taken, give).start(py, RECV, timeout)
+        Task::new(self.server.second_looks(), move || waiting_bytes(&server, count), taken, give)
+            .start(py, RECV, timeout)
     }
 
     fn limit(&self) -> Limit {

@@ -5,8 +5,8 @@
 //! is lost when a pending future is dropped.
 
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::sync::{Arc, OnceLock};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::client::Client;
@@ -220,13 +220,19 @@ impl Drop for Unheard<'_> {
     }
 }
 
-/// For bindings: the waker of a poll that only looks: the future registers nothing to be woken by if it waits for a
-/// step of the other side. One that waits for a slot takes its place in the queue all the same.
-// Wakers are compared by address, and each copy of `Waker::noop` may have another one.
+static ONLY_LOOKS: OnceLock<Waker> = OnceLock::new();
+
+/// For bindings: a future that is polled with this waker only looks. It registers nothing, and nobody
+/// wakes it. But one that waits for a slot takes its place in the queue. Call this once before the
+/// process forks.
+// Not `Waker::noop`, which others poll with, and of which there may be several copies.
 #[doc(hidden)]
-#[inline(never)]
-pub fn glance() -> &'static Waker {
-    Waker::noop()
+pub fn only_looks() -> &'static Waker {
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(self: Arc<Self>) {}
+    }
+    ONLY_LOOKS.get_or_init(|| Waker::from(Arc::new(Nobody)))
 }
 
 /// Waits in a task until `look` finds something. `watch` returns the watcher that wakes the task,
@@ -241,8 +247,8 @@ async fn until<T, E: From<Error>>(
         if let Some(found) = look()? {
             return Poll::Ready(Ok(found));
         }
-        // What is ready at the next poll has then cost no registration, and woken no watch thread.
-        if cx.waker().will_wake(glance()) {
+        // A reply that the next poll finds then costs no registration, and wakes no watch thread.
+        if ONLY_LOOKS.get().is_some_and(|waker| cx.waker().will_wake(waker)) {
             return Poll::Pending;
         }
         let registration = match kept.take().filter(Registration::is_here) {
@@ -259,7 +265,7 @@ async fn until<T, E: From<Error>>(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::pin::{Pin, pin};
-    use std::task::{Context, Wake};
+    use std::task::Context;
     use std::thread;
     use std::time::Duration;
 
@@ -471,20 +477,21 @@ mod tests {
     }
 
     #[test]
-    fn poll_that_only_glances_starts_no_thread() {
+    fn poll_that_only_looks_starts_no_thread() {
         let segment = small();
         let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
-        let glances =
-            |future: Pin<&mut dyn Future<Output = Answer>>| future.poll(&mut Context::from_waker(glance()));
+        let looks = |future: Pin<&mut dyn Future<Output = Answer>>| {
+            future.poll(&mut Context::from_waker(only_looks()))
+        };
         let mut call = pin!(client.call_async("a"));
-        assert!(glances(call.as_mut()).is_pending() && client.pending() == 1);
+        assert!(looks(call.as_mut()).is_pending() && client.pending() == 1);
         assert!(client.inner.replies.asked_for().is_none());
         server.recv(SOON).unwrap().reply("b").unwrap();
-        assert!(matches!(glances(call.as_mut()), Poll::Ready(Ok(reply)) if *reply == *b"b"));
+        assert!(matches!(looks(call.as_mut()), Poll::Ready(Ok(reply)) if *reply == *b"b"));
         assert!(client.inner.replies.asked_for().is_none());
         // Polled with another one, the call is watched.
         let mut call = pin!(client.call_async("c"));
-        assert!(glances(call.as_mut()).is_pending());
+        assert!(looks(call.as_mut()).is_pending());
         thread::scope(|scope| {
             let called = scope.spawn(|| block_on(call));
             let began = std::time::Instant::now();

@@ -80,7 +80,7 @@ pub use bindings::KeptRequest;
 pub use client::{Client, ClientOptions};
 pub use deaths::hears_of_deaths;
 #[doc(hidden)]
-pub use future::glance;
+pub use future::only_looks;
 pub use options::Options;
 pub use reply::{CallError, Completion, Reply};
 pub use request::Request;

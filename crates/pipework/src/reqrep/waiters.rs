@@ -448,7 +448,7 @@ impl Entry {
 
     /// Whether this task may look for a slot now: it was selected, it was missing, or it is the
     /// first. It stops being selected: see [`Waiters::selected`]. A thread that leads and looks
-    /// before the task does may take its slot. The task then keeps its place, and has the next one.
+    /// before the task does may take its slot. The task then keeps its place, and gets the next slot.
     pub(super) fn may_look(&self) -> bool {
         self.waiters.with(|queue| {
             if queue.selected.remove(&self.number).is_some() {

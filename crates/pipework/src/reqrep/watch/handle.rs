@@ -73,6 +73,7 @@ impl Watcher {
         topic: Topic,
         op: &'static str,
     ) -> Result<Arc<WatcherState>> {
+        // Without the lock that holds off forks, which takes three system calls.
         if let Some(running) = self.place().get() {
             return Ok(Arc::clone(&running.state));
         }
@@ -87,8 +88,9 @@ impl Watcher {
         let thread = sys::start_thread("pipework-watch", move || watching.run())
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
         let running = Running { state: Arc::clone(&state), thread, child: ThreadCell::new() };
-        place.set(Box::new(running)).expect("there was none");
+        // Before the thread can be found.
         self.asked.set(true);
+        place.set(Box::new(running)).expect("there was none");
         Ok(state)
     }
 }

@@ -155,7 +155,7 @@ impl Tracee {
     }
 
     /// Whether the call that begins may fail so. A wait for a futex has a time limit in its fourth
-    /// argument, or none: libc's join of a thread gives up if such a wait reports that its time is over.
+    /// argument, or none: libc's join of a thread gives up if a wait without one reports that its time is over.
     fn may_fail(&self, fault: &Fault) -> bool {
         (fault.call, fault.errno) != (libc::SYS_futex, libc::ETIMEDOUT)
             || self.ptrace(libc::PTRACE_PEEKUSER, FOURTH, 0) != 0

@@ -93,8 +93,7 @@ impl Trail {
         Duration::from_micros(self.longest_us.load(SeqCst))
     }
 
-    /// For every point, the breakpoint on the way there that is reached soonest and leaves the fewest
-    /// steps.
+    /// For every point, the breakpoint over which it is reached soonest.
     pub(crate) fn leaps(&self) -> Vec<Leap> {
         let (mut met, mut leap) = (HashMap::new(), Leap::default());
         let mut leaps = vec![leap];
@@ -155,7 +154,7 @@ pub(crate) struct Leap {
     times: usize,
 }
 
-/// As many steps take the time of one stop at a breakpoint.
+/// One stop at a breakpoint takes the time of this many steps.
 const STOP: usize = 3;
 
 /// The point at which the victim of one scene dies.
