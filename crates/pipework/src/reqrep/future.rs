@@ -5,8 +5,9 @@
 //! is lost when a pending future is dropped.
 
 use std::future::poll_fn;
+use std::ptr;
 use std::sync::{Arc, OnceLock};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::client::Client;
@@ -225,14 +226,10 @@ static ONLY_LOOKS: OnceLock<Waker> = OnceLock::new();
 /// For bindings: a future that is polled with this waker only looks. It registers nothing, and nobody
 /// wakes it. But one that waits for a slot takes its place in the queue. Call this once before the
 /// process forks.
-// Not `Waker::noop`, which others poll with, and of which there may be several copies.
+// Known by its address: others poll with `Waker::noop`, and expect to be registered.
 #[doc(hidden)]
 pub fn only_looks() -> &'static Waker {
-    struct Nobody;
-    impl Wake for Nobody {
-        fn wake(self: Arc<Self>) {}
-    }
-    ONLY_LOOKS.get_or_init(|| Waker::from(Arc::new(Nobody)))
+    ONLY_LOOKS.get_or_init(|| Waker::noop().clone())
 }
 
 /// Waits in a task until `look` finds something. `watch` returns the watcher that wakes the task,
@@ -248,7 +245,7 @@ async fn until<T, E: From<Error>>(
             return Poll::Ready(Ok(found));
         }
         // A reply that the next poll finds then costs no registration, and wakes no watch thread.
-        if ONLY_LOOKS.get().is_some_and(|waker| cx.waker().will_wake(waker)) {
+        if ONLY_LOOKS.get().is_some_and(|waker| ptr::eq(waker, cx.waker())) {
             return Poll::Pending;
         }
         let registration = match kept.take().filter(Registration::is_here) {
@@ -265,7 +262,7 @@ async fn until<T, E: From<Error>>(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::pin::{Pin, pin};
-    use std::task::Context;
+    use std::task::{Context, Wake};
     use std::thread;
     use std::time::Duration;
 
@@ -502,6 +499,10 @@ mod tests {
             server.recv(SOON).unwrap().reply("d").unwrap();
             assert_eq!(*called.join().unwrap().unwrap(), *b"d");
         });
+        // A waker of others is registered, even if it does nothing.
+        let other = segment.client().unwrap();
+        assert!(poll_once(pin!(other.call_async("e"))).is_pending());
+        assert!(other.inner.replies.asked_for().is_some());
     }
 
     /// One task waits for two calls with one waker, and two tasks for one call.
