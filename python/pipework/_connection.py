@@ -9,6 +9,7 @@ last holder.
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import fcntl
 import io
@@ -47,6 +48,7 @@ class Connection(multiprocessing.connection.Connection):
         super().__init__(handle, readable, writable)
         self._socket = socket.socket(fileno=handle)
         self._socket.setblocking(True)  # whatever `socket.setdefaulttimeout` says
+        self._to_close = [self._socket]
 
     def send(self, obj: object) -> None:
         """Sends an object as a pickle."""
@@ -86,7 +88,10 @@ class Connection(multiprocessing.connection.Connection):
         return result
 
     def _close(self) -> None:
-        self._socket.close()
+        # Whoever takes it out closes it. Without the GIL, a socket that two threads close at the same
+        # time can close its descriptor twice, and the second time that may be another's file.
+        with contextlib.suppress(IndexError):
+            self._to_close.pop().close()
 
     def _check_closed(self) -> None:
         if self.closed:

@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import pickle
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -702,7 +703,32 @@ def test_methods_of_a_connection_run_at_once() -> None:
         rounds=30,
     )
     assert sorted(got) == [b"x" * 300_000] * 60 + [b"y" * 300_000] * 60
-    together(*[but_for(OSError, here.close)] * 3, *[but_for(OSError, there.close)] * 3, but_for(OSError, here.fileno), rounds=5)
+    together(*[here.close] * 3, *[there.close] * 3, but_for(OSError, here.fileno), rounds=5)
+
+
+def test_threads_that_close_a_connection_at_once_close_its_socket_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    context: Any = multiprocessing.get_context("spawn")
+    end, _other = context.Pipe()
+    first_is_inside, others_are_done = threading.Event(), threading.Event()
+    closes: list[socket.socket] = []
+    close_socket = socket.socket.close
+
+    def close(self: socket.socket) -> None:
+        closes.append(self)
+        if len(closes) == 1:
+            first_is_inside.set()
+            others_are_done.wait(SOON)
+        close_socket(self)
+
+    monkeypatch.setattr(socket.socket, "close", close)
+    first = threading.Thread(target=end.close)
+    first.start()
+    assert first_is_inside.wait(SOON)
+    end.close()
+    others_are_done.set()
+    first.join(SOON)
+    assert len(closes) == 1
+    assert end.closed
 
 
 def test_methods_of_a_pool_run_at_once() -> None:
