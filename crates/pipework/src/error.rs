@@ -119,11 +119,12 @@ pub(crate) enum Explanation {
     OtherSize,
     NoPlace,
     BlobsHeld,
+    BlobsCopied,
     TooManyBlobs,
 }
 
 impl Explanation {
-    const ALL: [(Explanation, &str); 18] = [
+    const ALL: [(Explanation, &str); 19] = [
         (Explanation::SentPlain, "the data was sent without `mixed`: is `mixed` set on both sides?"),
         (Explanation::SentMixed, "the data was sent with `mixed`: is `mixed` set on both sides?"),
         (Explanation::SentCompressed, "the data was sent compressed: is `zstd` set on both sides?"),
@@ -142,6 +143,10 @@ impl Explanation {
         (Explanation::NoPlace, "all places for members are taken"),
         (Explanation::TooManyBlobs, "the channel was made for fewer `blobs` a message"),
         (Explanation::BlobsHeld, "this process holds as many bytes of blobs as `blob_limit` allows"),
+        (
+            Explanation::BlobsCopied,
+            "another user may change its blobs, and copies of them would be longer than `max_message`",
+        ),
     ];
 }
 

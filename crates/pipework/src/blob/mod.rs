@@ -13,12 +13,12 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region::Region;
 pub(crate) use file::{Handle, Name, Slots};
 pub(crate) use folder::Folder;
 pub use store::BlobAudit;
-use store::{Found, Hold};
+use store::{Counted, Found, Hold};
 pub(crate) use store::{Limits, Store};
 
 /// Removes the folder of a channel that no process uses any more, with the files in it. Returns the
@@ -102,7 +102,13 @@ pub struct Blob(Bytes);
 #[derive(Clone)]
 enum Bytes {
     Lent(Arc<Hold>),
-    Copied(Arc<Vec<u8>>),
+    Copied(Arc<Copied>),
+}
+
+/// The bytes of a file that another user may change.
+struct Copied {
+    bytes: Vec<u8>,
+    _counted: Counted,
 }
 
 /// A blob that a slot is about to name, held by this process meanwhile.
@@ -154,17 +160,30 @@ impl Detaching {
 }
 
 impl Blob {
-    /// Receives the blob that a slot names. The slot must name it until this returns.
-    pub(crate) fn receive(store: &Arc<Store>, handle: &Handle, op: &'static str) -> Result<Blob> {
+    /// Receives the blob that a slot names. The slot must name it until this returns. `TooLong` if
+    /// it has to be copied and has more than `most` bytes.
+    pub(crate) fn receive(
+        store: &Arc<Store>,
+        handle: &Handle,
+        most: usize,
+        op: &'static str,
+    ) -> Result<Blob> {
         let hold = store.receive(handle, op)?;
         if hold.file().is_trusted() {
             return Ok(Blob(Bytes::Lent(hold)));
+        }
+        if hold.len() > most {
+            return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::BlobsCopied));
         }
         let mut bytes = Vec::new();
         let copied = hold.file().region(hold.len()).append_to(hold.len(), &mut bytes);
         store.count_copied();
         match copied {
-            Ok(true) if hold.file().is_uncut() => Ok(Blob(Bytes::Copied(Arc::new(bytes)))),
+            Ok(true) if hold.file().is_uncut() => {
+                drop(hold); // whose bytes would be counted beside the copy
+                let counted = store.count_copy(bytes.len(), op)?;
+                Ok(Blob(Bytes::Copied(Arc::new(Copied { bytes, _counted: counted }))))
+            }
             Ok(_) => Err(Error::new(ErrorKind::Corrupt, op)),
             Err(errno) => Err(errno.at(op)),
         }
@@ -197,7 +216,9 @@ impl Blob {
     /// Its bytes as a vector.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         match self.0 {
-            Bytes::Copied(bytes) => Arc::unwrap_or_clone(bytes),
+            Bytes::Copied(copied) => {
+                Arc::try_unwrap(copied).map_or_else(|shared| shared.bytes.clone(), |copied| copied.bytes)
+            }
             Bytes::Lent(_) => self.to_vec(),
         }
     }
@@ -226,7 +247,7 @@ impl Deref for Blob {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Bytes::Lent(hold) => hold.file().bytes(hold.len()),
-            Bytes::Copied(bytes) => bytes,
+            Bytes::Copied(copied) => &copied.bytes,
         }
     }
 }

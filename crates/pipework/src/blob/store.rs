@@ -121,7 +121,7 @@ impl State {
 }
 
 /// Bytes that count as held.
-struct Counted {
+pub(super) struct Counted {
     store: Arc<Store>,
     len: u64,
     process: u32,
@@ -325,6 +325,11 @@ impl Store {
 
     pub(crate) fn count_copied(&self) {
         self.copied.set(self.copied.get() + 1);
+    }
+
+    /// Counts the bytes of a copy, which is no file of this store.
+    pub(super) fn count_copy(self: &Arc<Self>, len: usize, op: &'static str) -> Result<Counted> {
+        self.state.with(|state| self.count(state, len as u64, op))
     }
 
     /// Bytes of the blobs that this process holds.

@@ -121,7 +121,8 @@ impl ClientOptions {
 
     /// Bytes of the longest message that the client sends or receives. The default is
     /// [`defaults::MAX_MESSAGE`]. A longer request is `TooLong`, and so is a longer reply, whose call
-    /// is over then. A message that fits into a slot is never too long.
+    /// is over then. A message that fits into a slot is never too long. [Copies](super::Blob::is_copied)
+    /// of the blobs of a reply may have as many bytes together.
     pub fn max_message(self, bytes: usize) -> ClientOptions {
         ClientOptions { max_message: bytes, ..self }
     }

@@ -97,8 +97,8 @@ impl Options {
         Options { blob_limits: Limits { pool: bytes, ..self.blob_limits }, ..self }
     }
 
-    /// Bytes of all blobs that this process may hold at a time: beyond that, calls fail with
-    /// `TooLong`. By default only the file system limits it.
+    /// Bytes of all blobs that this process may hold at a time, copies included: beyond that, calls
+    /// fail with `TooLong`. By default only the file system limits it.
     pub fn blob_limit(self, bytes: u64) -> Options {
         Options { blob_limits: Limits { held: bytes, ..self.blob_limits }, ..self }
     }

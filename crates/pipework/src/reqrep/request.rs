@@ -242,7 +242,13 @@ impl Request<'_> {
     pub fn read_blobs(&mut self) -> Result<&[Blob]> {
         self.check_held(RECV)?;
         let Request { server, claimed, blobs, .. } = self;
-        server.shared().add_named_blobs(claimed.idx, Direction::Request, blobs, RECV)?;
+        server.shared().add_named_blobs(
+            claimed.idx,
+            Direction::Request,
+            blobs,
+            server.max_message(),
+            RECV,
+        )?;
         Ok(self.blobs.as_slice())
     }
 
@@ -296,7 +302,13 @@ impl Request<'_> {
     #[inline]
     pub(super) fn receive_blobs(&mut self) -> Result<bool> {
         let Request { server, claimed, blobs, .. } = self;
-        match server.shared().add_named_blobs(claimed.idx, Direction::Request, blobs, RECV) {
+        match server.shared().add_named_blobs(
+            claimed.idx,
+            Direction::Request,
+            blobs,
+            server.max_message(),
+            RECV,
+        ) {
             Ok(()) => Ok(true),
             Err(error) => self.refuse(error),
         }

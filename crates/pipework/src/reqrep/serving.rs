@@ -73,7 +73,8 @@ impl ServerOptions {
 
     /// Bytes of the longest message that the server receives or answers with. The default is
     /// [`defaults::MAX_MESSAGE`]. A message that fits into a slot is never too long. A longer request
-    /// fails at its client, and a longer reply is `TooLong`.
+    /// fails at its client, and a longer reply is `TooLong`. [Copies](super::Blob::is_copied) of the
+    /// blobs of a request may have as many bytes together.
     pub fn max_message(self, bytes: usize) -> ServerOptions {
         ServerOptions { max_message: bytes, ..self }
     }

@@ -100,7 +100,7 @@ impl Shared {
     }
 
     /// Adds the blobs that are attached to a message that this process has received, while its slot
-    /// still names them.
+    /// still names them. `TooLong` if copies of them would have more than `max` bytes together.
     // Always inlined, and without a word if there are none: a message is moved right after this,
     // and a move stalls the processor when it meets a recent store of another size.
     #[inline(always)]
@@ -109,11 +109,12 @@ impl Shared {
         idx: u32,
         direction: Direction,
         blobs: &mut Blobs,
+        max: usize,
         op: &'static str,
     ) -> Result<()> {
         match self.slot(idx).map(|slot| slot.named(direction)) {
             Some(named) if named.attached() > 0 => {
-                *blobs = self.receive_named(idx, direction, named, op)?;
+                *blobs = self.receive_named(idx, direction, named, max, op)?;
                 Ok(())
             }
             _ => Ok(()),
@@ -126,11 +127,20 @@ impl Shared {
         idx: u32,
         direction: Direction,
         named: NamedBlobs,
+        max: usize,
         op: &'static str,
     ) -> Result<Blobs> {
         let handles = self.handles(idx, direction, named);
         let attached = handles.iter().skip(usize::from(named.is_long));
-        attached.map(|handle| Blob::receive(self.blobs(), handle, op)).collect()
+        let mut most = max;
+        let receive = |handle| {
+            let blob = Blob::receive(self.blobs(), handle, most, op)?;
+            if blob.is_copied() {
+                most -= blob.len();
+            }
+            Ok(blob)
+        };
+        attached.map(receive).collect()
     }
 
     /// The handle of a payload that is a blob; `None` if it lies in the slot. `TooLong` if it has

@@ -139,12 +139,12 @@ impl Shared {
                 copied.map_err(|errno| errno.at(op))?
             }
             Some(handle) => {
-                payload.set_blob(Blob::receive(self.blobs(), &handle, op)?);
+                payload.set_blob(Blob::receive(self.blobs(), &handle, max, op)?);
                 true
             }
             None => payload.fill(&area, len as usize).map_err(|errno| errno.at(op))?,
         };
-        self.add_named_blobs(idx, direction, blobs, op)?;
+        self.add_named_blobs(idx, direction, blobs, max, op)?;
         self.check_whole(op)?;
         Ok(fits.then_some(flags))
     }

@@ -5,9 +5,11 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
-use std::thread;
+use std::{slice, thread};
 
-use pipework::reqrep::{Blob, Client, Message, Options, Request, Segment, Server};
+use pipework::reqrep::{
+    Blob, Client, ClientOptions, Message, Options, Request, Segment, Server, ServerOptions,
+};
 use pipework::{Error, ErrorKind, Result};
 use rustix::process::{Resource, Rlimit};
 
@@ -71,6 +73,38 @@ fn blob_is_copied_on_receipt_when_the_group_may_write() {
         drop((blob, came, back));
         assert_eq!(blob_files(&near), [] as [&Path; 0]);
     }
+}
+
+#[test]
+fn copies_of_blobs_are_limited_by_max_message_and_by_blob_limit() {
+    let folder = Folder::new();
+    let options = small().reply_bytes(200).mode(0o660);
+    let path = folder.join("channel");
+    let [near, far] = [options.create(&path).unwrap(), options.blob_limit(20_000).open(&path).unwrap()];
+    let client = near.client_with(&ClientOptions::new().max_message(8000)).unwrap();
+    let server = far.server_with(&ServerOptions::new().max_message(8000)).unwrap();
+    let refused = |blobs: &[Blob]| {
+        let ticket = client.send(Message::new("ping").attach(blobs), PATIENCE).unwrap();
+        assert!(server.try_recv().unwrap().is_none());
+        client.recv(ticket, PATIENCE).unwrap_err().to_string()
+    };
+    let blobs = [4000, 4000, 1].map(|len| blob_of(&near, &vec![7; len]));
+    assert!(refused(&blobs).contains("`max_message`"));
+
+    let ticket = client.send(Message::new("ping").attach(&blobs[..2]), PATIENCE).unwrap();
+    let request = server.recv(PATIENCE).unwrap();
+    assert_eq!(far.blob_stats().held, 8000);
+    let more = blob_of(&near, &[8; 12_001]);
+    assert!(refused(slice::from_ref(&more)).contains("`blob_limit`"));
+    let back = [request.blobs(), slice::from_ref(&blobs[2])].concat();
+    assert_eq!(request.reply(Message::new("pong").attach(&back)), Ok(true));
+    let too_long = client.recv(ticket, PATIENCE).unwrap_err();
+    assert_eq!(too_long.kind(), ErrorKind::TooLong);
+    assert!(too_long.to_string().contains("`max_message`"), "{too_long}");
+
+    drop(back);
+    assert_eq!(far.blob_stats().held, 0);
+    assert_eq!(*exchange(&client, &server, &blobs[0]).unwrap(), [7; 4000]);
 }
 
 #[test]
