@@ -15,7 +15,7 @@ use super::{
 };
 use crate::harness::{
     Folder, PATIENCE, alone, alone_for, awaited, fork, fork_in_handlers, fork_past_handlers, fork_unnoticed,
-    outlive_parent, setting, shared,
+    outlive_parent, say, setting, shared,
 };
 
 #[test]
@@ -209,7 +209,7 @@ fn fork_works_while_other_threads_use_the_same_handles() {
     });
 }
 
-/// PIPEWORK_HANDLER_FORKS=10000 is the long form.
+/// `PIPEWORK_HANDLER_FORKS` sets how many.
 #[test]
 fn fork_in_a_signal_handler_never_waits_for_the_interrupted_thread() {
     alone_for(4 * PATIENCE, || {
@@ -233,6 +233,7 @@ fn fork_in_a_signal_handler_never_waits_for_the_interrupted_thread() {
             fork_in_handlers(forks, joins_and_leaves, move || assert_answers(&inherited, "by a child"));
             assert_answers(&client, "by the parent");
             server.kill();
+            say(&format!("heirs: {forks} forks in a signal handler"));
         })
         .join();
     });
