@@ -69,16 +69,17 @@ def test_call_raises_peer_died_when_its_server_is_killed() -> None:
         assert time.monotonic() - began < PROMPT
 
 
-def test_redelivery_sends_the_request_to_another_server() -> None:
+@pytest.mark.parametrize("payload", [b"x", bytes(5000)])  # the second is longer than a slot
+def test_redelivery_sends_the_request_to_another_server(payload: bytes) -> None:
     segment = Segment.anonymous()
     client = Client(segment, redeliveries=1)
     with forked(lambda: take_and_die(segment)):
-        ticket = client.send(b"x")
+        ticket = client.send(payload)
         with pytest.raises(TimeoutError):
             client.recv(ticket, timeout=1.0)
         server = Server(segment)
         request = server.recv(timeout=SOON)
-        assert (request.data, request.redeliveries) == (b"x", 1)
+        assert (request.data, request.redeliveries) == (payload, 1)
         request.reply(b"y")
         assert client.recv(ticket, timeout=SOON) == b"y" and segment.stats().redelivered == 1
 

@@ -736,6 +736,35 @@ mod tests {
         assert!(Numbers::below(64).from(0).next().is_none());
     }
 
+    /// A waiter of real-time priority would keep the lock's owner from running.
+    #[test]
+    fn waiter_for_a_short_lock_sleeps() {
+        let lock = ShortLock::default();
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            let (send, receive) = std::sync::mpsc::channel();
+            let lock = &lock;
+            scope.spawn(move || {
+                send.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                drop(lock.lock());
+            });
+            let path = std::path::Path::new("/proc").join(receive.recv().unwrap()).join("status");
+            // The kernel does not count here that a thread has yielded.
+            let sleeps = || -> u64 {
+                let status = std::fs::read_to_string(&path).unwrap();
+                let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+                line.unwrap().trim().parse().unwrap()
+            };
+            let begun = std::time::Instant::now();
+            while sleeps() < 20 && begun.elapsed() < Duration::from_secs(60) {
+                std::thread::yield_now();
+            }
+            let sleeps = sleeps();
+            drop(held);
+            assert!(sleeps >= 20, "it has slept {sleeps} times");
+        });
+    }
+
     #[test]
     fn afford_limits_the_share_of_time_spent_in_fences() {
         let fences = Fences { last_ns: Hint::new(0), took_ns: Hint::new(0) };

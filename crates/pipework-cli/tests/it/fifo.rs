@@ -182,24 +182,30 @@ fn receiver_reports_an_interleaved_message_that_it_loses() {
 #[test]
 fn loop_of_receivers_loses_no_job_when_signals_end_them() {
     const JOBS: usize = 60;
-    let folder = Folder::new();
-    let worker =
-        "while job=$(exec pipework recv --from f --count 1) && [ \"$job\" ]; do echo $job >> done; done";
+    let workers = [
+        "while job=$(exec pipework recv --from f --count 1) && [ \"$job\" ]; do echo $job >> done; done",
+        "while pipework recv --from f --count 1 --exec sh -c 'cat >> done; echo >> done'; do :; done",
+    ];
     // A loop ends with the first receiver that a signal ends; then the next loop begins. A signal
     // does not end a receiver that has printed its job, or the loop would lose that job. The sender
     // fails if a receiver comes and leaves before it writes; it writes all jobs at once. Each loop has
     // some time before the first signal, or it would hardly get a job.
-    let script = format!(
+    let script = |worker: &str| {
+        format!(
         "mkfifo f; : > done; until seq {JOBS} | pipework send --lines --to f 2>> err; do :; done &
         until [ $(wc -l < done) = {JOBS} ]; do ({worker}) 2>> err & w=$!
             while kill -0 $w 2> gone; do for signal in TERM HUP; do
                 n=$((n + 1)); sleep 0.$((n % 10 == 0))$((n % 7))5
                 for id in $(cat /proc/$w/task/$w/children 2> gone); do kill -$signal $id 2> gone; done; done; done
             wait $w; done; sort -n done"
-    );
-    let done = sh(&folder, &script);
-    assert_eq!(done.out, clean(&format!("seq {JOBS}")), "{done:?}");
-    wait_until_keepers_end_after_removal(&folder);
+    )
+    };
+    for worker in workers {
+        let folder = Folder::new();
+        let done = sh(&folder, &script(worker));
+        assert_eq!(done.out, clean(&format!("seq {JOBS}")), "{worker}: {done:?}");
+        wait_until_keepers_end_after_removal(&folder);
+    }
 }
 
 fn wait_until_keepers_end_after_removal(folder: &Path) {
