@@ -73,7 +73,7 @@ Examples:
   One message, or status 124 if none is complete after five seconds:
     pipework recv --from inbox --count 1 --timeout 5
 
-  A worker in a shell; any number of them share the jobs of one FIFO:
+  A worker in a shell; any number of them share the short jobs of one FIFO:
     while job=$(pipework recv --from jobs --count 1) && [ \"$job\" ]; do
       work \"$job\"
     done
@@ -95,8 +95,9 @@ Receivers of one FIFO:
   Any number of workers can share the messages of up to 4,000 bytes of any
   number of senders. The parts of longer ones, of senders that send at the same
   time, lie between each other: a receiver that leaves behind one message has
-  then read parts of another, which is lost, and reported. For those use one
-  receiver with --jobs, or the queue of `pipework serve --attempts`.
+  then read parts of another, which is lost, and reported with status 3: the
+  loop above then ends. For those use one receiver with --jobs, or the queue of
+  `pipework serve --attempts`.
 
 When it is stopped:
   SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGQUIT may come at any time. The rest

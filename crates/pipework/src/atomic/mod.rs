@@ -26,7 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The bytes on the wire are those of Atomic::Pipe 0.027, and `WIRE.md` describes them:
+//! Programs of Atomic::Pipe 0.027 may be at either end. `WIRE.md` describes the bytes:
 #![doc = include_str!("WIRE.md")]
 
 mod item;
