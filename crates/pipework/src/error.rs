@@ -143,10 +143,7 @@ impl Explanation {
         (Explanation::NoPlace, "all places for members are taken"),
         (Explanation::TooManyBlobs, "the channel was made for fewer `blobs` a message"),
         (Explanation::BlobsHeld, "this process holds as many bytes of blobs as `blob_limit` allows"),
-        (
-            Explanation::BlobsCopied,
-            "another user may change its blobs, and copies of them would be longer than `max_message`",
-        ),
+        (Explanation::BlobsCopied, "copies of its blobs would be longer than `max_message` allows"),
     ];
 }
 
