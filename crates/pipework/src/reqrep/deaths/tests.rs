@@ -42,12 +42,27 @@ fn segment() -> Segment {
     Options::new().slots(4).members(8).request_bytes(64).reply_bytes(64).anonymous().unwrap()
 }
 
+/// Looks until this process listens for the segment. It does not begin while the thread of the last
+/// listener, which may be another test's, is about to end.
+fn listen(segment: &Segment, look: impl Fn()) {
+    let file = segment.shared().identity();
+    let limit = Deadline::after(GUARD);
+    loop {
+        settle();
+        look();
+        if super::DEATHS.with(|deaths| deaths.files.iter().any(|known| known.file == file)) {
+            return;
+        }
+        assert!(!limit.has_passed(), "this process listens");
+        thread::sleep(SHORT);
+    }
+}
+
 /// A client that is listed for news, and has no ticks.
 fn client(segment: &Segment, options: &ClientOptions) -> Client {
     let client = segment.client_with(options).unwrap();
     let liveness = client.sender().liveness();
-    settle();
-    liveness.look_after_calls([0], "test").unwrap();
+    listen(segment, || _ = liveness.look_after_calls([0], "test").unwrap());
     liveness.tick().stop();
     client
 }
@@ -55,9 +70,10 @@ fn client(segment: &Segment, options: &ClientOptions) -> Client {
 fn server(segment: &Segment) -> Server {
     let server = segment.server().unwrap();
     let liveness = server.serving().liveness();
-    liveness.awaits_client();
-    settle();
-    liveness.look_after("test").unwrap();
+    listen(segment, || {
+        liveness.awaits_client();
+        liveness.look_after("test").unwrap();
+    });
     liveness.tick().stop();
     server
 }
