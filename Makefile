@@ -52,7 +52,7 @@ install uninstall: ; @$(MAKE) --no-print-directory --directory crates/pipework-c
 storm: cargo ## kill KILLS processes in each module that must survive it; takes an hour or more
 	PIPEWORK_KILLS=$(or $(KILLS),1000000) cargo test $(LOCKED) $(CORE) --test it -- --test-threads=1 storm parked_waiters
 
-crash: cargo ## kill at every instruction of every operation on shared memory; takes an hour
+crash: cargo ## kill at every instruction of every operation on shared memory; takes more than an hour
 	PIPEWORK_CRASH=all cargo test $(LOCKED) $(CORE) --test it -- --nocapture crash::
 
 check: cargo lints ## formatting, lints and docs with warnings as errors; licences (cargo-deny)

@@ -88,8 +88,8 @@ class Connection(multiprocessing.connection.Connection):
         return result
 
     def _close(self) -> None:
-        # Whoever takes it out closes it. Without the GIL, a socket that two threads close at the same
-        # time can close its descriptor twice, and the second time that may be another's file.
+        # The thread that pops the socket closes it. Without the GIL, a socket that two threads close at
+        # the same time can close its descriptor twice, and the second time that may be another file.
         with contextlib.suppress(IndexError):
             self._to_close.pop().close()
 

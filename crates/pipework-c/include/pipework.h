@@ -1101,7 +1101,8 @@ typedef struct pwk_segment_options {
      */
     uint64_t blob_pool;
     /*
-     * Bytes of all blobs that this process may hold at a time; UINT64_MAX, the default, is no limit.
+     * Bytes of all blobs that this process may hold at a time, copies included; UINT64_MAX, the
+     * default, is no limit.
      */
     uint64_t blob_limit;
 } pwk_segment_options;
@@ -1262,7 +1263,7 @@ pwk_status pwk_segment_stats(pwk_segment *segment, pwk_stats *stats, size_t size
 
 /* A process's share of the blobs of a segment. */
 typedef struct pwk_blob_stats {
-    /* Bytes of the blobs that it holds now, drafts included. */
+    /* Bytes of the blobs that it holds now, drafts and copies included. */
     uint64_t held;
     /*
      * How many blobs it has copied since it opened the segment: those that it received as copies,
@@ -1356,8 +1357,8 @@ typedef struct pwk_client_options {
     /* sizeof(pwk_client_options). */
     size_t size;
     /*
-     * Bytes of the longest message that it sends or receives;
-     * PWK_DEFAULT_MAX_MESSAGE by default.
+     * Bytes of the longest message that it sends or receives; PWK_DEFAULT_MAX_MESSAGE by default.
+     * Copies of the blobs of a reply may have as many bytes together.
      */
     size_t max_message;
     /* How many calls may be in progress at a time; 0, the default, is no limit. */
@@ -1635,8 +1636,8 @@ typedef struct pwk_server_options {
     /* sizeof(pwk_server_options). */
     size_t size;
     /*
-     * Bytes of the longest message that it receives or answers with;
-     * PWK_DEFAULT_MAX_MESSAGE by default.
+     * Bytes of the longest message that it receives or answers with; PWK_DEFAULT_MAX_MESSAGE by
+     * default. Copies of the blobs of a request may have as many bytes together.
      */
     size_t max_message;
     /*

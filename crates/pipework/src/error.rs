@@ -143,7 +143,10 @@ impl Explanation {
         (Explanation::NoPlace, "all places for members are taken"),
         (Explanation::TooManyBlobs, "the channel was made for fewer `blobs` a message"),
         (Explanation::BlobsHeld, "this process holds as many bytes of blobs as `blob_limit` allows"),
-        (Explanation::BlobsCopied, "copies of its blobs would be longer than `max_message` allows"),
+        (
+            Explanation::BlobsCopied,
+            "the message's blobs must be copied, and have more bytes than `max_message`",
+        ),
     ];
 }
 

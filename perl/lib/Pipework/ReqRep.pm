@@ -141,15 +141,15 @@ processes call it at the same time, one of them does. Neither waits. The argumen
                     are forked, and for those that get its descriptor, memfd
     slots           calls in progress at a time, 1 to 2**20: 256
     request_bytes   the longest request that a slot holds: 4096. a longer one lies in a file
-    reply_bytes     the longest response that a slot holds: 4096. likewise
+    reply_bytes     the longest response of a server in Perl: 4096
     queue           places of the ring of waiting requests: twice the slots
     members         clients and servers that are attached at a time, 1 to 65535: 256
     mode            of the file: 0600
     sparse          true: memory is taken when it is first used, and not at once
     blobs           how many blobs a message can carry, 0 to 8: 8
     blob_pool       bytes of shared memory that this object keeps for its next blobs after
-                    earlier ones were freed: 64 MiB
-    blob_limit      bytes of blobs and drafts that this object may hold at a time: no limit
+                    earlier ones were freed: 128 MiB
+    blob_limit      bytes of blobs, copies and drafts that this object may hold at a time: no limit
 
 =head2 open(path => $path), open(fd => $fd)
 

@@ -41,7 +41,8 @@ use crate::wait::{CallTimeout, Seconds, Timeout, until};
 /// That leaves slots to other clients. Default 0: any number.
 ///
 /// `max_message`: bytes of the longest request and reply. A payload longer than a slot is copied
-/// into a file in memory, unseen, and out of it once.
+/// into a file in memory, unseen, and out of it once. Blobs of a reply that have to be copied may have
+/// as many bytes together.
 ///
 /// `codec`: requests and replies are objects instead of bytes, and `data` is any object that the codec
 /// can encode: "json", "msgpack", "pickle", or an object with `dumps` and `loads`. The server names

@@ -94,10 +94,10 @@ Receivers of one FIFO:
 
   Any number of workers can share the messages of up to 4,000 bytes of any
   number of senders. The parts of longer ones, of senders that send at the same
-  time, lie between each other: a receiver that leaves behind one message has
-  then read parts of another, which is lost, and reported with status 3: the
-  loop above then ends. For those use one receiver with --jobs, or the queue of
-  `pipework serve --attempts`.
+  time, lie between each other: a receiver that leaves after one message has
+  then read parts of another, which is lost. It reports that, with status 3, and
+  the loop above ends without doing the job that it got. For such jobs use one
+  receiver with --jobs, or the queue of `pipework serve --attempts`.
 
 When it is stopped:
   SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGQUIT may come at any time. The rest

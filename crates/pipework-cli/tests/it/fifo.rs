@@ -178,13 +178,13 @@ fn receiver_reports_an_interleaved_message_that_it_loses() {
     assert_eq!(clean(script), "whole\nbegun");
 }
 
-/// Runs the loop of `pipework recv --help` and signals its receivers at any moment.
+/// Runs the loop of `pipework recv --help`, and one with `--exec`, and signals its receivers at any moment.
 #[test]
 fn loop_of_receivers_loses_no_job_when_signals_end_them() {
     const JOBS: usize = 60;
     let workers = [
         "while job=$(exec pipework recv --from f --count 1) && [ \"$job\" ]; do echo $job >> done; done",
-        "while pipework recv --from f --count 1 --exec sh -c 'cat >> done; echo >> done'; do :; done",
+        "while pipework recv --from f --count 1 --exec sh -c 'echo \"$(cat)\" >> done'; do :; done",
     ];
     // A loop ends with the first receiver that a signal ends; then the next loop begins. A signal
     // does not end a receiver that has printed its job, or the loop would lose that job. The sender

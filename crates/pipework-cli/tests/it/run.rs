@@ -320,7 +320,7 @@ fn run_ends_its_commands_when_its_output_closes() {
     assert_eq!(clean(script), "y\ny\n141\n");
 }
 
-/// Its command gets SIGPIPE then, and is not to blame.
+/// The command gets SIGPIPE then, whose status would be 141.
 #[test]
 fn run_fails_with_status_1_if_it_cannot_read_the_output_of_a_command() {
     fails(1, &["is `mixed` set on both sides?"], "pipework run -s 'pipework send x; exec yes'");

@@ -180,7 +180,7 @@ impl Blob {
         store.count_copied();
         match copied {
             Ok(true) if hold.file().is_uncut() => {
-                drop(hold); // whose bytes would be counted beside the copy
+                drop(hold); // otherwise its bytes count twice: as a hold and as a copy
                 let counted = store.count_copy(bytes.len(), op)?;
                 Ok(Blob(Bytes::Copied(Arc::new(Copied { bytes, _counted: counted }))))
             }

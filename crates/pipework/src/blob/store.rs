@@ -338,11 +338,9 @@ impl Store {
     }
 
     fn count(self: &Arc<Self>, state: &mut State, len: u64, op: &'static str) -> Result<Counted> {
-        let held = state.held.saturating_add(len);
-        if held > self.limits.held {
-            return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::BlobsHeld));
-        }
-        state.held = held;
+        // A peer that breaks the rules may name a blob of any length.
+        let held = state.held.checked_add(len).filter(|held| *held <= self.limits.held);
+        state.held = held.ok_or(Error::with_explanation(ErrorKind::TooLong, op, Explanation::BlobsHeld))?;
         Ok(self.counted(len))
     }
 

@@ -218,6 +218,21 @@ fn receive_copies_a_blob_that_the_group_may_write() {
 }
 
 #[test]
+fn handle_with_an_impossible_length_is_refused_and_changes_no_count() {
+    let place = Place::new();
+    let (maker, receiver) = (place.store(), place.store());
+    let handle = named(&maker, &made(&maker, b"bytes"));
+    let received = Blob::receive(&receiver, &handle, 0, "test").unwrap();
+    let other = named(&maker, &made(&maker, b"other"));
+    for len in [u64::MAX, u64::MAX - 5, 1 << 40] {
+        assert!(Blob::receive(&receiver, &Handle { len, ..other }, usize::MAX, "test").is_err());
+        assert_eq!(receiver.held(), 5);
+    }
+    drop(received);
+    assert_eq!(receiver.held(), 0);
+}
+
+#[test]
 fn sweep_frees_files_of_dead_processes_and_corrects_counts() {
     let place = Place::new();
     let (maker, other) = (place.store_with(0, 0o600), place.store());

@@ -28,7 +28,8 @@ impl Client {
     ///
     /// `TimedOut`, `Interrupted`: the ticket stays valid. `PeerDied`, `Failed`, `NoServer`: the
     /// call is over. `TooLong`: the reply is longer than
-    /// [`max_message`](super::ClientOptions::max_message), and the call is over. `Stale`: the call
+    /// [`max_message`](super::ClientOptions::max_message), or has more bytes of blobs that have to be
+    /// copied, and the call is over. `Stale`: the call
     /// was over already, or is not this client's, or its reply comes in parts. `Os`: with ENOMEM,
     /// EMFILE or ENOENT the call is over, as for [`call`](Client::call). With any other number the
     /// ticket stays valid, but the kernel does not say which members are alive, for instance because

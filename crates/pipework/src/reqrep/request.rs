@@ -197,8 +197,8 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message), or this
-    /// process would hold more than [`blob_limit`](super::Options::blob_limit). `Corrupt`
+    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message), or has more
+    /// bytes of blobs that have to be copied, or this process would hold more than [`blob_limit`](super::Options::blob_limit). `Corrupt`
     /// if a client that breaks the rules wrote it, or the segment was damaged. `Os` with ENOMEM if
     /// there is no memory for it, or with the kernel's error for a blob. `Stale` if the request
     /// is no longer this server's. The request still has to be answered.

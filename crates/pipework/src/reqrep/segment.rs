@@ -46,7 +46,7 @@ struct SegmentInner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobStats {
-    /// Bytes of the blobs that the process holds now, drafts included.
+    /// Bytes of the blobs that the process holds now, drafts and copies included.
     pub held: u64,
     /// How many blobs the process has copied since it opened the channel: those that it received as
     /// [copies](super::Blob::is_copied), and those that it sent although they were copies or belong to

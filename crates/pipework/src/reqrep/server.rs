@@ -94,7 +94,8 @@ impl Server {
     /// parks, for as long as [`Options::spin`](super::Options::spin) says.
     ///
     /// A request that breaks the format fails at its client, and so does one that is longer than
-    /// [`max_message`](super::ServerOptions::max_message). Then this keeps waiting.
+    /// [`max_message`](super::ServerOptions::max_message), or has more bytes of blobs that have to be
+    /// copied. Then this keeps waiting.
     ///
     /// # Errors
     ///

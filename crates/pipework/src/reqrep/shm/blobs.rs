@@ -100,7 +100,8 @@ impl Shared {
     }
 
     /// Adds the blobs that are attached to a message that this process has received, while its slot
-    /// still names them. `TooLong` if copies of them would have more than `max` bytes together.
+    /// still names them, unless `blobs` has them already. `TooLong` if copies of them would have more
+    /// than `max` bytes together.
     // Always inlined, and without a word if there are none: a message is moved right after this,
     // and a move stalls the processor when it meets a recent store of another size.
     #[inline(always)]
@@ -113,7 +114,7 @@ impl Shared {
         op: &'static str,
     ) -> Result<()> {
         match self.slot(idx).map(|slot| slot.named(direction)) {
-            Some(named) if named.attached() > 0 => {
+            Some(named) if named.attached() > 0 && blobs.as_slice().is_empty() => {
                 *blobs = self.receive_named(idx, direction, named, max, op)?;
                 Ok(())
             }

@@ -105,6 +105,15 @@ fn copies_of_blobs_are_limited_by_max_message_and_by_blob_limit() {
     drop(back);
     assert_eq!(far.blob_stats().held, 0);
     assert_eq!(*exchange(&client, &server, &blobs[0]).unwrap(), [7; 4000]);
+
+    // A claimed request has its blobs already when its bytes are read.
+    let ticket = client.send(Message::new("ping").attach(&blobs[..2]), PATIENCE).unwrap();
+    let (before, mut request) = (far.blob_stats().copied, server.claim(PATIENCE).unwrap());
+    assert_eq!(request.read().unwrap(), b"ping");
+    assert_eq!(request.blobs().len(), 2);
+    assert_eq!((far.blob_stats().held, far.blob_stats().copied - before), (8000, 2));
+    assert_eq!(request.reply("pong"), Ok(true));
+    client.recv(ticket, PATIENCE).unwrap();
 }
 
 #[test]
