@@ -30,8 +30,8 @@ pub struct pwk_client {
 pub struct pwk_client_options {
     /// sizeof(pwk_client_options).
     pub size: usize,
-    /// Bytes of the longest message that it sends or receives;
-    /// PWK_DEFAULT_MAX_MESSAGE by default.
+    /// Bytes of the longest message that it sends or receives; PWK_DEFAULT_MAX_MESSAGE by default.
+    /// Copies of the blobs of a reply may have as many bytes together.
     pub max_message: usize,
     /// How many calls may be in progress at a time; 0, the default, is no limit.
     pub max_in_flight: u32,

@@ -62,7 +62,8 @@ pub struct pwk_segment_options {
     /// Bytes of shared memory that this process keeps for its next blobs after earlier ones were freed,
     /// and as much again of files from other processes; PWK_DEFAULT_BLOB_POOL by default.
     pub blob_pool: u64,
-    /// Bytes of all blobs that this process may hold at a time; UINT64_MAX, the default, is no limit.
+    /// Bytes of all blobs that this process may hold at a time, copies included; UINT64_MAX, the
+    /// default, is no limit.
     pub blob_limit: u64,
 }
 
@@ -309,7 +310,7 @@ pub extern "C" fn pwk_segment_stats(
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_blob_stats {
-    /// Bytes of the blobs that it holds now, drafts included.
+    /// Bytes of the blobs that it holds now, drafts and copies included.
     pub held: u64,
     /// How many blobs it has copied since it opened the segment: those that it received as copies,
     /// as pwk_blob_is_copied says, and those that it sent although they were copies or belong to

@@ -52,8 +52,8 @@ pub struct pwk_request {
 pub struct pwk_server_options {
     /// sizeof(pwk_server_options).
     pub size: usize,
-    /// Bytes of the longest message that it receives or answers with;
-    /// PWK_DEFAULT_MAX_MESSAGE by default.
+    /// Bytes of the longest message that it receives or answers with; PWK_DEFAULT_MAX_MESSAGE by
+    /// default. Copies of the blobs of a request may have as many bytes together.
     pub max_message: usize,
     /// For how long a client may take for a part that the reply comes after;
     /// PWK_DEFAULT_PART_TIMEOUT_NS by default.
