@@ -154,7 +154,7 @@ class Stats(NamedTuple):
 
 
 @described(
-    held="Bytes of the blobs that this process holds now, drafts included.",
+    held="Bytes of the blobs that this process holds now, drafts and copies included.",
     copied="How many blobs it has copied: those that it received while another user may change them, "
     "and those that it sent although they belong to another segment.",
 )

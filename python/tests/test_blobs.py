@@ -395,7 +395,7 @@ def test_blob_that_other_users_may_change_is_copied(path: Path) -> None:
             assert got.is_copied and repr(got) == "<Blob of 13 bytes, copied>"
             assert got.tobytes() == bytes(got) == b"for the group"
             got.check()
-            assert server.segment.blob_stats() == BlobStats(held=0, copied=1)
+            assert server.segment.blob_stats() == BlobStats(held=13, copied=1)
 
 
 # ---------------------------------------------------------------- limits and mistakes

@@ -343,8 +343,8 @@ Its path, undef without one; its descriptor, -1 if it has a path.
 A reference to a hash: C<size capacity resp_slots resp_data_max mmap_size requests replies send_full
 recv_empty recoveries arena_cap arena_used recv_waiters send_waiters slot_waiters>, and C<cancelled
 dead_members redelivered blob_bytes_held blobs_copied>. C<recoveries> is slots taken back from the dead, C<arena_cap> the longest
-request; waiters and C<arena_used> are not counted, and are 0. C<blob_bytes_held> is bytes of the blobs and
-drafts that this object holds, and C<blobs_copied> how often it has received a blob as a copy, as C<is_copied>
+request; waiters and C<arena_used> are not counted, and are 0. C<blob_bytes_held> is bytes of the blobs,
+copies and drafts that this object holds, and C<blobs_copied> how often it has received a blob as a copy, as C<is_copied>
 says.
 
 =head2 geometry
