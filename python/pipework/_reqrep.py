@@ -39,8 +39,8 @@ class Options(TypedDict, total=False):
     blob_pool: Bytes of shared memory that this process keeps for its next blobs, and as much again
         of what others have sent. A blob that is longer has its memory allocated each time. Default
         128 MiB.
-    blob_limit: Bytes of all blobs that this process may hold at a time, copies included. Default no limit but that
-        of the file system.
+    blob_limit: Bytes of all blobs that this process may hold at a time, copies included. Default
+        no limit but that of the file system.
     mode: Permissions of the file, for instance 0o660 to share it with a group, whose members are
         then trusted not to disturb. Default 0o600.
     max_bytes: Bytes of the largest segment to open, which caps all of its sizes. Default no cap.

@@ -197,11 +197,12 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message), or has more
-    /// bytes of blobs that have to be copied, or this process would hold more than [`blob_limit`](super::Options::blob_limit). `Corrupt`
-    /// if a client that breaks the rules wrote it, or the segment was damaged. `Os` with ENOMEM if
-    /// there is no memory for it, or with the kernel's error for a blob. `Stale` if the request
-    /// is no longer this server's. The request still has to be answered.
+    /// `TooLong` if it is longer than [`max_message`](super::ServerOptions::max_message), or has
+    /// more bytes of blobs that have to be copied, or this process would hold more than
+    /// [`blob_limit`](super::Options::blob_limit). `Corrupt` if a client that breaks the rules
+    /// wrote it, or the segment was damaged. `Os` with ENOMEM if there is no memory for it, or with
+    /// the kernel's error for a blob. `Stale` if the request is no longer this server's. The
+    /// request still has to be answered.
     pub fn read(&mut self) -> Result<&[u8]> {
         if self.is_unread {
             self.check_held(RECV)?;
@@ -241,15 +242,16 @@ impl Request<'_> {
     #[doc(hidden)]
     pub fn read_blobs(&mut self) -> Result<&[Blob]> {
         self.check_held(RECV)?;
-        let Request { server, claimed, blobs, .. } = self;
-        server.shared().add_named_blobs(
-            claimed.idx,
-            Direction::Request,
-            blobs,
-            server.max_message(),
-            RECV,
-        )?;
+        self.add_blobs()?;
         Ok(self.blobs.as_slice())
+    }
+
+    /// Adds the blobs that its slot names.
+    #[inline]
+    fn add_blobs(&mut self) -> Result<()> {
+        let Request { server, claimed, blobs, .. } = self;
+        let (shared, max) = (server.shared(), server.max_message());
+        shared.add_named_blobs(claimed.idx, Direction::Request, blobs, max, RECV)
     }
 
     /// Whether this process has its bytes.
@@ -301,14 +303,7 @@ impl Request<'_> {
     /// As `receive`, but only for its blobs.
     #[inline]
     pub(super) fn receive_blobs(&mut self) -> Result<bool> {
-        let Request { server, claimed, blobs, .. } = self;
-        match server.shared().add_named_blobs(
-            claimed.idx,
-            Direction::Request,
-            blobs,
-            server.max_message(),
-            RECV,
-        ) {
+        match self.add_blobs() {
             Ok(()) => Ok(true),
             Err(error) => self.refuse(error),
         }

@@ -16,13 +16,10 @@ use crate::harness::{PATIENCE, Random, is_ready};
 
 /// Serves until it is dismissed.
 pub(super) fn serve(hall: &Hall<'_>, number: usize, segment: &Segment, inherited: Option<Serving>) {
-    // Its other handle keeps requests that a thread has put together, and no thread would take them
-    // from there.
-    let stays = inherited.is_some();
     let mut server = inherited.unwrap_or_else(|| Serving::attach(segment));
     let mut worker = Worker { hall, number, random: Random::new(hall.run.seed ^ (number as u64) << 8) };
     while worker.take(&server) {
-        if !stays && worker.random.below(32) == 0 {
+        if worker.random.below(32) == 0 {
             drop(server);
             server = Serving::attach(segment);
             assert_eq!(server.as_server().segment().geometry(), segment.geometry());
