@@ -238,6 +238,30 @@ fn requests_of_dead_clients_do_not_keep_a_channel() {
 }
 
 #[test]
+fn doctor_keeps_fifos_of_many_users_where_proc_hides_processes() {
+    let folder = Folder::new();
+    let enter = "mount -t tmpfs none /mnt && mount -t proc -o hidepid=2 proc /proc";
+    if !sh(&folder, &format!("unshare --mount sh -c '{enter}'")).status.is_some_and(|status| status == 0) {
+        assert!(std::env::var_os("PIPEWORK_MUST_MOUNT").is_none(), "this process may not mount /proc");
+        eprintln!("not tested: this process may not mount /proc");
+        return;
+    }
+    let script = format!(
+        "unshare --mount sh -ec '{enter}; cp $(command -v pipework) /mnt; cd /mnt; chmod 777 .
+            as_nobody=\"setpriv --reuid 65534 --regid 65534 --clear-groups\"
+            $as_nobody mkfifo -m 666 shared; $as_nobody mkfifo -m 600 own
+            status=0; $as_nobody ./pipework doctor --yes --fifos . || status=$?
+            echo *; exit $status'"
+    );
+    says(
+        &folder,
+        3,
+        &["own: unused", "removed\n", "do not show what they have open", "pipework shared\n"],
+        &script,
+    );
+}
+
+#[test]
 fn doctor_removes_only_unused_fifos_and_only_with_fifos() {
     let folder = Folder::new();
     for name in ["unused", "used", "read", "written", "logged", "sent", "stream"] {

@@ -5,66 +5,97 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, Options, Segment, Ticket};
+use pipework::reqrep::{Client, Options, Ticket};
 use pipework::{Deadline, ErrorKind};
+use rustix::event::PollFlags;
 
 use super::{kind, sleep_until_killed};
-use crate::harness::{Child, PATIENCE, alone_for, awaited, block_on, fork, say, shared};
+use crate::harness::{PATIENCE, alone_for, awaited, block_on, fork, say, shared, wait_for};
 
 const HELD: u32 = 60_000;
 
 /// Longer than the time between two ticks.
 const A_TICK: Duration = Duration::from_millis(60);
 
-/// Has a server take a call in every slot: one of `last` in the last slot, which is returned, and
-/// calls of `others` in the rest.
-fn held(segment: &Segment, last: &Client, others: &Client) -> (Ticket, Child) {
-    let send = |client: &Client| client.try_send("a").unwrap().expect("there is a slot");
-    let in_last = |ticket: &Ticket| ticket.to_bits() & 0xFF_FFFF == u64::from(HELD) - 1;
-    let tickets: Vec<Ticket> = (0..HELD).map(|_| send(others)).collect();
-    assert_eq!(others.cancel(*tickets.iter().find(|ticket| in_last(ticket)).unwrap()), Ok(None));
-    let ticket = send(last);
-    assert!(in_last(&ticket));
-    let has_all = &shared(1)[0];
-    let server = fork(|| {
-        let server = segment.server().unwrap();
-        let requests = server.drain(HELD as usize).unwrap();
-        has_all.store(requests.len() as u64, SeqCst);
-        sleep_until_killed();
-    });
-    assert_eq!(awaited(has_all), u64::from(HELD));
-    (ticket, server)
+/// Sends a request. The result looks once at its call, and is the error that it ended with.
+type Start = fn(Client) -> Box<dyn FnOnce() -> Option<ErrorKind>>;
+
+const CALLS: [(&str, Start); 7] = [
+    ("recv", |client| {
+        let ticket = sent(&client);
+        Box::new(move || kind(client.recv(ticket, Deadline::now())))
+    }),
+    ("try_recv", |client| {
+        let ticket = sent(&client);
+        Box::new(move || kind(client.try_recv(ticket)))
+    }),
+    ("recv_any", |client| {
+        let ticket = sent(&client);
+        Box::new(move || match client.recv_any(Deadline::now()) {
+            Ok(Some(done)) if done.ticket == ticket => kind(done.result),
+            other => panic!("{other:?}"),
+        })
+    }),
+    ("recv_async", |client| {
+        let ticket = sent(&client);
+        Box::new(move || kind(block_on(client.recv_async(ticket))))
+    }),
+    ("a doorbell", |client| {
+        let (doorbell, ticket) = (client.doorbell().unwrap(), sent(&client));
+        Box::new(move || {
+            wait_for(&doorbell, PollFlags::IN);
+            kind(client.recv(ticket, Deadline::now()))
+        })
+    }),
+    ("a stream", |client| {
+        let mut stream = client.stream("a", PATIENCE).unwrap();
+        Box::new(move || kind(stream.next_part(Deadline::now())))
+    }),
+    ("call", |client| {
+        let caller = thread::spawn(move || kind(client.call("a", Deadline::NEVER)));
+        Box::new(|| caller.join().unwrap())
+    }),
+];
+
+fn sent(client: &Client) -> Ticket {
+    client.try_send("a").unwrap().expect("there is a slot")
 }
 
 #[test]
 fn caller_learns_of_a_death_at_its_first_tick_among_many_calls() {
     alone_for(4 * PATIENCE, || {
-        type Look = fn(&Client, Ticket) -> Option<ErrorKind>;
-        let looks: [(&str, Look); 4] = [
-            ("recv", |client, ticket| kind(client.recv(ticket, Deadline::now()))),
-            ("try_recv", |client, ticket| kind(client.try_recv(ticket))),
-            ("recv_any", |client, ticket| match client.recv_any(Deadline::now()) {
-                Ok(Some(done)) if done.ticket == ticket => kind(done.result),
-                other => panic!("{other:?}"),
-            }),
-            ("recv_async", |client, ticket| kind(block_on(client.recv_async(ticket)))),
-        ];
-        for (name, look) in looks {
+        for (name, start) in CALLS {
             fork(|| {
                 let segment = Options::new().slots(HELD).request_bytes(8).reply_bytes(8).anonymous().unwrap();
-                let (client, others) = (segment.client().unwrap(), segment.client().unwrap());
-                let (ticket, server) = held(&segment, &client, &others);
+                let others = segment.client().unwrap();
+                // Its call gets the last slot, which is the only free one.
+                let in_last = |ticket: &Ticket| ticket.to_bits() & 0xFF_FFFF == u64::from(HELD) - 1;
+                let tickets: Vec<Ticket> = (0..HELD).map(|_| sent(&others)).collect();
+                assert_eq!(others.cancel(*tickets.iter().find(|ticket| in_last(ticket)).unwrap()), Ok(None));
+                let look = start(segment.client().unwrap());
+                let has_all = &shared(1)[0];
+                let server = fork(|| {
+                    let server = segment.server().unwrap();
+                    let requests: Vec<_> = (0..HELD).map(|_| server.recv(PATIENCE).unwrap()).collect();
+                    has_all.store(requests.len() as u64, SeqCst);
+                    sleep_until_killed();
+                });
+                assert_eq!(awaited(has_all), u64::from(HELD));
                 server.kill();
                 let killed = Instant::now();
                 thread::sleep(A_TICK);
-                assert_eq!(look(&client, ticket), Some(ErrorKind::PeerDied), "{name}");
-                say(&format!("processes: {name} in the last of {HELD} slots after {:.0?}", killed.elapsed()));
+                assert_eq!(look(), Some(ErrorKind::PeerDied), "{name}");
+                let seen = killed.elapsed();
                 let mut ended = 0;
-                while let Some(done) = others.recv_any(PATIENCE).unwrap() {
+                while let Ok(Some(done)) = others.recv_any(Deadline::now()) {
                     assert_eq!(kind(done.result), Some(ErrorKind::PeerDied));
                     ended += 1;
                 }
-                assert_eq!(ended, HELD - 1);
+                assert_eq!(ended, HELD - 1, "{name}");
+                say(&format!(
+                    "processes: {name} in the last of {HELD} slots after {seen:.0?}, all after {:.0?}",
+                    killed.elapsed()
+                ));
             })
             .join();
         }
