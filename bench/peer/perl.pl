@@ -8,6 +8,7 @@ use strict;
 use warnings;
 use Fcntl qw(O_CREAT O_RDWR SEEK_SET);
 use File::Temp qw(tempdir);
+use IO::Poll qw(POLLIN);
 use IO::Select;
 use POSIX ();
 use Socket qw(AF_INET AF_UNIX INADDR_LOOPBACK PF_UNSPEC SOCK_STREAM pack_sockaddr_in);
@@ -86,8 +87,16 @@ for my $class (qw(Pipework::ReqRep Data::ReqRep::Shared)) {
 sub shared {
     my ($class) = @_;
     eval "require $class; 1" or die $@;
+    return integers($class) if $class =~ /::Int$/;
     my $slot = $bytes < 64 ? 64 : $bytes;
     my $server = $class->new_memfd('bench', 64, 64, $slot, 64 * $slot);
+    return ($server, "${class}::Client"->new_from_fd($server->memfd));
+}
+
+sub integers {
+    my ($class) = @_;
+    my $server = $class->new_memfd('bench', 64, 64);
+    $data = $bytes;
     return ($server, "${class}::Client"->new_from_fd($server->memfd));
 }
 
@@ -106,7 +115,7 @@ sub call {
     return;
 }
 
-# One process that sends, answers and receives.
+# One process that sends, answers and receives; of engines for integers, the number of bytes.
 sub alone {
     my ($server, $client) = shared($engine);
     measure(sub {
@@ -115,7 +124,8 @@ sub alone {
             my $id = $client->send($data);
             my ($request, $its) = $server->recv;
             $server->reply($its, $request);
-            $came += length $client->get($id);
+            my $reply = $client->get($id);
+            $came += $reply eq $data ? $bytes : die "not the reply: $reply";
         }
         return $came;
     });
@@ -210,6 +220,10 @@ my %fd = (
         'defined ::sysopen(my $file, "$folder/file", O_CREAT | O_RDWR) or die $!; ::close($file);',
     ],
     inet => ['', 'defined ::socket(my $socket, AF_INET, SOCK_STREAM, 0) or die $!; ::close($socket);'],
+    poll => [
+        'pipe my $out, my $in or die $!; syswrite $in, "x"; my $list = pack "iss", fileno $out, POLLIN, 0;',
+        '::poll($list, 0) == 1 or die $!;',
+    ],
     unix => ['', 'defined ::socket(my $socket, AF_UNIX, SOCK_STREAM, 0) or die $!; ::close($socket);'],
 );
 
@@ -217,9 +231,20 @@ sub fd {
     my $is_core = $engine eq 'core Perl';
     $is_core or eval "require $engine; 1" or die $@;
     return accepts($is_core) if $shape eq 'accept';
+    return polls() if $shape eq 'poll' && $is_core;
     my ($prepare, $do) = map { s/(?<!\w)::/$is_core ? 'CORE::' : "${engine}::"/ger } @{$fd{$shape}};
     my $work = eval "$prepare sub { for (1 .. \$ops) { $do } }" or die $@;
     measure(sub { $work->(); $ops * $bytes });
+    return;
+}
+
+# As the others in `poll`, with the module of core Perl.
+sub polls {
+    pipe my $out, my $in or die $!;
+    syswrite $in, 'x';
+    my $poll = IO::Poll->new;
+    $poll->mask($out => POLLIN);
+    measure(sub { for (1 .. $ops) { $poll->poll(0) == 1 or die $! } $ops * $bytes });
     return;
 }
 

@@ -35,6 +35,8 @@ const CALLS: &[(&str, usize)] = &[
     ("Data::ReqRep::Shared", 5_000),
 ];
 const SHARED: &[(&str, usize)] = &[(REQREP, 100_000), ("Data::ReqRep::Shared", 50_000)];
+const INTEGERS: &[(&str, usize)] =
+    &[("Pipework::ReqRep::Int", 100_000), ("Data::ReqRep::Shared::Int", 50_000)];
 const STREAMS: &[(&str, usize)] =
     &[(ATOMIC, 40_000), (RUST, 400_000), ("pipe", 40_000), ("MCE::Channel", 20_000), ("Atomic::Pipe", 1_000)];
 const DESCRIPTORS: &[(&str, usize)] = &[(FD, 200_000), (CORE, 200_000), ("IO::FD", 200_000)];
@@ -46,6 +48,7 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "call/12",    quick: true,  shape: "call",   bytes: 12,     contenders: CALLS },
     Definition { name: "call/1024",  quick: false, shape: "call",   bytes: 1024,   contenders: CALLS },
     Definition { name: "alone/12",   quick: false, shape: "alone",  bytes: 12,     contenders: SHARED },
+    Definition { name: "alone/int",  quick: true,  shape: "alone",  bytes: 8,      contenders: INTEGERS },
     Definition { name: "batch/12",   quick: false, shape: "batch",  bytes: 12,     contenders: SHARED },
     Definition { name: "stream/890", quick: false, shape: "stream", bytes: 890,    contenders: STREAMS },
     Definition { name: "stream/5k",  quick: true,  shape: "stream", bytes: 5_000,  contenders: STREAMS },
@@ -56,6 +59,7 @@ const DEFINITIONS: &[Definition] = &[
     Definition { name: "open",       quick: true,  shape: "open",   bytes: 1,      contenders: DESCRIPTORS },
     Definition { name: "inet",       quick: true,  shape: "inet",   bytes: 1,      contenders: DESCRIPTORS },
     Definition { name: "unix",       quick: true,  shape: "unix",   bytes: 1,      contenders: DESCRIPTORS },
+    Definition { name: "poll",       quick: true,  shape: "poll",   bytes: 1,      contenders: DESCRIPTORS },
     Definition { name: "accept",     quick: true,  shape: "accept", bytes: 1,      contenders: CONNECTIONS },
     Definition { name: "memory",     quick: true,  shape: "memory", bytes: 1,      contenders: HELD },
 ];
@@ -74,6 +78,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "perl/inet/vs-core",       of: ("inet", FD),          slower_of: &[("inet", CORE)],                      at_least: 2.0 },
     Target { name: "perl/unix/vs-core",       of: ("unix", FD),          slower_of: &[("unix", CORE)],                      at_least: 4.0 },
     Target { name: "perl/memory/vs-core",     of: ("memory", FD),        slower_of: &[("memory", CORE)],                    at_least: 5.0 },
+    Target { name: "perl/poll/vs-core",       of: ("poll", FD),          slower_of: &[("poll", CORE)],                      at_least: 2.0 },
     Target { name: "perl/accept/vs-core",     of: ("accept", FD),        slower_of: &[("accept", CORE)],                    at_least: 1.5 },
 ];
 
