@@ -177,12 +177,16 @@ fn segment_reports_corrupt_after_a_page_was_lost() {
 
 // ---------------------------------------------------------------- large
 
-/// KiB that this process has touched of the file at `path`.
-fn touched_kib(path: &Path) -> u64 {
+/// What the kernel says of this process's mapping of the file at `path`, in one line of `smaps`.
+fn of_mapping(path: &Path, line: &str) -> String {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap();
     let mapping = maps.split(path.to_str().unwrap()).nth(1).expect("it is mapped");
-    let line = mapping.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().trim().parse().unwrap()
+    mapping.lines().find_map(|text| text.strip_prefix(line)).unwrap().trim().to_owned()
+}
+
+/// KiB that this process has touched of the file at `path`.
+fn touched_kib(path: &Path) -> u64 {
+    of_mapping(path, "Rss:").strip_suffix(" kB").unwrap().parse().unwrap()
 }
 
 #[test]
@@ -193,6 +197,9 @@ fn calls_touch_only_the_slots_that_they_use() {
         let options = Options::new().slots(4096).request_bytes(1 << 20).reply_bytes(4096).sparse(true);
         drop(options.create(&path).unwrap());
         let segment = Options::new().open(&path).unwrap();
+        // Random reads: a page that is touched makes the kernel read none of its neighbours.
+        let flags = of_mapping(&path, "VmFlags:");
+        assert!(flags.split(' ').any(|flag| flag == "rr"), "{flags}");
         // The slots take 4096 pages.
         let check = |what: &str| {
             let touched = touched_kib(&path);
