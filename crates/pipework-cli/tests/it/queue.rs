@@ -6,6 +6,7 @@ use crate::{Folder, clean, fails, sh, shell};
 use pipework::reqrep::{Options, Role, Segment};
 use rustix::process::Signal;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 
 /// A shell function that waits until a file has that many lines.
 const UNTIL: &str = "until_lines() { until [ \"$(cat $1 2> gone | wc -l)\" -ge $2 ]; do sleep 0.02; done; };";
@@ -103,8 +104,11 @@ fn job_sent_while_the_server_leaves_keeps_the_channel() {
         wait_until("it serves", || Options::new().open(&path).is_ok_and(|segment| has_server(&segment)));
         let held = File::open(&path).unwrap();
         send_signal(server.id(), Signal::TERM);
-        let maps = format!("/proc/{}/maps", server.id());
-        wait_until("it has left", || !fs::read_to_string(&maps).unwrap_or_default().contains("/ch"));
+        // By its number: a segment was mapped before it had a name.
+        let (maps, inode) =
+            (format!("/proc/{}/maps", server.id()), held.metadata().unwrap().ino().to_string());
+        let is_mapped = |maps: &str| maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode));
+        wait_until("it has left", || !is_mapped(&fs::read_to_string(&maps).unwrap_or_default()));
         assert_eq!(sh(&folder, "pipework call --queue ch left").status, Some(0));
         drop(held);
         assert!(server.wait().unwrap().success());
