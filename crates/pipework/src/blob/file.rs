@@ -80,20 +80,15 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) const BYTES: usize = 32;
-
-    pub(crate) fn encode(&self) -> [u8; Handle::BYTES] {
-        let mut bytes = [0; Handle::BYTES];
-        bytes[..16].copy_from_slice(&self.name.0);
-        bytes[16..24].copy_from_slice(&self.generation.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.len.to_le_bytes());
-        bytes
+    /// As it lies in a slot.
+    pub(crate) fn to_words(self) -> [u64; 4] {
+        let name = u128::from_le_bytes(self.name.0);
+        [name as u64, (name >> 64) as u64, self.generation, self.len]
     }
 
-    pub(crate) fn decode(bytes: &[u8; Handle::BYTES]) -> Handle {
-        let (name, numbers) = bytes.split_first_chunk().expect("16 of 32 bytes");
-        let number = |at: usize| u64::from_le_bytes(numbers[at..at + 8].try_into().expect("eight bytes"));
-        Handle { name: Name(*name), generation: number(0), len: number(8) }
+    pub(crate) fn from_words([low, high, generation, len]: [u64; 4]) -> Handle {
+        let name = u128::from(low) | u128::from(high) << 64;
+        Handle { name: Name(name.to_le_bytes()), generation, len }
     }
 }
 
@@ -511,9 +506,10 @@ mod tests {
     }
 
     #[test]
-    fn decode_returns_the_handle_that_encode_wrote() {
+    fn from_words_returns_the_handle_that_to_words_was_given() {
         let handle = Handle { name: Name(*b"0123456789abcdef"), generation: 7, len: 1 << 40 };
-        assert_eq!(Handle::decode(&handle.encode()), handle);
+        assert_eq!(handle.to_words()[..2], [b"01234567", b"89abcdef"].map(|half| u64::from_le_bytes(*half)));
+        assert_eq!(Handle::from_words(handle.to_words()), handle);
         assert_eq!(Name::parse(&handle.name.to_string()), Some(handle.name));
         assert_eq!(Name::parse("x"), None);
     }

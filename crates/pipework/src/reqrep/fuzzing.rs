@@ -234,8 +234,8 @@ impl Company<'_> {
                 .member(1 + script.below(sizes.members as usize) as u16)
                 .map(|at| at + 8 * script.below(12)),
             5 => layout
-                .handles(script.below(sizes.slots as usize) as u32, Direction::Request)
-                .map(|handles| handles.at + 8 * script.below(2 * handles.len / 8)),
+                .handle(script.below(sizes.slots as usize) as u32, Direction::Request, 0)
+                .map(|first| first + 8 * script.below(8 * (sizes.blobs as usize + 1))),
             _ => Some(FIXED + 8 * script.below(49)),
         };
         let at = at.expect("it is inside the segment") as u64;

@@ -6,8 +6,26 @@ use super::naming::{Blobs, Leaving, NamedBlobs, Names, Naming};
 use super::word::SlotWord;
 use crate::blob::{Blob, Detaching, Handle, Name, Named, Slots};
 use crate::error::{Error, ErrorKind, Explanation, Result};
+use crate::sync::{AtomicU64, Ordering};
 
-const _: () = assert!(Handle::BYTES == HANDLE);
+/// The place of a handle in a slot. A thread that does not own the slot may read it while it is
+/// written, and must not rely on what it gets.
+#[repr(C)]
+pub(crate) struct HandlePlace([AtomicU64; 4]);
+
+const _: () = assert!(size_of::<HandlePlace>() == HANDLE);
+
+impl HandlePlace {
+    fn load(&self) -> Handle {
+        Handle::from_words(self.0.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    fn store(&self, handle: Handle) {
+        for (place, word) in self.0.iter().zip(handle.to_words()) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Shared {
     /// The blobs that slot `idx` stops naming with a step of its word. Call it after the word was
@@ -42,13 +60,7 @@ impl Shared {
 
     /// The handles of a message. A peer that breaks the rules may have written any bytes.
     fn handles(&self, idx: u32, direction: Direction, named: NamedBlobs) -> Vec<Handle> {
-        let Some(region) = self.handles_region(idx, direction) else { return Vec::new() };
-        let handle = |number: u8| {
-            let mut bytes = [0; Handle::BYTES];
-            let is_there =
-                region.rest(usize::from(number) * Handle::BYTES)?.copy_few(Handle::BYTES, &mut bytes);
-            is_there.then(|| Handle::decode(&bytes))
-        };
+        let handle = |number: u8| Some(self.handle(idx, direction, number.into())?.load());
         (0..named.count).map_while(handle).collect()
     }
 
@@ -79,10 +91,8 @@ impl Shared {
             return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::TooManyBlobs));
         }
         let mut naming = Naming(Some(Box::new(Names { blobs: Vec::new(), is_long: long.is_some() })));
-        let region = self.handles_region(idx, direction).ok_or(Error::new(ErrorKind::Corrupt, op))?;
         for (number, blob) in long.into_iter().chain(blobs).enumerate() {
-            let place = region.rest(number * Handle::BYTES);
-            let place = place.ok_or(Error::new(ErrorKind::Corrupt, op))?;
+            let place = self.handle(idx, direction, number).ok_or(Error::new(ErrorKind::Corrupt, op))?;
             let named = match Named::new(self.blobs(), blob) {
                 Some(named) => named,
                 // It is a blob of another channel, or a copy.
@@ -92,8 +102,7 @@ impl Shared {
                     Named::new(self.blobs(), &copied).ok_or(Error::new(ErrorKind::Corrupt, op))?
                 }
             };
-            let is_written = place.copy_in(&named.handle().encode());
-            debug_assert!(is_written, "there is space for it");
+            place.store(named.handle());
             naming.0.get_or_insert_default().blobs.push(named);
         }
         Ok(naming)

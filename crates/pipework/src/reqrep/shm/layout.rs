@@ -153,13 +153,13 @@ impl Layout {
         (idx < self.geometry.slots).then_some(self.slots + idx as usize * self.stride + self.handles)
     }
 
-    /// The area of the handles of a slot's request or reply. The first handle is for a message that
-    /// is in a blob itself.
-    pub(crate) fn handles(&self, idx: u32, direction: Direction) -> Option<Area> {
-        let len = handles_of(&self.geometry) * HANDLE;
+    /// The offset of the handle with this number of a slot's request or reply. The first handle is for a
+    /// message that is in a blob itself.
+    pub(crate) fn handle(&self, idx: u32, direction: Direction, number: usize) -> Option<usize> {
+        let count = handles_of(&self.geometry);
+        let before = if matches!(direction, Direction::Request) { number } else { count + number };
         let first = self.slot(idx)? - self.handles;
-        let at = first + if matches!(direction, Direction::Request) { 0 } else { len };
-        Some(Area { at, len, space: len })
+        (number < count).then_some(first + before * HANDLE)
     }
 
     pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Area> {
@@ -308,9 +308,9 @@ mod tests {
         assert_eq!((layout.ring, layout.slots), (4352, 4416));
         assert_eq!((layout.reply, layout.stride, layout.len), (132, 256, 4416 + 3 * 256 + 64));
         assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 256 + 64), None));
-        let handles = |idx, direction| layout.handles(idx, direction).map(|area| (area.at, area.len));
-        assert_eq!(handles(0, Direction::Request), Some((4416, 32)));
-        assert_eq!(handles(2, Direction::Reply), Some((4416 + 2 * 256 + 32, 32)));
+        assert_eq!(layout.handle(0, Direction::Request, 0), Some(4416));
+        assert_eq!(layout.handle(2, Direction::Reply, 0), Some(4416 + 2 * 256 + 32));
+        assert_eq!(layout.handle(2, Direction::Reply, 1), None);
         let layout = Layout::new(Geometry { blobs: 8, ..GEOMETRY });
         assert_eq!((layout.handles, layout.slot(0)), (576, Some(4416 + 576)));
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use super::blobs::HandlePlace;
 use super::layout::{
     self, Area, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FORGOTTEN_AT, FREED_AT, Geometry, HEAD_AT,
     Layout, REQUESTS_AT, SMALL, SPACE_AT, SegmentHeader, TAIL_AT,
@@ -484,9 +485,11 @@ impl Shared {
         self.layout.payload(idx, direction).map(|area| self.region(area))
     }
 
-    /// The bytes of the handles of a request's or a reply's blobs.
-    pub(crate) fn handles_region(&self, idx: u32, direction: Direction) -> Option<Region> {
-        self.layout.handles(idx, direction).map(|area| self.region(area))
+    /// The place of the handle with this number of a request's or a reply's blobs.
+    pub(crate) fn handle(&self, idx: u32, direction: Direction, number: usize) -> Option<&HandlePlace> {
+        // SAFETY: the layout keeps every handle inside the mapping, aligned to 32 bytes and apart from all
+        // else.
+        self.layout.handle(idx, direction, number).map(|at| unsafe { self.at(at) })
     }
 
     /// A member by its number, counted from 1.
