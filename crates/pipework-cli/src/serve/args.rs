@@ -181,9 +181,10 @@ A queue of jobs:
   If no file can be made (on a full disk), the job comes back, up to three
   times. Then it is lost: standard error names it, and the exit status is 1.
 
-  The channel holds as many jobs as it has --slots, each of up to
-  --request-bytes; when it is full, `call --queue` waits. It is in memory: a
-  restart of the machine empties it. A channel in which jobs wait is not removed.
+  The channel holds as many jobs as it has --slots; when it is full,
+  `call --queue` waits. Jobs longer than --request-bytes take memory of their
+  own. All of it is in memory: a restart of the machine empties the channel. A
+  channel in which jobs wait is not removed.
 
 When a caller gives up:
   A process that works for it alone gets SIGTERM, and SIGKILL after --grace. A
