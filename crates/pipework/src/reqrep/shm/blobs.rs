@@ -1,31 +1,11 @@
 //! The blobs that slots name: adding names to a slot, and removing them.
 
-use super::layout::{Direction, HANDLE};
+use super::layout::Direction;
 use super::mapping::Shared;
 use super::naming::{Blobs, Leaving, NamedBlobs, Names, Naming};
 use super::word::SlotWord;
 use crate::blob::{Blob, Detaching, Handle, Name, Named, Slots};
 use crate::error::{Error, ErrorKind, Explanation, Result};
-use crate::sync::{AtomicU64, Ordering};
-
-/// The place of a handle in a slot. A thread that does not own the slot may read it while it is
-/// written, and must not rely on what it gets.
-#[repr(C)]
-pub(crate) struct HandlePlace([AtomicU64; 4]);
-
-const _: () = assert!(size_of::<HandlePlace>() == HANDLE);
-
-impl HandlePlace {
-    fn load(&self) -> Handle {
-        Handle::from_words(self.0.each_ref().map(|word| word.load(Ordering::Relaxed)))
-    }
-
-    fn store(&self, handle: Handle) {
-        for (place, word) in self.0.iter().zip(handle.to_words()) {
-            place.store(word, Ordering::Relaxed);
-        }
-    }
-}
 
 impl Shared {
     /// The blobs that slot `idx` stops naming with a step of its word. Call it after the word was

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use super::blobs::HandlePlace;
 use super::layout::{
     self, Area, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FORGOTTEN_AT, FREED_AT, Geometry, HEAD_AT,
     Layout, REQUESTS_AT, SMALL, SPACE_AT, SegmentHeader, TAIL_AT,
 };
+use super::naming::HandlePlace;
 use super::queue::Queue;
 use super::slot::Slot;
 use crate::blob::{Folder, Limits, Name, Store};

@@ -6,8 +6,29 @@
 use std::mem;
 use std::sync::Arc;
 
+use super::layout::HANDLE;
 use super::word::{SlotWord, State};
-use crate::blob::{Blob, Detaching, Named};
+use crate::blob::{Blob, Detaching, Handle, Named};
+use crate::sync::{AtomicU64, Ordering};
+
+/// The place of a handle in a slot. A thread that does not own the slot may read it while it is
+/// written, and must not rely on what it gets.
+#[repr(C)]
+pub(crate) struct HandlePlace([AtomicU64; 4]);
+
+const _: () = assert!(size_of::<HandlePlace>() == HANDLE);
+
+impl HandlePlace {
+    pub(super) fn load(&self) -> Handle {
+        Handle::from_words(self.0.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn store(&self, handle: Handle) {
+        for (place, word) in self.0.iter().zip(handle.to_words()) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+}
 
 /// The number and use of the blobs that a message names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
