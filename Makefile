@@ -27,7 +27,7 @@ build: cargo ; cargo build $(LOCKED) --release --workspace && $(MAKE) -sC crates
 demo: cargo ## see every module at work on a real file, and a web application in Python (FILE=path)
 	@cargo build $(LOCKED) --release --package pipework-cli
 	@$(TARGET)/release/pipework demo $(if $(FILE),'$(FILE)')
-	@echo 'Now a web application in Python; its package is built first, and then it works:'
+	@echo 'Now a web application in Python. First its package is built:'
 	@python/dev demo && echo 'Past one machine: docs/nats.md, and make nats to see it with killed servers'
 
 test: cargo tools ## run every test, those of bench/ first
