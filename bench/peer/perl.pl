@@ -87,16 +87,10 @@ for my $class (qw(Pipework::ReqRep Data::ReqRep::Shared)) {
 sub shared {
     my ($class) = @_;
     eval "require $class; 1" or die $@;
-    return integers($class) if $class =~ /::Int$/;
+    my $is_int = $class =~ /::Int$/;
     my $slot = $bytes < 64 ? 64 : $bytes;
-    my $server = $class->new_memfd('bench', 64, 64, $slot, 64 * $slot);
-    return ($server, "${class}::Client"->new_from_fd($server->memfd));
-}
-
-sub integers {
-    my ($class) = @_;
-    my $server = $class->new_memfd('bench', 64, 64);
-    $data = $bytes;
+    $data = $bytes if $is_int;
+    my $server = $class->new_memfd('bench', 64, 64, $is_int ? () : ($slot, 64 * $slot));
     return ($server, "${class}::Client"->new_from_fd($server->memfd));
 }
 

@@ -8,11 +8,11 @@ use Pipework::ReqRep;
 alarm 120;
 my $folder = tempdir(CLEANUP => 1);
 
-
 # Without the one by which a process that has waited for a second listens for deaths: that one stays.
 sub descriptors {
     return scalar grep { (readlink($_) // '') ne 'anon_inode:inotify' } glob '/proc/self/fd/*';
 }
+
 sub attached { scalar(() = $_[0]->members) }
 
 my %make = (

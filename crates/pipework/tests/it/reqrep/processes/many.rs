@@ -17,7 +17,8 @@ const HELD: u32 = 60_000;
 /// Longer than the time between two ticks.
 const A_TICK: Duration = Duration::from_millis(60);
 
-/// Sends a request. The result looks once at its call, and is the error that it ended with.
+/// Sends a request. The result receives the reply, with one look where the method does not wait by
+/// itself, and gives the error.
 type Start = fn(Client) -> Box<dyn FnOnce() -> Option<ErrorKind>>;
 
 const CALLS: [(&str, Start); 7] = [
@@ -81,13 +82,14 @@ fn caller_learns_of_a_death_at_its_first_tick_among_many_calls() {
                     sleep_until_killed();
                 });
                 assert_eq!(awaited(has_all), u64::from(HELD));
+                assert!(segment.calls().any(|call| in_last(&call.ticket)));
                 server.kill();
                 let killed = Instant::now();
                 thread::sleep(A_TICK);
                 assert_eq!(look(), Some(ErrorKind::PeerDied), "{name}");
                 let seen = killed.elapsed();
                 let mut ended = 0;
-                while let Ok(Some(done)) = others.recv_any(Deadline::now()) {
+                while let Some(done) = others.recv_any(Deadline::now()).unwrap() {
                     assert_eq!(kind(done.result), Some(ErrorKind::PeerDied));
                     ended += 1;
                 }
