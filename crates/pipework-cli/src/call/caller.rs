@@ -21,7 +21,8 @@ pub(super) enum Outcome {
     Queued,
     /// The service has given it up, for this reason.
     Failed(Vec<u8>),
-    TimedOut,
+    /// What did not come in time.
+    TimedOut(&'static str),
     WorkerDied,
     NoWorker(String),
     /// It could not be made, or its reply not be taken.
@@ -35,7 +36,7 @@ impl Outcome {
             Self::Answered(_) => "answered",
             Self::Queued => "queued",
             Self::Failed(_) | Self::Refused(_) => "failed",
-            Self::TimedOut => "timed_out",
+            Self::TimedOut(_) => "timed_out",
             Self::WorkerDied => "worker_died",
             Self::NoWorker(_) => "no_worker",
         }
@@ -46,7 +47,7 @@ impl Outcome {
         match self {
             Self::Answered(_) | Self::Queued => 0,
             Self::Failed(_) | Self::Refused(_) => 1,
-            Self::TimedOut => TIMEOUT,
+            Self::TimedOut(_) => TIMEOUT,
             Self::WorkerDied => DIED,
             Self::NoWorker(_) => NO_WORKER,
         }
@@ -58,7 +59,7 @@ impl Outcome {
             Self::Answered(_) | Self::Queued => b"",
             Self::Failed(reason) if reason.is_empty() => b"the service has failed, and gives no reason",
             Self::Failed(reason) => reason,
-            Self::TimedOut => b"no reply has come in time",
+            Self::TimedOut(what) => what.as_bytes(),
             Self::WorkerDied => b"the server has died with the request",
             Self::NoWorker(reason) | Self::Refused(reason) => reason.as_bytes(),
         }
@@ -131,7 +132,7 @@ impl Caller {
                 return Ok(outcome);
             }
             if deadline.has_passed() {
-                return Ok(Outcome::TimedOut);
+                return Ok(Outcome::TimedOut(self.awaited()));
             }
             // No server has taken it. The channel may have been removed and made again.
             *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -203,6 +204,11 @@ impl Caller {
         }
     }
 
+    /// What has not come when the time is over.
+    fn awaited(&self) -> &'static str {
+        if self.terms.queues { "the channel did not take the job in time" } else { "no reply has come in time" }
+    }
+
     /// It also counts replies that fit into a slot, which the library never refuses.
     fn is_too_long(&self, bytes: &[u8]) -> bool {
         self.terms.max_message.is_some_and(|longest| bytes.len() > longest)
@@ -211,7 +217,7 @@ impl Caller {
     fn ended_with(&self, error: impl Into<CallError>) -> Outcome {
         let error = error.into();
         match error.kind() {
-            ErrorKind::TimedOut => Outcome::TimedOut,
+            ErrorKind::TimedOut => Outcome::TimedOut(self.awaited()),
             ErrorKind::PeerDied => Outcome::WorkerDied,
             ErrorKind::NoServer => {
                 let path = self.terms.path.display();

@@ -142,7 +142,7 @@ fn queue_refuses_a_job_when_the_channel_is_full() {
         until pipework call --queue ch 1 2> gone; do :; done; pipework call --queue ch 2;";
     // The channel is full.
     let full = "pipework call --queue --timeout 0.1 ch 3; R=$?; kill -9 $S; exit $R";
-    fails(124, &["no reply has come in time"], &format!("{serve} {full}"));
+    fails(124, &["the channel did not take the job in time"], &format!("{serve} {full}"));
     fails(5, &["no such channel"], "pipework call --queue ch 1");
     fails(2, &["--attempts"], "pipework serve --attempts 4 ch -- cat");
 }
