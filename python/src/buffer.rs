@@ -21,12 +21,17 @@ use std::ptr::null;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi::{
     Py_buffer, Py_ssize_t, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
-    PyBytes_AsString, PyBytes_FromStringAndSize, PyObject_GetBuffer,
+    PyBytes_AsString, PyBytes_FromStringAndSize, PyObject_CheckBuffer, PyObject_GetBuffer,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::interpreter;
+
+pub(crate) fn is_bytes_like(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: it is an object, and this thread has the interpreter.
+    unsafe { PyObject_CheckBuffer(object.as_ptr()) != 0 }
+}
 
 /// Any bytes-like object, as an argument.
 pub(crate) enum Bytes<'a, 'py> {

@@ -458,6 +458,14 @@ def test_codec_must_be_a_known_name_or_have_both_functions(segment: Segment) -> 
     assert Client(segment).codec is None and Client(segment, codec=None).codec is None
 
 
+def test_object_without_a_codec_is_refused_with_advice(segment: Segment) -> None:
+    with Client(segment) as client:
+        for op, call in ("call", client.call), ("call", client.acall), ("send", client.send):
+            with pytest.raises(TypeError, match=f"^reqrep {op}: .* not 'dict'; .* codec="):
+                call({"x": 1})  # type: ignore[arg-type]
+        assert client.pending == 0
+
+
 def test_missing_msgpack_is_named(segment: Segment) -> None:
     program = (
         "import sys; sys.modules['msgpack'] = None\n"

@@ -219,6 +219,9 @@ def test_calls_raise_timeout_error_at_their_timeout() -> None:
         with pytest.raises(TimeoutError) as raised:
             client.call(b"x", timeout=timeout)
         assert isinstance(raised.value, pipework.TimedOut) and time.monotonic() - began >= timeout
+        assert raised.value.op == "reqrep call", "not the step that was waiting"
+    with pytest.raises(TimeoutError, match="^reqrep call: "):
+        client.call_into(b"x", bytearray(9), timeout=0.01)
     assert (client.pending, server.try_recv(), all_free(segment)) == (0, None, True), "such a call is cancelled"
     ticket = client.send(b"y")
     with pytest.raises(TimeoutError):

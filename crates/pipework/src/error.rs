@@ -215,6 +215,12 @@ impl Error {
     pub fn detail(&self) -> i32 {
         self.detail
     }
+
+    /// The same failure, named after the operation that this one was a step of. For bindings.
+    #[doc(hidden)]
+    pub fn during(self, op: &'static str) -> Error {
+        Error { op, ..self }
+    }
 }
 
 fn explanation_of(detail: i32) -> Option<&'static str> {

@@ -125,7 +125,8 @@ impl Calls {
                 called.or_else(|given_up| given_up.last?.map(Received::Reply).ok_or(given_up.error))
             }
         };
-        received(py, CALL, ended.map_err(|error| self.for_request(request.0.len(), error)))
+        // Sending and receiving are steps of it.
+        received(py, CALL, ended.map_err(|error| self.for_request(request.0.len(), error.during(CALL))))
     }
 
     /// Makes a short call that is answered at once, without giving the interpreter lock away: a
@@ -255,9 +256,9 @@ impl Calls {
             let ticket = py.detach(|| start(client, ticket, request, deadline))?;
             recv_in_place(py, client, ticket, space, deadline, &mut reply_len)
         })?;
-        let called = called.map_err(|given_up| match reply_len {
-            0 => self.for_request(request.0.len(), given_up.error),
-            len => for_buffer(len, space.len(), given_up.error),
+        let called = called.map_err(|given_up| match (reply_len, given_up.error.during(CALL)) {
+            (0, error) => self.for_request(request.0.len(), error),
+            (len, error) => for_buffer(len, space.len(), error),
         });
         received(py, CALL, called).map(|(len, _flags)| len)
     }

@@ -2,12 +2,13 @@
 //! `pipework/_codecs.py`.
 
 use pipework::reqrep::{Blob, Reply};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use super::blobs::{self, Attached};
 use super::segment::{MODULE, Segment};
-use crate::buffer::bytes;
+use crate::buffer::{bytes, is_bytes_like};
 use crate::imports::Import;
 
 const CODECS: &str = "pipework._codecs";
@@ -42,7 +43,15 @@ impl Codec {
         segment: &Py<Segment>,
         (value, blobs): (&Bound<'py, PyAny>, Attached),
     ) -> PyResult<(Bound<'py, PyAny>, Attached)> {
-        let Some(codec) = &self.0 else { return Ok((value.clone(), blobs)) };
+        let Some(codec) = &self.0 else {
+            if !is_bytes_like(value) {
+                let class = value.get_type().name()?;
+                return Err(PyTypeError::new_err(format!(
+                    "{op}: a bytes-like object is required, not '{class}'; for other objects, give the client codec="
+                )));
+            }
+            return Ok((value.clone(), blobs));
+        };
         let encode = codec.bind(value.py()).getattr("encode")?;
         let (data, mut all): (_, Attached) =
             encode.call1((op, "request", value, segment, blobs.0.len()))?.extract()?;

@@ -101,6 +101,12 @@ impl CallError {
         self.reason.as_deref()
     }
 
+    /// As [`Error::during`].
+    #[doc(hidden)]
+    pub fn during(self, op: &'static str) -> CallError {
+        CallError { error: self.error.during(op), ..self }
+    }
+
     /// As [`reason`](CallError::reason), without a copy.
     pub fn into_reason(self) -> Option<Reply> {
         self.reason.map(|reason| *reason)
