@@ -206,7 +206,11 @@ impl Caller {
 
     /// What has not come when the time is over.
     fn awaited(&self) -> &'static str {
-        if self.terms.queues { "the channel did not take the job in time" } else { "no reply has come in time" }
+        if self.terms.queues {
+            "the channel did not take the job in time"
+        } else {
+            "no reply has come in time"
+        }
     }
 
     /// It also counts replies that fit into a slot, which the library never refuses.
