@@ -279,7 +279,7 @@ Examples:
     nats request upper hello
 
   Messages of any number of writers on one machine, received on another; none
-  is lost when a bridge is killed, and none comes twice:
+  is lost when a bridge is killed; one may come twice, and is then named:
     one$ pipework nats publish inbox --create --forever --subject jobs \\
            --jetstream JOBS --journal inbox.journal
     two$ pipework nats subscribe --subject jobs --durable two \\

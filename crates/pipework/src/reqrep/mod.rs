@@ -28,7 +28,7 @@
 //! A request is taken by at most one live server. A reply reaches only the client that asked. The
 //! death of a server is noticed within 250 ms of the kernel closing the files of its process, and
 //! so is a wake-up that was lost with a process. The kernel closes them after it has written a core
-//! dump, and after much memory is freed: 350 ms after `kill -9` for 4 GB, and 38 s where 4 GB are
+//! dump, and after much memory is freed: 290 ms after `kill -9` for 4 GiB, and 38 s where they are
 //! dumped first. A process that is stopped, debugged or swapped out is alive, whatever its pid
 //! namespace. A process that may write to the segment can cause errors and lost service, and
 //! nothing else.
