@@ -62,7 +62,7 @@ const CALL = { timeout: time(Infinity), signal: abortSignal };
 const SEND = { ...CALL, flags, blobs: (_name, value) => value };
 
 const SEGMENT = {
-  slots: whole(1, 2 ** 20), queue: whole(1, 2 ** 21), requestBytes: whole(0, 2 ** 30), replyBytes: whole(0, 2 ** 30),
+  slots: whole(1, 2 ** 20), queue: whole(1, 2 ** 22), requestBytes: whole(0, 2 ** 30), replyBytes: whole(0, 2 ** 30),
   members: whole(1, 65535), blobs: whole(0, 8), blobPool: bytesOfMemory, blobLimit: bytesOfMemory,
   maxBytes: bytesOfMemory, mode: whole(0, 0o777), sparse: yesOrNo, anyOwner: yesOrNo, spin: time(1),
 };

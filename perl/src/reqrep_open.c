@@ -77,8 +77,8 @@ static void set_bytes(pTHX_ SV *given, int role, const char *method, const char 
 
 static void set_mode(pTHX_ SV *given, int role, const char *method, uint32_t *mode) {
     set_size(aTHX_ given, role, method, "mode", mode);
-    if (*mode > 07777 || (*mode & 0600) != 0600) {
-        croak("%s->%s: mode %o does not let its owner read and write",
+    if (*mode > 0777 || (*mode & 0600) != 0600) {
+        croak("%s->%s: mode %o does not let its owner read and write, or is above 777",
               pwp_class_called(aTHX_ role), method, (unsigned)*mode);
     }
 }

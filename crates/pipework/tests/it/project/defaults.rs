@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use pipework::defaults::*;
+use pipework::reqrep::{MAX_BLOBS, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 
 use super::tidy::tree;
 
@@ -120,9 +121,20 @@ fn sentences() -> Vec<(&'static str, String)> {
         ("before `trySend` takes no more. Default ", mebibytes(MAX_PENDING)),
         ("to 22 (smallest), ", ZSTD_LEVEL.to_string()),
         ("text_signature = \"(level=", ZSTD_LEVEL.to_string()),
+        ("return { level: ", ZSTD_LEVEL.to_string()),
+        ("require_equals = true, default_missing_value = \"", ZSTD_LEVEL.to_string()),
+        ("const PART_TIMEOUT = ", format!("{}_000", PART_TIMEOUT.as_secs())),
+        ("#define PART_MS ", PART_TIMEOUT.as_millis().to_string()),
         ("at most once in ", slice.clone()),
         ("has run, and every ", slice.clone()),
         ("of 50 ms, doubled up to ", slice.clone()),
         ("within ", slice),
+        // Limits, which Node checks before the core sees a value.
+        ("slots: whole(1, 2 ** ", MAX_SLOTS.ilog2().to_string()),
+        ("queue: whole(1, 2 ** ", MAX_QUEUE.ilog2().to_string()),
+        ("requestBytes: whole(0, 2 ** ", MAX_PAYLOAD.ilog2().to_string()),
+        ("replyBytes: whole(0, 2 ** ", MAX_PAYLOAD.ilog2().to_string()),
+        ("members: whole(1, ", MAX_MEMBERS.to_string()),
+        ("blobs: whole(0, ", MAX_BLOBS.to_string()),
     ]
 }
