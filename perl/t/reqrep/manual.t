@@ -293,7 +293,7 @@ sub dies {
     }
     dies(sub { Pipework::ReqRep->new(path(), 8, 4, 32, 4096, $_) },
         qr/^Pipework::ReqRep->new: mode/, 'mode')
-        for 0, 0400, 0200, 010600;
+        for 0, 0400, 0200, 01600, 010600;
     pipe my $in, my $out;
     for my $class (@classes) {
         dies(sub { $class->new_from_fd($_) },
