@@ -197,7 +197,8 @@ When it is stopped:
   Requests in progress are finished, for up to --drain; then, or after a second
   signal (a second later or more), commands are stopped and their calls fail.
   Commands that stay get the end of their input first. If this process itself
-  is killed (SIGKILL), commands get SIGTERM, and callers get an error.
+  is killed (SIGKILL), its commands get SIGTERM, and callers get an error;
+  processes that the commands have started get no signal.
 
   The channel is removed if this process has made it and no other uses it,
   unless jobs wait in it.
