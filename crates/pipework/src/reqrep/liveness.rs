@@ -14,6 +14,7 @@ use super::shm::mapping::{Role, Shared};
 use super::shm::member::{Attached, Membership};
 use super::shm::recovery::Looked;
 use crate::clock;
+use crate::defaults::SLICE;
 use crate::error::Result;
 use crate::event::{FIRST_SLICE, Tick};
 use crate::sync::{Flag, Hint, Ordering};
@@ -47,6 +48,7 @@ pub(super) struct Liveness {
 /// At most this many ticks come in the longest slice, and a thread that waits for a slot reports
 /// that at least once in each slice.
 const LACKING_TICKS: u64 = 8;
+const _: () = assert!(SLICE.as_millis() < LACKING_TICKS as u128 * FIRST_SLICE.as_millis());
 
 /// How long two other processes are believed to listen: asking for their locks takes longer the more
 /// members there are.
