@@ -9,6 +9,7 @@ a thread sends it later.
 from __future__ import annotations
 
 import collections
+import contextlib
 import multiprocessing
 import multiprocessing.queues
 import os
@@ -61,10 +62,10 @@ _SLICE = 0.05
 class _Channel:
     """A segment, and this process's ends, which are attached at their first use."""
 
-    def __init__(self, slots: int, has_blobs: bool) -> None:
+    def __init__(self, slots: int, has_blobs: bool, members: int = _MEMBERS) -> None:
         self._segment = _core.Segment.anonymous(
             slots=slots,
-            members=_MEMBERS,
+            members=members,
             request_bytes=1024 if has_blobs else 128,
             reply_bytes=0,
             blobs=MOST_BUFFERS + 1 if has_blobs else 0,
@@ -120,6 +121,10 @@ class _Channel:
             return self.server().recv(timeout=timeout)
         except TimedOut:
             return None
+
+    def answer_all(self) -> None:
+        while (request := self.server().try_recv()) is not None:
+            request.reply(b"")
 
     @property
     def waiting(self) -> int:
@@ -333,9 +338,11 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
     """As `multiprocessing.JoinableQueue`. What a process has taken counts as done if it is killed."""
 
     def __init__(self, maxsize: int = 0, *, ctx: object = None) -> None:
-        # A process that has something to do, or to send, has one request in here, which nobody
-        # answers. It ends with the process.
-        self._busy = _Channel(_MEMBERS, False)
+        # A process that has something to do, or to send, has one request in here, and its slot is in
+        # use until the process forgets its answer or ends. Whoever sends one answers all that wait:
+        # a request that nobody takes keeps those behind it, ended ones too, in the channel until that
+        # is full.
+        self._busy = _Channel(_MEMBERS, False, members=2 * _MEMBERS)
         super().__init__(maxsize, ctx=ctx)
 
     def _forget_parent(self) -> None:
@@ -344,6 +351,8 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
         """Objects that this process has taken and not done."""
         self._tickets: list[Ticket] = []
         """One while it has something to do or to send."""
+        self._ending: list[Ticket] = []
+        """Those that are to be forgotten."""
 
     def __getstate__(self) -> Any:
         return self._busy, super().__getstate__()
@@ -360,6 +369,7 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
                 self._feeding_changed()
             except BaseException:  # the object is not taken
                 self._taken -= 1
+                self._feeding_changed()
                 raise
         return super()._finish(request)
 
@@ -367,19 +377,27 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
         with self._lock:
             if self._taken == 0:
                 raise ValueError("task_done() called too many times")
-            self._taken -= 1
-            self._feeding_changed()
+            try:
+                self._taken -= 1
+                self._feeding_changed()
+            except BaseException:  # of a signal handler
+                self._feeding_changed()
+                raise
 
     def _feeding_changed(self) -> None:
-        # A signal handler of this thread may come in between at any place, take something or be done.
+        # A signal handler of this thread may come in between at any place, take something, be done, or
+        # raise.
+        client = self._busy.client()
         if self._is_busy() and not self._tickets:
-            self._tickets.append(self._busy.client().send(b""))
+            self._tickets.extend(map(client.send, (b"",)))  # no handler comes between the two steps
+            self._busy.answer_all()
         while self._tickets and not self._is_busy():
-            ticket = self._tickets.pop()
+            _move(self._tickets, self._ending)
             if self._is_busy():
-                self._tickets.append(ticket)
-            else:
-                self._busy.client().cancel(ticket)
+                _move(self._ending, self._tickets)
+        while self._ending:
+            with contextlib.suppress(IndexError):
+                any(map(client.forget, map(list.pop, (self._ending,))))
 
     def _is_busy(self) -> bool:
         return self._taken > 0 or self._feeder is not None
@@ -395,7 +413,14 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
         # If nothing was put there from the first look to the last, everything was done at some
         # moment between them: a process is busy before its object leaves the queue.
         posted = self._channel.posted
+        self._busy.answer_all()
         return self._channel.is_idle() and self._busy.is_idle() and self._channel.posted == posted
+
+
+def _move(source: list[Ticket], to: list[Ticket]) -> None:
+    """Moves the last one, if there is one, in one step: no signal handler runs before it is there."""
+    with contextlib.suppress(IndexError):
+        to.extend(map(list.pop, (source,)))
 
 
 _queues: weakref.WeakSet[Queue[Any]] = weakref.WeakSet()

@@ -437,6 +437,34 @@ def test_process_is_busy_at_any_place_where_a_signal_handler_takes_something() -
     assert place > 5
 
 
+def test_exception_of_a_signal_handler_at_any_place_leaves_nobody_busy() -> None:
+    class Alarm(Exception):
+        pass
+
+    def handler() -> None:
+        raise Alarm
+
+    def work() -> None:
+        objects.get(timeout=SOON)
+        objects.task_done()
+
+    objects = fork.JoinableQueue()
+    here = os.path.dirname(multiprocessing.__file__)
+    for place in itertools.count(1):
+        objects.put(0)
+        was_reached = True
+        with contextlib.suppress(Alarm):
+            was_reached = interrupted(place, handler, work, here)
+        while objects._taken:
+            objects.task_done()
+        while not objects.empty():
+            work()
+        until(objects._is_done)
+        if not was_reached:
+            break
+    assert place > 15
+
+
 def test_exception_of_a_signal_handler_in_a_waiting_put_takes_no_space() -> None:
     class Alarm(Exception):
         pass
@@ -587,6 +615,19 @@ def test_join_waits_for_objects_that_are_unsent_or_taken(context: Any) -> None:
         objects.join()
         assert sorted(done.get(timeout=SOON) for _ in range(1000)) == list(range(1000))
     assert objects.empty()
+
+
+def test_worker_that_keeps_an_object_stops_no_other() -> None:
+    objects, done = fork.JoinableQueue(), fork.Queue()
+    objects.put(-1)
+    assert objects.get(timeout=SOON) == -1
+    with running(tasks.work, objects, done):
+        tasks.put(objects, 5000)
+        assert sorted(done.get(timeout=SOON) for _ in range(5000)) == list(range(5000))
+        until(objects._channel.is_idle)
+        assert not objects._is_done()
+        objects.task_done()
+        objects.join()
 
 
 def test_join_waits_for_objects_that_workers_put() -> None:
