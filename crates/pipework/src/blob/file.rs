@@ -147,6 +147,8 @@ pub(super) struct BlobFile {
     mapping: Mapping,
     fd: KnownFile,
     facts: Facts,
+    /// Bytes that its file system had free, and all of its bytes, when this process made it.
+    space: Option<(u64, u64)>,
 }
 
 impl BlobFile {
@@ -192,7 +194,9 @@ impl BlobFile {
         memory::reserve(fd, 0, (HEADER + capacity) as u64)?;
         let facts = memory::facts(fd)?;
         let mapping = Mapping::new(fd, HEADER + capacity)?;
-        let file = BlobFile { name, mapping, fd: KnownFile::new(file, facts.identity), facts };
+        let space = memory::space(fd);
+        let fd = KnownFile::new(file, facts.identity);
+        let file = BlobFile { name, mapping, fd, facts, space };
         // SAFETY: it is mapped, and longer than `len`.
         unsafe { memory::populate(file.mapping.start(), HEADER + len) };
         let header = file.header();
@@ -213,7 +217,8 @@ impl BlobFile {
             return Ok(None);
         }
         let mapping = Mapping::new(fd, len)?;
-        let file = BlobFile { name, mapping, fd: KnownFile::new(file, facts.identity), facts };
+        let fd = KnownFile::new(file, facts.identity);
+        let file = BlobFile { name, mapping, fd, facts, space: None };
         Ok(file.is_sound().then_some(file))
     }
 
@@ -237,6 +242,12 @@ impl BlobFile {
     /// False once a touched page of it was missing because the file was cut short.
     pub(super) fn is_whole(&self) -> bool {
         self.mapping.is_whole()
+    }
+
+    /// Whether its file system had this many bytes to spare when this process made it, or half of
+    /// all that it has.
+    pub(super) fn left_free(&self, bytes: u64) -> bool {
+        self.space.is_none_or(|(free, all)| free >= bytes.min(all / 2))
     }
 
     /// Whether only this process's user may change its bytes.

@@ -51,6 +51,11 @@ pub(crate) struct Limits {
     pub(crate) held: u64,
 }
 
+/// A file is not kept if the file system had less than this many pools to spare, and less than half of
+/// its bytes, when the file was made. Other processes would lack the space: none gives up what it
+/// keeps because another one needs it.
+const SPARE: u64 = 8;
+
 /// The most files that are kept. They are searched one by one.
 const MOST_KEPT: usize = 64;
 
@@ -97,7 +102,8 @@ impl State {
     /// worth keeping.
     fn keep_made(&mut self, file: BlobFile, limits: &Limits) -> Option<BlobFile> {
         let bytes: u64 = self.pool.iter().map(|file| file.capacity() as u64).sum();
-        let fits = bytes.saturating_add(file.capacity() as u64) <= limits.pool;
+        let fits = bytes.saturating_add(file.capacity() as u64) <= limits.pool
+            && file.left_free(limits.pool.saturating_mul(SPARE));
         if !fits || !file.is_whole() || self.pool.len() == MOST_KEPT {
             return Some(file);
         }

@@ -92,7 +92,8 @@ impl Options {
 
     /// Bytes of shared memory that this process keeps for its next blobs after earlier ones were
     /// dropped. As much again stays mapped of files that other processes have sent. The default is
-    /// 128 MiB. A file of more than this is never kept.
+    /// 128 MiB. A file of more than this is never kept, nor one that was made when less than half
+    /// of the file system was free, and less than 8 times this: other processes may need the space.
     pub fn blob_pool(self, bytes: u64) -> Options {
         Options { blob_limits: Limits { pool: bytes, ..self.blob_limits }, ..self }
     }

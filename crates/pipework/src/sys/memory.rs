@@ -52,6 +52,14 @@ fn facts_of(stat: rustix::fs::Stat) -> Facts {
     }
 }
 
+/// Bytes that are free in the file system of an open file, and bytes that it has. `None` if it has no
+/// limit, or does not say.
+pub(crate) fn space(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    let facts = rustix::fs::fstatvfs(fd).ok().filter(|facts| facts.f_blocks > 0)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
+    Some((bytes(facts.f_bavail), bytes(facts.f_blocks)))
+}
+
 /// Whether a descriptor is open, and refers to the file with that device and inode.
 pub(crate) fn is_of(fd: BorrowedFd<'_>, identity: (u64, u64)) -> bool {
     // This does not use `facts`, which tests make fail: a drop calls this, and cannot report an
