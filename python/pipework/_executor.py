@@ -776,10 +776,14 @@ def _work(
         try:
             initializer(*initargs)
         except BaseException:
-            line.send_bytes(traceback.format_exc().encode(errors="replace"))
+            with contextlib.suppress(BrokenPipeError):
+                line.send_bytes(traceback.format_exc().encode(errors="replace"))
             return
     with _core.Server(segment, max_message=_ANY) as server:
-        line.send_bytes(b"")
+        try:
+            line.send_bytes(b"")
+        except BrokenPipeError:  # the process that started this one has been killed
+            return
         threading.Thread(target=_stop_when_told, args=(line, server), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C in a terminal is for all of them
             for request in itertools.islice(server, max_tasks):

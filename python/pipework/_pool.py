@@ -117,6 +117,8 @@ class _Engine:
         self._is_terminated = False
         # Held while a result gets an outcome, and calls its callback.
         self._lock = threading.RLock()
+        self._outcomes: list[Any] = []
+        """The results that get an outcome now. There are several if a callback ends the pool."""
         try:
             executor._start_all()
             self._thread = threading.Thread(target=self._hand_out, name="pipework.Pool", daemon=True)
@@ -179,13 +181,15 @@ class _Engine:
         except BaseException as error:
             if isinstance(error, Exception) and isinstance(error.__cause__, RemoteTraceback):
                 # `_run` catches what the function raises: this is of its arguments or its result.
-                error = _stdlib.MaybeEncodingError(error, f"the arguments or the result of {func!r}")
+                error = _stdlib.MaybeEncodingError(error, None)
+                error.value = f"the arguments or the result of {func!r}"
             outcome = False, error
         self._set(job, index, outcome)
 
     def _set(self, job: int, index: int, outcome: tuple[bool, Any]) -> None:
         with self._lock:
             result: Any = self.results.get(job)
+            self._outcomes.append(result)
             try:
                 if result is not None:
                     result._set(index, outcome)
@@ -193,12 +197,15 @@ class _Engine:
                 logging.getLogger("concurrent.futures").exception("exception calling callback for %r", result)
                 result._callback = result._error_callback = None
                 _fail(result, error)
+            finally:
+                self._outcomes.pop()
         self._space.release()
 
     def _fail_all(self, error: Exception) -> None:
         with self._lock:
             for result in list(self.results.values()):
-                _fail(result, error)
+                if not any(result is each for each in self._outcomes):
+                    _fail(result, error)
 
 
 def _fail(result: Any, error: BaseException) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import multiprocessing
 import multiprocessing.queues
 import os
@@ -56,7 +57,9 @@ _MEMBERS = 1024
 _ANY = 1 << 62
 """Bytes of the longest object: memory is the limit."""
 _SLICE = 0.05
-"""Seconds between two looks of `join`."""
+"""Seconds between two looks of `join`, and between two tries to send while there is no space."""
+_PATIENCE = 5.0
+"""Seconds for which an object without space waits after all others were taken."""
 
 
 class _Channel:
@@ -300,10 +303,24 @@ class Queue(_Queue[T]):
                 return  # an exception of a signal handler ended its start
         while (pickled := self._next_unsent()) is not None:
             try:
-                self._channel.post(pickled, None)
-            except Exception:  # for instance, /dev/shm is full; those behind it may be short
+                self._send(pickled)
+            except Exception:  # those behind it may be short
                 traceback.print_exc()
             self._unsent.popleft()
+
+    def _send(self, pickled: Pickled) -> None:
+        """Sends it. While there is no space for it, waits for those who get."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._channel.post(pickled, None)
+                return
+            except OSError as error:
+                if error.errno != errno.ENOSPC or time.monotonic() > end:
+                    raise
+            if self._channel.waiting:
+                end = time.monotonic() + _PATIENCE
+            time.sleep(_SLICE)
 
     def _next_unsent(self) -> Pickled | None:
         """What the thread that sends is to send next. If there is nothing, the thread ends, and the

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import errno
 import itertools
 import os
 import pickle
@@ -345,6 +346,31 @@ def test_signal_handler_may_put_while_its_thread_puts() -> None:
     taken = [objects.get(timeout=SOON) for _ in range(3000 + put_by_handler)]
     assert [each for each in taken if each >= 0] == list(range(3000))
     until(lambda: objects._feeder is None)
+
+
+def test_object_without_space_waits_until_others_are_taken(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from pipework import _queues
+
+    monkeypatch.setattr(_queues, "_PATIENCE", 0.2)
+    objects: Any = fork.Queue()
+    post, refused = objects._channel.post, []
+
+    def full(pickled: Any, timeout: float | None) -> bool:
+        # One never finds space, and the others do when the queue is empty.
+        number = pickle.loads(pickled.data)
+        if timeout is None and (number == 280 or objects._channel.waiting):
+            refused.append(number)
+            raise OSError(errno.ENOSPC, "no space")
+        return bool(post(pickled, timeout))
+
+    monkeypatch.setattr(objects._channel, "post", full)
+    tasks.put(objects, 300)
+    time.sleep(0.5)  # longer than its patience: objects wait, so it does
+    assert [objects.get(timeout=SOON) for _ in range(299)] == [each for each in range(300) if each != 280]
+    until(lambda: objects._feeder is None)
+    assert set(refused) >= {256, 280} and capfd.readouterr().err.count("OSError: ") == 1
 
 
 def interrupted(place: int, handler: Callable[[], object], what: Callable[[], object], within: str = "") -> bool:
@@ -877,8 +903,12 @@ def test_callback_may_end_its_pool() -> None:
         pool.terminate()
         ended.set()
 
-    pool.apply_async(tasks.square, (2,), callback=callback)
+    done = pool.apply_async(tasks.square, (2,), callback=callback)
+    undone = pool.apply_async(time.sleep, (1000,))
     assert ended.wait(SOON)
+    assert done.get(SOON) == 4, "its task was done"
+    with pytest.raises(RuntimeError, match="terminated"):
+        undone.get(SOON)
     pool.join()
 
 
