@@ -81,7 +81,9 @@ class _Functions(Found[T]):
 
     def _encode(self, value: Any, segment: Segment, count: int) -> tuple[Buffer, list[Blob]]:
         data = self._dumps(value)
-        return data.encode() if isinstance(data, str) else data, []
+        if isinstance(data, str):
+            return data.encode(), []
+        return data if isinstance(data, bytes) else memoryview(data).tobytes(), []
 
     def _decode(self, data: bytes, blobs: Sequence[Blob]) -> tuple[T, tuple[Blob, ...]]:
         return self._loads(data), tuple(blobs)

@@ -458,6 +458,25 @@ def test_codec_must_be_a_known_name_or_have_both_functions(segment: Segment) -> 
     assert Client(segment).codec is None and Client(segment, codec=None).codec is None
 
 
+def test_codec_that_gives_no_bytes_is_named(segment: Segment) -> None:
+    class Wrong:
+        def __init__(self, data: Any) -> None:
+            self.data = data
+
+        def dumps(self, _: object) -> Any:
+            return self.data
+
+        loads = staticmethod(bytes)
+
+    wrong: Any = Wrong(None)
+    with Client(segment, codec=wrong) as client:
+        with pytest.raises(Invalid, match="^reqrep call: the request cannot be encoded by .*bytes-like"):
+            client.call(1)
+    spread: Any = Wrong(memoryview(b"a-b-c-")[::2])
+    with serving(segment, same, spread) as client:
+        assert client.call(1) == b"abc"
+
+
 def test_object_without_a_codec_is_refused_with_advice(segment: Segment) -> None:
     with Client(segment) as client:
         for op, call in ("call", client.call), ("call", client.acall), ("send", client.send):
