@@ -267,11 +267,17 @@ const wrapped = (blobs) => blobs.map((each) => new Blob(MADE, each));
 /** A message with its flags and blobs, of the three in a list. */
 const message = ([data, flags, blobs]) => ({ data, flags, blobs: wrapped(blobs) });
 
+/** Streams that nobody refers to any more cancel their calls by themselves. */
+const gone = new FinalizationRegistry(({ streams, stream }) => streams.delete(stream));
+
 class Client {
   #native;
   #number;
   #segment;
   #own;
+  #isClosed = false;
+  /** Its streams that have not ended, each as a `WeakRef`. */
+  #streams = new Set();
 
   constructor(segment, given) {
     this.thread = PINS.client;
@@ -365,14 +371,23 @@ class Client {
     const { flags: _flags, blobs: _blobs, ...each } = given ?? {};
     const parts = await this.#start('reqrep stream', given, SEND, undefined, ({ flags = 0, blobs }) =>
       this.#native.stream(bytes(data), flags, attached(blobs)));
+    const [streams, stream] = [this.#streams, new WeakRef(parts)];
+    streams.add(stream);
+    gone.register(parts, { streams, stream }, parts);
+    const next = () => {
+      if (this.#isClosed) throw error('Invalid', 'reqrep stream', 'this client was closed');
+      return parts.next(whole);
+    };
     try {
       for (;;) {
-        const part = await this.#start('reqrep stream', each, CALL, undefined, () => parts.next(whole));
+        const part = await this.#start('reqrep stream', each, CALL, undefined, next);
         if (part === undefined) return;
         yield whole ? message(part) : part;
       }
     } finally {
       parts.close();
+      streams.delete(stream);
+      gone.unregister(parts);
     }
   }
 
@@ -396,7 +411,10 @@ class Client {
   }
 
   close() {
+    this.#isClosed = true;
     giveUpAll(this, error('Invalid', 'reqrep client', 'this client was closed'));
+    // One of which a part is awaited ends with that.
+    for (const stream of this.#streams) stream.deref()?.close();
     this.#native.close();
   }
 

@@ -310,6 +310,31 @@ test('a stream ends with its signal, its time-out, and its client', async () => 
   assert.ok(allFree(segment));
 });
 
+test('closing a client ends its streams, also between two parts', async () => {
+  const segment = Segment.anonymous();
+  const [client, server] = [new Client(segment), new Server(segment)];
+  const streams = [1, 2, 3].map(() => client.stream('x'));
+  const firsts = streams.map((each) => each.next());
+  const requests = [];
+  for (const _each of streams) {
+    const request = await server.recv();
+    requests.push(request);
+    assert.equal(await request.sendPart('one'), true);
+  }
+  for (const first of firsts) assert.equal((await first).value.toString(), 'one');
+  client.close();
+  assert.deepEqual(segment.members().map(({ role }) => role), ['server']);
+  for (const request of requests) {
+    assert.equal(request.isWanted, false);
+    request.fail();
+  }
+  assert.ok(allFree(segment));
+  for (const stream of streams) {
+    await assert.rejects(stream.next(), Invalid);
+    assert.deepEqual(await stream.next(), { done: true, value: undefined });
+  }
+});
+
 test('a part waits for the client, and is given up with its time-out', async () => {
   const segment = Segment.anonymous();
   const [client, server] = [new Client(segment), new Server(segment, { partTimeout: 30 })];

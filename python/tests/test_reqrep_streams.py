@@ -151,6 +151,21 @@ def test_closing_the_client_ends_its_streams(segment: Segment) -> None:
     assert server.try_recv() is None
 
 
+def test_closing_the_client_ends_its_streams_between_two_parts(segment: Segment) -> None:
+    client, server = ends(segment)
+    streams = [client.stream(b"x") for _ in range(3)]
+    requests = [server.recv(timeout=SOON) for _ in streams]
+    for request, stream in zip(requests, streams, strict=True):
+        assert request.send_part(b"one") and next(stream) == b"one"
+    client.close()
+    assert [member.role for member in segment.members()] == ["server"]
+    assert not any(request.wanted for request in requests)
+    for stream in streams:
+        with pytest.raises(ValueError, match="this client is closed"):
+            next(stream)
+        assert list(stream) == []
+
+
 def test_signal_handler_may_fail_the_request_whose_part_waits(segment: Segment) -> None:
     client, server = ends(segment)
     stream = client.stream(b"x", timeout=SOON)
@@ -289,6 +304,21 @@ def test_closing_the_client_ends_streams_of_tasks(segment: Segment) -> None:
         with pytest.raises(ValueError, match="closed"):
             await first
         assert not await request.asend_part(b"one")
+        request.fail()
+        await between_parts()
+
+    async def between_parts() -> None:
+        client = Client(segment)
+        streams = [client.astream(b"x"), client.astream(b"y")]
+        first = asyncio.create_task(anext(streams[0]))
+        request = await server.arecv()
+        assert await request.asend_part(b"one") and await first == b"one"
+        client.close()
+        assert [member.role for member in segment.members()] == ["server"] and not request.wanted
+        for stream in streams:
+            with pytest.raises(ValueError, match="closed"):
+                await anext(stream)
+            assert [part async for part in stream] == []
         request.fail()
 
     in_time(main())

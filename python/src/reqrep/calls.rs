@@ -1,7 +1,7 @@
 //! The work of a client, on Python's terms, for all kinds of payloads. Mirrors `taking.rs`.
 
 use std::os::fd::IntoRawFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use pipework::reqrep::{CallError, Client, ClientOptions, Message, Reply, Ticket};
 use pipework::{Deadline, ErrorKind, Result};
@@ -12,9 +12,11 @@ use super::blobs::Attached;
 use super::codec::{Arguments, Codec, Form, Give};
 use super::segment::Segment;
 use super::shared::{Shared, closed};
+use super::streams::OfClient;
 use crate::buffer::{Bytes, Held, SMALL, Space, filled, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
+use crate::locked::Locked;
 use crate::task::Task;
 use crate::wait::{CallTimeout, PAST, Seconds, wait};
 
@@ -56,11 +58,13 @@ pub(super) struct Calls {
     segment: Py<Segment>,
     terms: Terms,
     codec: Codec,
+    streams: Locked<Vec<Weak<dyn OfClient>>>,
 }
 
 impl Calls {
     pub(super) fn new(client: Client, segment: Py<Segment>, terms: Terms, codec: Codec) -> Calls {
-        Calls { client: Shared::new("client", client), segment, terms, codec }
+        let streams = Locked::new(Vec::new());
+        Calls { client: Shared::new("client", client), segment, terms, codec, streams }
     }
 
     pub(super) fn codec(&self) -> &Codec {
@@ -381,8 +385,20 @@ impl Calls {
         )
     }
 
-    pub(super) fn close(&self) {
+    /// Has the stream end with this client, if it has not ended by then.
+    pub(super) fn keep(&self, stream: Weak<dyn OfClient>) {
+        self.streams.with(|streams| {
+            if streams.len() == streams.capacity() {
+                streams.retain(|stream| stream.strong_count() > 0);
+            }
+            streams.push(stream);
+        });
+    }
+
+    pub(super) fn close(&self, py: Python<'_>) {
         self.client.close();
+        let streams = self.streams.with(std::mem::take);
+        streams.iter().filter_map(Weak::upgrade).for_each(|stream| stream.leave(py));
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -488,8 +488,8 @@ impl Client {
     /// Leaves the segment. Calls that wait raise `Invalid`, those of other threads within
     /// 250 ms, those of tasks at once; a server may have begun with them. A second time
     /// does nothing.
-    fn close(&self) {
-        self.0.close();
+    fn close(&self, py: Python<'_>) {
+        self.0.close(py);
     }
 
     /// Whether this client is closed.

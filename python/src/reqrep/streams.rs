@@ -49,13 +49,37 @@ impl Raise for Ended {
     }
 }
 
+/// Something that keeps a client in the segment, until the client is closed.
+pub(super) trait OfClient: Send + Sync {
+    fn leave(&self, py: Python<'_>);
+}
+
+impl OfClient for Handle<Option<reqrep::Stream>> {
+    fn leave(&self, py: Python<'_>) {
+        // A thread that waits for a part ends the stream by itself.
+        let left = self.try_with(py, STREAM, Option::take);
+        py.detach(|| drop(left.ok()));
+    }
+}
+
+impl OfClient for Locked<State> {
+    fn leave(&self, py: Python<'_>) {
+        let left = self.with(|state| match state {
+            State::Begins(..) | State::GoesOn(_) => Some(std::mem::replace(state, State::Left)),
+            State::UnderWay | State::Left | State::Over => None,
+        });
+        py.detach(|| drop(left));
+    }
+}
+
 /// The parts of a reply, as the server sends them: `Client.stream` returns it.
 ///
 /// It ends after the last part, after the first exception, and when it is closed. Ended before the
 /// last part, it cancels the call: also when a loop over it is left, which drops it.
 #[pyclass(frozen, weakref, module = "pipework.reqrep")]
 pub(crate) struct Stream {
-    parts: Handle<reqrep::Stream>,
+    /// None once the client is closed.
+    parts: Arc<Handle<Option<reqrep::Stream>>>,
     client: Shared<Client>,
     each: Option<Seconds>,
     give: Give,
@@ -76,7 +100,11 @@ impl Calls {
             Ok(py.detach(|| client.stream_by(message(request), deadline)))
         })?;
         let stream = stream.map_err(|error| self.for_request(request.0.len(), error.into()));
-        let parts = Handle::new("stream", stream.or_raise(py)?);
+        let parts = Arc::new(Handle::new("stream", Some(stream.or_raise(py)?)));
+        self.keep(Arc::downgrade(&parts) as _);
+        if self.is_closed() {
+            parts.leave(py);
+        }
         Ok(Stream { parts, client: self.shared().clone(), each, give })
     }
 
@@ -89,6 +117,7 @@ impl Calls {
     ) -> PyResult<Bound<'py, PyAny>> {
         static PARTS: Import = Import::new(TASKS, "Parts");
         let state = Arc::new(Locked::new(State::Begins(data, flags, blobs)));
+        self.keep(Arc::downgrade(&state) as _);
         PARTS.call(py, (Parts { state, client: self.shared().clone(), each, give },))
     }
 
@@ -110,10 +139,12 @@ impl Stream {
         let (mut is_ours, deadline) = (false, Seconds::from_now(self.each));
         let part = self.parts.wait(py, deadline, STREAM, |stream| {
             is_ours = true;
-            if self.client.is_closed() {
-                return Err(Ended::ClientClosed);
+            match stream {
+                Some(stream) if !self.client.is_closed() => {
+                    py.detach(|| stream.next_part(deadline)).map_err(Ended::Error)
+                }
+                _ => Err(Ended::ClientClosed),
             }
-            py.detach(|| stream.next_part(deadline)).map_err(Ended::Error)
         });
         // While this thread waited for its turn, another one has ended the stream.
         if !is_ours && self.parts.is_closed() {
@@ -161,6 +192,8 @@ enum State {
     GoesOn(Box<reqrep::Stream>),
     /// A task waits for the next part.
     UnderWay,
+    /// The client was closed before the last part.
+    Left,
     Over,
 }
 
@@ -169,21 +202,21 @@ impl Parts {
     /// The coroutine of the next part; it raises StopAsyncIteration after the last. If it is
     /// cancelled, so is the call.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let (before, is_over) = self.state.with(|state| match state {
-            State::Over => (State::Over, true),
-            _ => (std::mem::replace(state, State::UnderWay), false),
+        let before = self.state.with(|state| {
+            let next = if matches!(state, State::Left | State::Over) { State::Over } else { State::UnderWay };
+            std::mem::replace(state, next)
         });
-        if is_over {
-            return Err(PyStopAsyncIteration::new_err(()));
-        }
-        if matches!(before, State::UnderWay) {
-            return Err(PyRuntimeError::new_err("another task waits for the next part"));
+        match before {
+            State::Left => return Err(closed(py, "client", STREAM)),
+            State::Over => return Err(PyStopAsyncIteration::new_err(())),
+            State::UnderWay => return Err(PyRuntimeError::new_err("another task waits for the next part")),
+            State::Begins(..) | State::GoesOn(_) => {}
         }
         let (turn, ticket) = (Turn { state: Arc::clone(&self.state) }, Arc::new(OnceLock::new()));
         let (len, known) = match &before {
             State::Begins(data, ..) => (data.len(), None),
             State::GoesOn(stream) => (0, stream.ticket()),
-            State::UnderWay | State::Over => (0, None),
+            State::UnderWay | State::Left | State::Over => (0, None),
         };
         known.inspect(|known| _ = ticket.set(*known));
         let client = self.client.get(py, STREAM)?;
@@ -226,7 +259,7 @@ async fn next(
             stream.ticket().inspect(|sent| _ = ticket.set(*sent));
             Box::new(stream)
         }
-        State::UnderWay | State::Over => return Ok(None),
+        State::UnderWay | State::Left | State::Over => return Ok(None),
     };
     let part = stream.next_part_async().await.map_err(Ended::Error)?;
     if part.is_some() {
