@@ -8,7 +8,7 @@ const { inspect } = require('node:util');
 const { setTimeout: sleep } = require('node:timers/promises');
 const native = require('./native.js');
 const { Closed, PipeworkError, TimedOut, error } = require('./errors.js');
-const { REF, TURN, drop, inbox, setRef, start, turn, watch } = require('./loop.js');
+const { REF, TURN, drop, inbox, offAbort, onAbort, setRef, start, turn, watch } = require('./loop.js');
 const { ATOMIC, CALL, bytes, descriptor, filePath, options, wrongType } = require('./options.js');
 const { pinned } = require('./pinned.js');
 
@@ -150,7 +150,7 @@ class Steps {
       };
       if (signal !== undefined) {
         entry.abort = () => leave(signal.reason);
-        signal.addEventListener('abort', entry.abort);
+        onAbort(signal, entry.abort);
       }
       if (timeout < 2 ** 31) {
         entry.timer = setTimeout(() => leave(error('TimedOut', this.#op, 'the deadline has passed')), timeout);
@@ -193,7 +193,7 @@ class Steps {
     const at = this.#queue.indexOf(entry);
     if (at >= 0) this.#queue.splice(at, 1);
     clearTimeout(entry.timer);
-    if (entry.abort !== undefined) entry.signal.removeEventListener('abort', entry.abort);
+    if (entry.abort !== undefined) offAbort(entry.signal, entry.abort);
   }
 
   #wait() {

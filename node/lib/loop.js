@@ -165,7 +165,7 @@ function start(owner, op, options, begin, convert) {
     return new Promise((resolve, reject) => {
       const settled = convert ? (result) => resolve(convert(result)) : resolve;
       watch(owner, value, settled, reject);
-      if (signal !== undefined) onAbort(signal, value);
+      if (signal !== undefined) abortable(value, signal);
       if (timeout < LONGEST) expireIn(timeout, value, op);
     });
   } catch (thrown) {
@@ -181,7 +181,7 @@ function promise(owner, number) {
 /** Has one of the functions called when the task has ended. */
 function watch(owner, number, resolve, reject) {
   const isRef = owner[REF] !== false;
-  const task = { number, owner, resolve, reject, isRef, timer: undefined, signal: undefined };
+  const task = { number, owner, resolve, reject, isRef, timer: undefined, signal: undefined, abort: undefined };
   const place = number % ring.length;
   if (ring[place] === undefined) ring[place] = task;
   else others.set(number, task);
@@ -199,21 +199,32 @@ function expireIn(timeout, number, op) {
   if (!task.isRef) task.timer.unref();
 }
 
-/** The numbers of the tasks that each signal ends. One listener does for all of them. */
+function abortable(number, signal) {
+  const task = taskOf(number);
+  task.signal = signal;
+  task.abort = () => giveUp(number, signal.reason);
+  onAbort(signal, task.abort);
+}
+
+/** What each signal ends. One listener does for all of it: Node warns of more than ten. */
 const aborting = new WeakMap();
 
-function onAbort(signal, number) {
-  taskOf(number).signal = signal;
+/** Has `act` called when the signal is aborted, unless `offAbort` comes first. */
+function onAbort(signal, act) {
   let aborted = aborting.get(signal);
   if (aborted === undefined) {
-    aborted = { numbers: new Set(), listener: undefined };
-    aborted.listener = () => {
-      for (const each of aborted.numbers) giveUp(each, signal.reason);
-    };
+    const acts = new Set();
+    aborted = { acts, listener: () => acts.forEach((each) => each()) };
     aborting.set(signal, aborted);
   }
-  if (aborted.numbers.size === 0) signal.addEventListener('abort', aborted.listener);
-  aborted.numbers.add(number);
+  if (aborted.acts.size === 0) signal.addEventListener('abort', aborted.listener);
+  aborted.acts.add(act);
+}
+
+function offAbort(signal, act) {
+  const { acts, listener } = aborting.get(signal);
+  acts.delete(act);
+  if (acts.size === 0) signal.removeEventListener('abort', listener);
 }
 
 /** Takes a task out of the table. */
@@ -225,11 +236,7 @@ function end(number) {
   else others.delete(number);
   if (task.isRef) keep(-1);
   if (task.timer !== undefined) clearTimeout(task.timer);
-  if (task.signal !== undefined) {
-    const { numbers, listener } = aborting.get(task.signal);
-    numbers.delete(number);
-    if (numbers.size === 0) task.signal.removeEventListener('abort', listener);
-  }
+  if (task.abort !== undefined) offAbort(task.signal, task.abort);
   return task;
 }
 
@@ -295,6 +302,6 @@ function turn() {
 const TURN = 64;
 
 module.exports = {
-  ELSEWHERE, RECORD, REF, SPIN, Spin, TURN, calls, drop, fast, giveUp, giveUpAll, inbox, lookSoon, numbers, payload, promise, renew, setRef,
-  slab, start, turn, watch,
+  ELSEWHERE, RECORD, REF, SPIN, Spin, TURN, calls, drop, fast, giveUp, giveUpAll, inbox, lookSoon, numbers, offAbort, onAbort,
+  payload, promise, renew, setRef, slab, start, turn, watch,
 };

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { getEventListeners } from 'node:events';
 import { closeSync, openSync, readSync, writeSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import test from 'node:test';
@@ -17,6 +18,21 @@ const PRINTER = `
 `;
 const PRINTED = ['loading...', 100_000, 'between', 4];
 const seen = (item) => (item instanceof Line ? item.text : item.data.length);
+
+test('any number of sends may have one signal, which has one listener', async (t) => {
+  const [reader, writer] = pair();
+  t.after(() => reader.close());
+  const controller = new AbortController();
+  const listeners = () => getEventListeners(controller.signal, 'abort').length;
+  const sent = Array.from({ length: 12 }, () => writer.send(Buffer.alloc(100_000), { signal: controller.signal }));
+  assert.equal(listeners(), 1);
+  assert.equal((await reader.recv()).length, 100_000);
+  await sent[0];
+  controller.abort();
+  const outcomes = await Promise.allSettled(sent);
+  assert.ok(outcomes.slice(3).every(({ status }) => status === 'rejected'));
+  assert.equal(listeners(), 0);
+});
 
 test('messages of all sizes arrive whole and in order', async (t) => {
   for (const options of [{}, { mixed: true }, { zstd: 3 }, { mixed: true, zstd: { level: 1, dictionary: 'like this' } }]) {
