@@ -281,7 +281,7 @@ export class Server implements AsyncIterable<Request> {
    * Answers each request with what `handler` returns, until the server is stopped or closed. An
    * iterator, such as a generator makes, is a reply in parts. If `handler` throws, its caller gets a
    * `RemoteError` with the type and the text. What was taken by then is answered before the promise
-   * resolves.
+   * resolves, so a handler that never settles keeps it waiting.
    */
   serve(handler: Handler, options?: ServeOptions): Promise<void>;
   /**
