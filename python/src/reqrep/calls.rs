@@ -12,7 +12,6 @@ use super::blobs::Attached;
 use super::codec::{Arguments, Codec, Form, Give};
 use super::segment::Segment;
 use super::shared::{Shared, closed};
-use super::streams::OfClient;
 use crate::buffer::{Bytes, Held, SMALL, Space, filled, unless_small};
 use crate::error::{OrRaise, Oversize, Raise, remote};
 use crate::handle::warn_unclosed;
@@ -51,6 +50,11 @@ impl Terms {
 
 /// Enough to make an equal client in another process: the segment, and the keyword arguments.
 pub(super) type Settings<'py> = (Py<Segment>, Bound<'py, PyDict>);
+
+/// Something that keeps a client in the segment, until the client is closed.
+pub(super) trait OfClient: Send + Sync {
+    fn leave(&self, py: Python<'_>);
+}
 
 /// The work of a client, on Python's terms.
 pub(super) struct Calls {

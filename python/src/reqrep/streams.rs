@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::blobs::Attached;
-use super::calls::{CLIENT, Calls, RECV, Request, message, received};
+use super::calls::{CLIENT, Calls, OfClient, RECV, Request, message, received};
 use super::codec::Give;
 use super::segment::MODULE;
 use super::shared::{Shared, closed};
@@ -47,11 +47,6 @@ impl Raise for Ended {
             Ended::ClientClosed => closed(py, "client", STREAM),
         }
     }
-}
-
-/// Something that keeps a client in the segment, until the client is closed.
-pub(super) trait OfClient: Send + Sync {
-    fn leave(&self, py: Python<'_>);
 }
 
 impl OfClient for Handle<Option<reqrep::Stream>> {
