@@ -355,10 +355,10 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
     """As `multiprocessing.JoinableQueue`. What a process has taken counts as done if it is killed."""
 
     def __init__(self, maxsize: int = 0, *, ctx: object = None) -> None:
-        # A process that has something to do, or to send, has one request in here, and its slot is in
-        # use until the process forgets its answer or ends. Whoever sends one answers all that wait:
-        # a request that nobody takes keeps those behind it, ended ones too, in the channel until that
-        # is full.
+        # A process that has something to do, or to send, keeps one request in here. It frees the slot
+        # when it has nothing left, and others free it when the process dies. After each `send` the
+        # process also answers every request that still waits. Otherwise finished requests would stay
+        # queued behind an old one, until the queue of the channel is full.
         self._busy = _Channel(_MEMBERS, False, members=2 * _MEMBERS)
         super().__init__(maxsize, ctx=ctx)
 

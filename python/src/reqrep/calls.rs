@@ -389,7 +389,7 @@ impl Calls {
         )
     }
 
-    /// Has the stream end with this client, if it has not ended by then.
+    /// Ends the stream when this client is closed.
     pub(super) fn keep(&self, stream: Weak<dyn OfClient>) {
         self.streams.with(|streams| {
             if streams.len() == streams.capacity() {
