@@ -8,7 +8,6 @@ use crate::figures::Side;
 use crate::mailboxes::Mailbox;
 use crate::message::{Call, Status, Step};
 use crate::parts::{Misfit, Of, Piece, Pieces, Received, Sent, Whole};
-use async_nats::connection::State;
 use async_nats::{Message, StatusCode, Subject};
 use bytes::Bytes;
 use pipework::ErrorKind;
@@ -104,7 +103,7 @@ impl Attached {
     }
 
     async fn probe(&self) -> bool {
-        if self.bridge.nats.connection_state() != State::Connected {
+        if !self.bridge.is_connected() {
             return false;
         }
         let mailbox = self.bridge.mailboxes.mailbox();
@@ -209,8 +208,7 @@ impl Attached {
         for _ in 0..2 {
             tokio::task::yield_now().await;
         }
-        let is_connected = self.bridge.nats.connection_state() == State::Connected;
-        is_connected && self.bridge.figures.all_in_flight() == 0
+        self.bridge.is_connected() && self.bridge.figures.all_in_flight() == 0
     }
 
     /// A request that no local worker took in time, or any request if there are no local workers.
@@ -317,7 +315,7 @@ impl Carried<'_> {
     async fn attempt(&mut self) -> Outcome {
         let bridge = &self.attached.bridge;
         let Some(request) = &self.request else { return Outcome::Over("answered") };
-        if bridge.nats.connection_state() != State::Connected {
+        if !bridge.is_connected() {
             return Outcome::NotBegun { nobody_there: true };
         }
         let mut rest = Pieces::new(Bytes::copy_from_slice(request), request.blobs());

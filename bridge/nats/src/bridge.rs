@@ -1,7 +1,9 @@
 //! Shared by both directions of a bridge: the connection, the channel, and the limits.
 
 use crate::channel::{self, Failure, at};
+use crate::connection::{Connection, is_up};
 use crate::figures::Figures;
+use crate::group::Group;
 use crate::mailboxes::Mailboxes;
 use crate::message::{Call, Status, Step};
 use crate::parts;
@@ -16,6 +18,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::sleep;
+
+/// How often to look whether the connection is there.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// True once the bridge is stopped.
 pub type Stop = watch::Receiver<bool>;
@@ -53,6 +59,7 @@ pub struct Settings {
 pub struct Bridge {
     pub(crate) settings: Settings,
     pub(crate) nats: Client,
+    pub(crate) group: Group,
     pub(crate) segment: Segment,
     pub(crate) mailboxes: Mailboxes,
     pub(crate) figures: Rc<Figures>,
@@ -67,11 +74,21 @@ impl Bridge {
     /// # Errors
     ///
     /// Why that cannot be.
-    pub async fn open(settings: Settings, nats: Client, figures: Rc<Figures>) -> Result<Rc<Bridge>, Failure> {
+    pub async fn open(
+        settings: Settings,
+        connection: Connection,
+        figures: Rc<Figures>,
+    ) -> Result<Rc<Bridge>, Failure> {
+        let Connection { client: nats, group } = connection;
         let segment = channel::open(&settings.channel, settings.any_owner)?;
         let mailboxes = Mailboxes::open(&nats).await.map_err(at("the inbox"))?;
         let (spin, brought_in) = (Spin::new(settings.spin), RefCell::default());
-        Ok(Rc::new(Bridge { settings, nats, segment, mailboxes, figures, spin, brought_in }))
+        Ok(Rc::new(Bridge { settings, nats, group, segment, mailboxes, figures, spin, brought_in }))
+    }
+
+    /// Whether a server is at the other end of the connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        is_up(&self.nats)
     }
 
     /// A permit for each call that may be in progress.
@@ -178,5 +195,13 @@ pub(crate) async fn stopped(stop: &mut Stop) {
         if stop.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// Resolves when the bridge is stopped and has no connection: nothing waits for one any more.
+pub(crate) async fn cut_off(stop: &mut Stop, nats: &Client) {
+    stopped(stop).await;
+    while is_up(nats) {
+        sleep(LOOK).await;
     }
 }

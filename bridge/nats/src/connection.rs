@@ -4,6 +4,8 @@
 
 use crate::channel::Failure;
 use crate::figures::ConnectionFigures;
+use crate::group::Group;
+use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +34,26 @@ pub struct Access {
     pub token: Option<Secret<String>>,
 }
 
+/// A connection, and this program's subscription in a queue group by it.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The client, which connects again by itself.
+    pub client: Client,
+    pub(crate) group: Group,
+}
+
+impl Connection {
+    /// Whether there is a server at the other end.
+    pub fn is_up(&self) -> bool {
+        is_up(&self.client)
+    }
+}
+
+/// The same of a client.
+pub(crate) fn is_up(client: &Client) -> bool {
+    client.connection_state() == State::Connected
+}
+
 /// A value that `Debug` does not show.
 #[derive(Clone)]
 pub struct Secret<T>(pub T);
@@ -57,15 +79,19 @@ pub fn servers(text: &str) -> Result<Vec<ServerAddr>, String> {
 /// # Errors
 ///
 /// A file that cannot be read, or a server that refuses.
-pub async fn connect(access: Access, figures: Arc<ConnectionFigures>) -> Result<Client, Failure> {
+pub async fn connect(access: Access, figures: Arc<ConnectionFigures>) -> Result<Connection, Failure> {
     let names: Vec<String> =
         access.servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect();
+    let group = Group::default();
+    let lapsing = group.clone();
     let mut options = ConnectOptions::new()
         .name("pipework-nats")
         .require_tls(access.tls)
         .retry_on_initial_connect()
         .ping_interval(Duration::from_secs(5))
-        .reconnect_delay_callback(|attempts| {
+        // async-nats asks this before each try, so always before it renews subscriptions.
+        .reconnect_delay_callback(move |attempts| {
+            lapsing.lapse();
             backoff(Duration::from_millis(10), Duration::from_secs(5), attempts.saturating_sub(1))
         })
         .event_callback(move |event| {
@@ -99,7 +125,8 @@ pub async fn connect(access: Access, figures: Arc<ConnectionFigures>) -> Result<
         options = options.token(token);
     }
     let connected = options.connect(access.servers).await;
-    connected.map_err(|error| Failure(format!("{}: {}", names.join(", "), error.kind())))
+    let client = connected.map_err(|error| Failure(format!("{}: {}", names.join(", "), error.kind())))?;
+    Ok(Connection { client, group })
 }
 
 /// How long to wait before another try: at first `first`, twice as long after each further failure,

@@ -1,15 +1,13 @@
 //! Inwards: requests from a subject go to the workers of the channel.
 
-use crate::bridge::{Bridge, Permits, Stop, Unsent, stopped};
+use crate::bridge::{Bridge, Permits, Stop, Unsent, cut_off, stopped};
 use crate::channel::{Direction, Failure, OnlyOne, at, has_worker, is_passing};
 use crate::figures::Side;
 use crate::mailboxes::Mailbox;
 use crate::message::{Call, Status, Step};
 use crate::parts::{Misfit, Of, Piece, Pieces, Received, Sent, Whole};
-use async_nats::connection::State;
-use async_nats::{Message, StatusCode, Subject, Subscriber};
+use async_nats::{Message, StatusCode, Subject};
 use bytes::Bytes;
-use futures_util::StreamExt;
 use pipework::ErrorKind;
 use pipework::reqrep::{self, CallError, Client, ClientOptions, Reply, Stream, Ticket};
 use std::cell::OnceCell;
@@ -24,12 +22,12 @@ const LOOK: Duration = Duration::from_millis(100);
 /// When a caller first gets `accepted`, and how often it gets it after that.
 const FIRST_WORD: Duration = Duration::from_millis(50);
 const NEXT_WORD: Duration = Duration::from_secs(1);
-/// Before unsubscribing, drain at least `FEW` messages. Probes make up the number: this many at a
-/// time, for this long at most.
+/// Before unsubscribing, drain at least `FEW` messages. Probes make up the number: `PROBES` at each
+/// beat, `MOST` in all.
 const FEW: u64 = 8;
 const BEAT: Duration = Duration::from_millis(2);
+const MOST: u32 = 8000;
 const PROBES: u32 = 8;
-const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 /// The reason for a plain caller, which takes one message.
 const NO_BLOBS: &str = "the reply has blobs, and only a caller that sends Pipework-Call can get them";
 
@@ -85,21 +83,29 @@ impl Exposing {
         }
     }
 
-    /// Takes requests until the last worker has left, or the bridge is stopped.
+    /// Takes requests until the last worker has left, the connection has ended, or the bridge is
+    /// stopped.
     async fn serve(self: &Rc<Self>, stop: &mut Stop) -> Result<(), Failure> {
-        let (subject, queue) = (&self.bridge.settings.subject, &self.bridge.settings.queue);
-        let subscribed = self.bridge.nats.queue_subscribe(subject.clone(), queue.clone());
-        let mut subscriber = subscribed.await.map_err(at(subject))?;
-        self.bridge.figures.subscribed.set(true);
+        let Bridge { settings, nats, group, figures, .. } = &*self.bridge;
+        tokio::select! {
+            biased;
+            subscribed = group.subscribe(nats, &settings.subject, &settings.queue) => {
+                subscribed.map_err(at(&settings.subject))?;
+            }
+            () = stopped(stop) => return Ok(()),
+        }
+        figures.subscribed.set(true);
         let mut taken = Taken::default();
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                message = subscriber.next() => match message {
+                message = group.next() => match message {
                     Some(message) => {
                         taken.count += 1;
-                        self.take(message).await;
+                        if !self.take_unless_cut_off(message, stop).await {
+                            break;
+                        }
                     }
                     None => break,
                 },
@@ -112,8 +118,8 @@ impl Exposing {
                 () = stopped(stop) => break,
             }
         }
-        self.bridge.figures.subscribed.set(false);
-        self.drain(subscriber, &taken).await;
+        figures.subscribed.set(false);
+        self.drain(&taken, stop).await;
         Ok(())
     }
 
@@ -124,34 +130,48 @@ impl Exposing {
     /// messages the subscription ends do both end it with the same one. So this announces a number
     /// with space for all messages that may be on their way; probes, of which each member of the
     /// group gets its share, make up the rest.
-    async fn drain(self: &Rc<Self>, mut subscriber: Subscriber, taken: &Taken) {
-        let last = taken.count + taken.at_most_on_its_way();
-        if subscriber.unsubscribe_after(last).await.is_ok() {
-            let begin = Instant::now();
+    async fn drain(self: &Rc<Self>, taken: &Taken, stop: &mut Stop) {
+        let group = &self.bridge.group;
+        if group.end_after(taken.at_most_on_its_way()).await {
             let mailbox = self.bridge.mailboxes.mailbox();
             let probe = Call { knows_steps: true, is_probe: true, ..Call::default() };
-            let mut beats = interval(BEAT);
-            while begin.elapsed() < LONGEST_DRAIN {
+            let (mut beats, mut left) = (interval(BEAT), MOST);
+            beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while left > 0 {
                 tokio::select! {
                     biased;
-                    message = subscriber.next() => match message {
-                        Some(message) => self.take(message).await,
-                        None => return,
-                    },
+                    message = group.next() => {
+                        let Some(message) = message else { return };
+                        if !self.take_unless_cut_off(message, stop).await {
+                            return;
+                        }
+                    }
+                    () = cut_off(stop, &self.bridge.nats) => return,
                     _ = beats.tick() => {
-                        let is_connected = self.bridge.nats.connection_state() == State::Connected;
-                        for _ in 0..if is_connected { PROBES } else { 0 } {
+                        // Without a connection the number is announced to the next server.
+                        for _ in 0..if self.bridge.is_connected() { PROBES } else { 0 } {
                             let _ = self.bridge.request(&probe, &mailbox.subject, Bytes::new()).await;
+                            left -= 1;
                         }
                     }
                 }
             }
         }
-        // Without a connection, or with a group so large that hardly any probe comes back.
-        if subscriber.drain().await.is_ok() {
-            while let Some(message) = subscriber.next().await {
-                self.take(message).await;
-            }
+        // In a group so large that hardly any probe comes back. Or the connection has ended, and
+        // the subscription with it.
+        group.leave();
+        while let Some(message) = group.next().await
+            && self.take_unless_cut_off(message, stop).await
+        {}
+    }
+
+    /// Begins with a request, or refuses it; false if the bridge is stopped, and the answer would
+    /// have to wait for a connection.
+    async fn take_unless_cut_off(self: &Rc<Self>, message: Message, stop: &mut Stop) -> bool {
+        tokio::select! {
+            biased;
+            () = self.take(message) => true,
+            () = cut_off(stop, &self.bridge.nats) => false,
         }
     }
 
@@ -225,7 +245,6 @@ impl Taken {
 
     /// The messages that may have been sent and not come yet: if a message takes less time than the
     /// time between two looks, half of this.
-    /// two looks, half of this.
     fn at_most_on_its_way(&self) -> u64 {
         2 * self.most.max(self.count - self.last) + FEW
     }
@@ -447,7 +466,9 @@ impl Conversation<'_> {
                     _ => {}
                 },
                 () = &mut word => {
-                    if self.say(Step::Accepted, Bytes::new()).await.is_err() {
+                    // Without a connection, words would pile up for a caller that is gone by then.
+                    let is_connected = self.exposing.bridge.is_connected();
+                    if is_connected && self.say(Step::Accepted, Bytes::new()).await.is_err() {
                         return;
                     }
                     word.as_mut().reset(tokio::time::Instant::now() + NEXT_WORD);

@@ -105,7 +105,7 @@ impl Figures {
     }
 
     /// Calls in flight, both ways.
-    pub(crate) fn all_in_flight(&self) -> u64 {
+    pub fn all_in_flight(&self) -> u64 {
         self.in_flight.iter().map(Cell::get).sum()
     }
 

@@ -11,6 +11,7 @@ pub mod message;
 #[path = "../../../crates/pipework-cli/src/openmetrics.rs"]
 mod openmetrics;
 pub mod figures;
+mod group;
 pub mod connection;
 mod mailboxes;
 mod parts;

@@ -8,6 +8,7 @@ use clap::Parser;
 use pipework_nats::connection::{self, Access, Secret};
 use pipework_nats::figures::{self, Figures};
 use pipework_nats::{Bridge, Failure, Publishing, Settings, Stop, Subscribing};
+use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -49,17 +50,23 @@ fn say(text: &str, status: u8) -> ExitCode {
 /// if work was cut short.
 async fn carry(command: &Command, access: Access) -> Result<Option<u64>, Failure> {
     let args = command.common();
-    let (stop, drain) = (stop()?, args.drain);
     let figures = Rc::new(Figures::default());
+    let was_idle = Rc::new(Cell::new(false));
+    let note = {
+        let (figures, was_idle) = (Rc::clone(&figures), Rc::clone(&was_idle));
+        move || was_idle.set(figures.all_in_flight() == 0)
+    };
+    let (stop, drain) = (stop(note)?, args.drain);
     if let Some(address) = args.metrics {
         let served = figures::serve(Rc::clone(&figures), address).await;
         let address = served.map_err(|error| Failure(format!("{address}: {error}")))?;
         eprintln!("pipework nats: figures at http://{address}/metrics");
     }
-    let nats = connection::connect(access, figures.connection.clone()).await?;
+    let connection = connection::connect(access, figures.connection.clone()).await?;
+    let nats = connection.client.clone();
     let carried = async {
         let (nats, stop) = (nats.clone(), stop.clone());
-        let bridge = async |args| Bridge::open(settings(args), nats.clone(), Rc::clone(&figures)).await;
+        let bridge = async |args| Bridge::open(settings(args), connection.clone(), Rc::clone(&figures)).await;
         match command {
             Command::Expose(args) => pipework_nats::expose(bridge(args).await?, stop).await.map(|()| 0),
             Command::Attach(args) => pipework_nats::attach(bridge(args).await?, stop).await.map(|()| 0),
@@ -86,6 +93,9 @@ async fn carry(command: &Command, access: Access) -> Result<Option<u64>, Failure
         carried = carried => Some(carried?),
         () = cut_short => None,
     };
+    if was_idle.get() && !connection.is_up() {
+        return Ok(lost);
+    }
     // The last replies are on their way when the connection has flushed them.
     let flushed = tokio::time::timeout(Duration::from_secs(2), nats.flush()).await;
     Ok(lost.filter(|_| matches!(flushed, Ok(Ok(())))))
@@ -95,8 +105,9 @@ async fn carry(command: &Command, access: Access) -> Result<Option<u64>, Failure
 /// timeout(1) sends it to a process and to its group.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Becomes true with the first signal; a second one, `PATIENCE` later or more, ends the program.
-fn stop() -> Result<Stop, Failure> {
+/// Becomes true with the first signal, which calls `note` as well; a second one, `PATIENCE` later or
+/// more, ends the program.
+fn stop(note: impl Fn() + 'static) -> Result<Stop, Failure> {
     let (tell, stop) = watch::channel(false);
     let hear = |kind| signal(kind).map_err(|error| Failure(format!("signals: {error}")));
     let (mut term, mut int) = (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?);
@@ -107,8 +118,13 @@ fn stop() -> Result<Stop, Failure> {
                 _ = term.recv() => {}
                 _ = int.recv() => {}
             }
-            tell.send_replace(true);
-            if first.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+            let Some(first) = first else {
+                first = Some(Instant::now());
+                note();
+                tell.send_replace(true);
+                continue;
+            };
+            if first.elapsed() >= PATIENCE {
                 std::process::exit(1);
             }
         }

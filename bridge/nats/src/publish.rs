@@ -2,14 +2,13 @@
 
 use crate::bridge::{Stop, stopped};
 use crate::channel::{Failure, at};
-use crate::connection::backoff;
+use crate::connection::{backoff, is_up};
 use crate::envelope::{Envelope, Piece};
 use crate::figures::{Figures, Side};
 use crate::inlet::{Found, Inlet, More};
 use crate::journal::{Journal, Place};
 use crate::names::{AFTER, ID};
 use crate::parts::cut;
-use async_nats::connection::State;
 use async_nats::jetstream::context::{
     Context, ContextBuilder, GetStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind,
 };
@@ -435,7 +434,7 @@ fn pieces(
 
 /// Waits until the client is connected.
 pub(crate) async fn connected(nats: &Client) {
-    while nats.connection_state() != State::Connected {
+    while !is_up(nats) {
         sleep(FIRST_PAUSE).await;
     }
 }

@@ -1,8 +1,9 @@
 //! From a subject to a pipe: messages are acknowledged when they are in the pipe.
 
 use crate::alone::{Alone, alone};
-use crate::bridge::{Stop, stopped};
+use crate::bridge::{Stop, cut_off, stopped};
 use crate::channel::{Failure, at};
+use crate::connection::is_up;
 use crate::envelope::Envelope;
 use crate::figures::{Figures, Side};
 use crate::gather::{Gathering, Step, Whole};
@@ -22,6 +23,7 @@ use pipework::atomic::{Options, Zstd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tokio::task::unconstrained;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// How long the server waits for an acknowledgement, and how often the bridge extends that time.
@@ -103,7 +105,7 @@ pub async fn subscribe(
                     line.figures.refused("in_doubt");
                 }
             }
-            line.consume(&consumer, &mut stop).await?;
+            line.consume(&consumer, &nats, &mut stop).await?;
         }
     }
     Ok(line.lost)
@@ -153,17 +155,24 @@ impl Line {
                 _ = silences.tick() => self.give_up(SHORT_SILENCE).await,
             }
         }
-        // The messages that were on their way when it was stopped.
-        if subscriber.drain().await.is_ok() {
-            while let Some(message) = subscriber.next().await {
-                self.take(message, None).await?;
+        // The messages that had come when it was stopped; with a connection, some that were on their
+        // way, too.
+        subscriber.drain().await.map_err(at(&settings.subject))?;
+        loop {
+            tokio::select! {
+                biased;
+                message = unconstrained(subscriber.next()) => match message {
+                    Some(message) => self.take(message, None).await?,
+                    None => break,
+                },
+                () = cut_off(stop, nats) => break,
             }
         }
         Ok(())
     }
 
     /// Takes the messages that a consumer delivers.
-    async fn consume(&mut self, found: &Found, stop: &mut Stop) -> Result<(), Failure> {
+    async fn consume(&mut self, found: &Found, nats: &Client, stop: &mut Stop) -> Result<(), Failure> {
         let mut words = interval(WORD);
         words.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut gone = None;
@@ -204,7 +213,7 @@ impl Line {
                 sleep(PAUSE).await;
             }
         }
-        self.leave().await;
+        self.leave(nats).await;
         Ok(())
     }
 
@@ -353,11 +362,13 @@ impl Line {
     }
 
     /// Gives unfinished messages back, and waits until the server has all acknowledgements.
-    async fn leave(&mut self) {
+    async fn leave(&mut self, nats: &Client) {
         for Delivered { acker, .. } in self.gathering.kept().flatten() {
             let _ = acker.ack_with(AckKind::Nak(None)).await;
         }
-        if let Some(last) = self.last.take() {
+        if let Some(last) = self.last.take()
+            && is_up(nats)
+        {
             // They reach it in this order.
             let _ = tokio::time::timeout(PATIENCE, last.double_ack()).await;
         }

@@ -12,4 +12,5 @@ mod twice;
 mod stream;
 mod secrets;
 mod page;
+mod restarts;
 mod damage;
