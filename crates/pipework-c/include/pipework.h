@@ -1206,8 +1206,8 @@ const char *pwk_segment_path(pwk_segment *segment);
 int pwk_segment_fd(pwk_segment *segment);
 
 /*
- * How many requests wait for a server; 0 for NULL. Cancelled calls count until a server passes
- * them.
+ * How many requests wait for a server; 0 for NULL. A call that has ended without a server does not
+ * count.
  */
 size_t pwk_segment_len(pwk_segment *segment);
 

@@ -331,8 +331,8 @@ without an eventfd.
 
 =head2 size, is_empty, capacity, resp_slots, resp_size
 
-How many requests wait, cancelled ones included until a server passes them; whether none wait;
-places of the ring; and the sizes that it was made with.
+How many requests wait and can be received now; whether none wait; places of the ring; and the
+sizes that it was made with. A call that has ended without a server does not count.
 
 =head2 path, memfd
 

@@ -228,8 +228,8 @@ pub extern "C" fn pwk_segment_fd(segment: In<'_, pwk_segment>) -> c_int {
     get(-1, || segment.map_or(-1, |segment| segment.segment.as_fd().as_raw_fd()))
 }
 
-/// How many requests wait for a server; 0 for NULL. Cancelled calls count until a server passes
-/// them.
+/// How many requests wait for a server; 0 for NULL. A call that has ended without a server does not
+/// count.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_segment_len(segment: In<'_, pwk_segment>) -> usize {
     get(0, || segment.map_or(0, |segment| segment.segment.waiting()))

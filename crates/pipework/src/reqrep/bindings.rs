@@ -127,7 +127,7 @@ impl Server {
     /// As [`Client::spin_for`]: whether a request waits.
     #[doc(hidden)]
     pub fn spin_for_any(&self) -> bool {
-        let look = || Ok::<_, Error>((self.segment().waiting() > 0).then_some(()));
+        let look = || Ok::<_, Error>(self.serving().shared().has_request().then_some(()));
         self.serving().held_spin().briefly(look).is_ok_and(|found| found.is_some())
     }
 

@@ -127,10 +127,11 @@ impl Segment {
         self.shared().path()
     }
 
-    /// Requests in the ring that wait for a server. Cancelled calls count until a server passes
-    /// their entries.
+    /// How many requests wait for a server: each of them can be received now. A call that has ended
+    /// without a server does not count. A request of a client that has died counts until a server
+    /// takes it or the client is recovered.
     pub fn waiting(&self) -> usize {
-        self.shared().queue().len()
+        self.shared().waiting()
     }
 
     /// Removes its name if the name still leads to this segment; returns false if it does not.

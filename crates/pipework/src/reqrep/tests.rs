@@ -388,7 +388,8 @@ fn cancelled_calls_fill_the_ring_behind_a_live_one_until_a_server_comes() {
         sent += 1;
     }
     // The ring has four cells; three of them are behind the first call.
-    assert_eq!((sent, segment.waiting(), segment.audit().unwrap().free), (3, 4, 1));
+    let audit = segment.audit().unwrap();
+    assert_eq!((sent, audit.entries, audit.free, segment.waiting()), (3, 4, 1, 1));
     thread::scope(|scope| {
         let waiting = scope.spawn(|| client.call("last", SOON).unwrap().into_vec());
         let server = segment.server().unwrap();
@@ -994,4 +995,46 @@ fn give_back_fails_when_the_ring_is_full() {
     server.recv(SOON).unwrap().reply("").unwrap();
     client.recv(second, SOON).unwrap();
     all_free(&segment);
+}
+
+#[test]
+fn waiting_counts_only_requests_that_a_server_can_take() {
+    type End = fn(&Segment, Client, Vec<Ticket>);
+    let ends: [(&str, usize, End); 5] = [
+        ("its client has left", 0, |_, client, _| drop(client)),
+        ("its client has left and has forgotten them", 3, |_, client, _| {
+            assert_eq!(client.forget_all(), 3);
+        }),
+        ("cancelled", 0, |_, client, tickets| {
+            tickets.into_iter().for_each(|ticket| assert_eq!(client.cancel(ticket), Ok(None)));
+        }),
+        ("timed out", 0, |_, client, tickets| {
+            tickets.into_iter().for_each(|ticket| assert_eq!(client.cancel(ticket), Ok(None)));
+            assert_eq!(kind(client.call("x", Deadline::now())), Some(ErrorKind::TimedOut));
+        }),
+        ("pushed again by a recovery", 3, |segment, client, _| {
+            assert_eq!(client.forget_all(), 3);
+            drop(client);
+            // Each recovery of a member pushes the first one again.
+            for _ in 0..3 {
+                drop(segment.client().unwrap());
+            }
+            assert!(segment.audit().unwrap().entries > 3);
+        }),
+    ];
+    for (why, taken, end) in ends {
+        let segment = Options::new().slots(8).members(4).anonymous().unwrap();
+        let (client, server) = (segment.client().unwrap(), segment.server().unwrap());
+        let tickets = client.send_many(["a", "b", "c"], SOON).unwrap();
+        assert_eq!(segment.waiting(), 3);
+        end(&segment, client, tickets);
+        assert_eq!(segment.waiting(), taken, "{why}");
+        let mut drained = 0;
+        while segment.waiting() > 0 {
+            server.recv(SOON).unwrap().reply("").unwrap();
+            drained += 1;
+        }
+        assert_eq!((drained, server.drain(8).unwrap().len()), (taken, 0), "{why}");
+        all_free(&segment);
+    }
 }

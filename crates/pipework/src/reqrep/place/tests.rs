@@ -30,7 +30,7 @@ fn full_ring() -> Client {
     while let Some(ticket) = client.try_send("again").unwrap() {
         assert!(client.cancel(ticket).unwrap().is_none());
     }
-    assert_eq!(segment.waiting(), 4);
+    assert_eq!(segment.audit().unwrap().entries, 4);
     let shared = segment.shared();
     // Of the two slots it is the one whose generations have grown.
     let generation = || shared.slots().map(|(_, slot)| slot.load().generation()).max();

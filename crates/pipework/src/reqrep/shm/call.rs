@@ -81,6 +81,17 @@ impl Shared {
         self.slots().filter(is_free).nth(more).is_some()
     }
 
+    /// How many requests wait for a server and have an entry in the ring.
+    pub(crate) fn waiting(&self) -> usize {
+        // A request that was sent again may have two entries.
+        let queue = self.queue();
+        let waiting = queue.entries().filter(|entry| self.is_waiting(*entry));
+        let mut slots: Vec<u32> = waiting.map(Entry::slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots.len()
+    }
+
     /// Whether a request waits for a server.
     pub(crate) fn has_request(&self) -> bool {
         self.queue().entries().any(|entry| self.is_waiting(entry))

@@ -180,9 +180,11 @@ impl Queue<'_> {
         Err(Error::new(ErrorKind::Corrupt, op))
     }
 
-    /// The number of entries, including stale ones. Others may change it meanwhile.
-    pub(crate) fn len(&self) -> usize {
-        self.entries().count()
+    fn found_none<T>(&self, head: u64, stale: u32) -> Popped<T> {
+        if stale > 0 {
+            self.head.store(head, Ordering::Relaxed);
+        }
+        Popped { claimed: None, stale }
     }
 
     /// Every entry, in order, as one pass finds them.
