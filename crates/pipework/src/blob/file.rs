@@ -103,6 +103,8 @@ struct Header {
     capacity: AtomicU64,
     /// A [`Named`]. Only a process with a lock raises the count.
     named: AtomicU64,
+    /// The slot that last began to name the file. A hint: any process may have written any number.
+    near: AtomicU64,
 }
 
 /// `{ version: 31, doubted: 1, count: 32 }`: how many slots name the file. The version grows with
@@ -136,8 +138,9 @@ impl Named {
 
 /// The slots of a channel.
 pub(crate) trait Slots: fmt::Debug + Send + Sync {
-    /// How many handles in slots name a file now.
-    fn naming(&self, name: Name) -> u32;
+    /// How many handles in slots name a file now; `most` if there are as many or more. The search
+    /// begins at the slot `near`.
+    fn naming(&self, name: Name, near: u64, most: u32) -> u32;
 }
 
 /// A blob's file that this process has open and mapped.
@@ -275,7 +278,8 @@ impl BlobFile {
 
     /// Counts a slot that is to name the file. Called by a process that holds it, before the slot
     /// names it.
-    pub(super) fn add_name(&self) {
+    pub(super) fn add_name(&self, slot: u32) {
+        self.header().near.store(slot.into(), Ordering::Relaxed);
         self.count(true);
     }
 
@@ -321,6 +325,10 @@ impl BlobFile {
 
     pub(super) fn named(&self) -> Named {
         Named(self.header().named.load(Ordering::Acquire))
+    }
+
+    fn near(&self) -> u64 {
+        self.header().near.load(Ordering::Relaxed)
     }
 
     fn replace(&self, from: Named, to: Named) -> bool {
@@ -414,7 +422,7 @@ impl BlobFile {
     /// too high.
     pub(super) fn is_named(&self, is_held: bool, slots: Option<&dyn Slots>) -> bool {
         let names = self.named().count() > 0;
-        names && (is_held || slots.is_none_or(|slots| slots.naming(self.name) > 0))
+        names && (is_held || slots.is_none_or(|slots| slots.naming(self.name, self.near(), 1) > 0))
     }
 
     /// Whether at some moment no other process held the file, no slot named it, and, unless this
@@ -442,7 +450,8 @@ impl BlobFile {
             let mut found = 0;
             if named.count() > 0 {
                 let Some(slots) = slots else { return false };
-                found = slots.naming(self.name);
+                // The count is never too low, so the search may end when it has found as many.
+                found = slots.naming(self.name, self.near(), named.count());
                 if !is_free() || !self.is_intact() {
                     return false;
                 }

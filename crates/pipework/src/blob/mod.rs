@@ -118,10 +118,10 @@ pub(crate) struct Named(Arc<Hold>);
 impl Named {
     /// Counts a slot that is about to name the blob. `None` if it has no file in this channel: it
     /// belongs to another one, or is a copy.
-    pub(crate) fn new(store: &Arc<Store>, blob: &Blob) -> Option<Named> {
+    pub(crate) fn new(store: &Arc<Store>, blob: &Blob, slot: u32) -> Option<Named> {
         match &blob.0 {
             Bytes::Lent(hold) if hold.is_of(store) => {
-                hold.file().add_name();
+                hold.file().add_name(slot);
                 Some(Named(Arc::clone(hold)))
             }
             _ => None,

@@ -15,7 +15,7 @@ use crate::sys::fault::{Fault, Turn, all_met, fork, order, wait};
 struct Naming(Vec<Name>);
 
 impl Slots for Naming {
-    fn naming(&self, name: Name) -> u32 {
+    fn naming(&self, name: Name, _near: u64, _most: u32) -> u32 {
         u32::from(self.0.contains(&name))
     }
 }
@@ -74,7 +74,7 @@ fn made(store: &Arc<Store>, bytes: &[u8]) -> Blob {
 
 /// Makes a slot name the blob.
 fn named(store: &Arc<Store>, blob: &Blob) -> Handle {
-    Named::new(store, blob).expect("it is of this channel").handle()
+    Named::new(store, blob, 0).expect("it is of this channel").handle()
 }
 
 /// Makes the slot stop naming it.
@@ -180,7 +180,7 @@ fn slot_names_a_blob_that_the_process_has_from_another_store_of_the_channel() {
     drop(received);
     assert_eq!(names(0, &[&maker, &other, &receiver]), 0);
     let elsewhere = Place::with(None).store();
-    assert!(Named::new(&elsewhere, &made(&maker, b"bytes")).is_none());
+    assert!(Named::new(&elsewhere, &made(&maker, b"bytes"), 0).is_none());
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn receive_copies_a_blob_that_the_group_may_write() {
     let handle = named(&maker, &made(&maker, b"bytes"));
     let received = Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap();
     assert_eq!((&*received, received.is_copied(), receiver.copied()), (&b"bytes"[..], true, 1));
-    assert!(Named::new(&receiver, &received).is_none());
+    assert!(Named::new(&receiver, &received, 0).is_none());
 }
 
 #[test]

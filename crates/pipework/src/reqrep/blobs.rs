@@ -7,7 +7,7 @@ use super::*;
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::sync::new_id;
-use crate::sys::fault::{Turn, fork, wait};
+use crate::sys::fault::{self, Fault, Turn, fork, wait};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -392,4 +392,34 @@ fn blob_limit_holds_for_long_payloads_on_both_sides() {
     drop(held);
     client.send(&[1; 100_000], SOON).unwrap();
     assert_eq!(*server.recv(SOON).unwrap(), [1; 100_000]);
+}
+
+#[test]
+fn long_message_looks_at_few_slots_however_many_there_are() {
+    const CALLS: usize = 300;
+    let place = Place::new();
+    let options = Options::new().slots(4096).request_bytes(100).reply_bytes(100).blob_pool(0);
+    let (near, far) = [0, 1].map(|_| options.open_or_create(place.0.join("channel")).unwrap()).into();
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    // Copied and held ones, and one that two slots name.
+    let payloads = [vec![1; 10_000], vec![2; 40_000]];
+    fault::order("look at a slot for a file", 20 * CALLS, Fault::Short(0));
+    let tickets: Vec<_> = (0..CALLS).map(|call| client.send(&payloads[call % 2], SOON).unwrap()).collect();
+    let twice = blob(&near, b"twice");
+    let named = [0, 1].map(|_| client.send(Message::new("").attach(&twice), SOON).unwrap());
+    drop(twice);
+    let audit = near.blob_audit();
+    assert_eq!((audit.files, audit.named, audit.left), (CALLS + 1, CALLS + 1, 0));
+    for _ in 0..CALLS + 2 {
+        let request = server.recv(SOON).unwrap();
+        let answer = request.to_vec();
+        request.reply(&answer).unwrap();
+    }
+    for (call, ticket) in tickets.into_iter().enumerate() {
+        assert!(*client.recv(ticket, SOON).unwrap() == *payloads[call % 2]);
+    }
+    named.into_iter().for_each(|ticket| drop(client.recv(ticket, SOON).unwrap()));
+    assert!(!fault::all_met(), "it has looked at more than 20 slots for each message");
+    assert_eq!(near.blob_audit().files, 0);
+    all_free(&near);
 }

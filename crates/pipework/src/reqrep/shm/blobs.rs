@@ -6,6 +6,8 @@ use super::naming::{Blobs, Leaving, NamedBlobs, Names, Naming};
 use super::word::SlotWord;
 use crate::blob::{Blob, Detaching, Handle, Name, Named, Slots};
 use crate::error::{Error, ErrorKind, Explanation, Result};
+#[cfg(test)]
+use crate::sys::fault;
 
 impl Shared {
     /// The blobs that slot `idx` stops naming with a step of its word. Call it after the word was
@@ -73,13 +75,13 @@ impl Shared {
         let mut naming = Naming(Some(Box::new(Names { blobs: Vec::new(), is_long: long.is_some() })));
         for (number, blob) in long.into_iter().chain(blobs).enumerate() {
             let place = self.handle(idx, direction, number).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-            let named = match Named::new(self.blobs(), blob) {
+            let named = match Named::new(self.blobs(), blob, idx) {
                 Some(named) => named,
                 // It is a blob of another channel, or a copy.
                 None => {
                     let copied = Blob::copy_of(self.blobs(), blob, op)?;
                     self.blobs().count_copied();
-                    Named::new(self.blobs(), &copied).ok_or(Error::new(ErrorKind::Corrupt, op))?
+                    Named::new(self.blobs(), &copied, idx).ok_or(Error::new(ErrorKind::Corrupt, op))?
                 }
             };
             place.store(named.handle());
@@ -187,18 +189,38 @@ impl Shared {
 }
 
 impl Slots for Shared {
-    fn naming(&self, name: Name) -> u32 {
+    fn naming(&self, name: Name, near: u64, most: u32) -> u32 {
+        let slots = self.geometry().slots;
+        let near = u32::try_from(near).map_or(0, |near| near.min(slots - 1));
+        // Backwards, because a client mostly acquires the slot behind the last one: the slots that
+        // named the file earlier are in front of the one that named it last.
+        let backwards = (0..=near).rev().chain((near + 1..slots).rev());
         let mut count = 0;
-        for (idx, slot) in self.slots() {
-            let free = SlotWord::from_bits(0);
-            // The blobs that the slot would stop naming if it became free now.
-            let [request, reply] = slot.load().stops_naming(free);
-            for (names, direction) in [(request, Direction::Request), (reply, Direction::Reply)] {
-                let named = slot.named(direction);
-                if names && named.count > 0 {
-                    let handles = self.handles(idx, direction, named);
-                    count += handles.iter().filter(|handle| handle.name == name).count() as u32;
-                }
+        for idx in backwards {
+            if count >= most {
+                break;
+            }
+            count += self.naming_in(idx, name);
+        }
+        count.min(most)
+    }
+}
+
+impl Shared {
+    /// How many handles in this slot name a file now.
+    fn naming_in(&self, idx: u32, name: Name) -> u32 {
+        #[cfg(test)]
+        fault::reached("look at a slot for a file");
+        let Some(slot) = self.slot(idx) else { return 0 };
+        let free = SlotWord::from_bits(0);
+        // The blobs that the slot would stop naming if it became free now.
+        let [request, reply] = slot.load().stops_naming(free);
+        let mut count = 0;
+        for (names, direction) in [(request, Direction::Request), (reply, Direction::Reply)] {
+            let named = slot.named(direction);
+            if names && named.count > 0 {
+                let handles = self.handles(idx, direction, named);
+                count += handles.iter().filter(|handle| handle.name == name).count() as u32;
             }
         }
         count
