@@ -43,8 +43,8 @@ class Error(OSError):
 
     kind: ErrorKind
     """What went wrong."""
-    op: str
-    """The operation that failed, for instance "atomic send"."""
+    op: str = ""
+    """The operation that failed, for instance "atomic send". Empty if a program made the error."""
     done: int | None = None
     """Bytes that were moved (or whole datagrams) before it failed, where the operation makes
     progress: go on from there."""
@@ -54,6 +54,8 @@ class Error(OSError):
         return text if self.filename is None else f"{text}: {self.filename!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if "op" not in self.__dict__:  # a program made it, perhaps of a class of its own
+            return super().__reduce__()  # type: ignore[return-value]
         # Classes for `Os` are made as they are needed, so pickle could not find them.
         return (make, (self.kind, self.op, self.errno, self.strerror, self.done, self.filename), self.__dict__)
 
@@ -129,6 +131,8 @@ class RemoteError(Failed):
     UTF-8, or the type of an exception that left a `with request` block. Empty if it gave none."""
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if "op" not in self.__dict__:
+            return super().__reduce__()
         return (remote, (self.op, self.reason, self.strerror), self.__dict__)
 
 
@@ -149,6 +153,10 @@ _CLASSES: dict[int, type[Error]] = {
     ErrorKind.OS: Os,
     ErrorKind.FAILED: Failed,
 }
+
+
+for _kind, _class in _CLASSES.items():
+    _class.kind = ErrorKind(_kind)
 
 
 @functools.cache

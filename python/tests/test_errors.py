@@ -63,6 +63,30 @@ def test_exceptions_can_be_pickled(kind: ErrorKind) -> None:
         assert vars(other)["extra"] == "kept"
 
 
+class Mine(pipework.PeerDied):
+    pass
+
+
+class MyRemote(pipework.RemoteError):
+    def __init__(self, number: int) -> None:
+        super().__init__(f"number {number}")
+        self.number = number
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MyRemote, (self.number,)
+
+
+@pytest.mark.parametrize("kind", [each for each in ErrorKind])
+def test_exceptions_that_a_program_makes_can_be_pickled_and_copied(kind: ErrorKind) -> None:
+    made: list[pipework.Error] = [_errors._CLASSES[kind]("mine"), _errors._CLASSES[kind](5, "mine"), Mine("mine"), MyRemote(3)]
+    made[0].extra = "kept"  # type: ignore[attr-defined]
+    for error in made:
+        for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+            assert type(other) is type(error) and str(other) == str(error)
+            assert (other.args, other.kind, other.op, vars(other)) == (error.args, error.kind, "", vars(error))
+    assert made[0].kind == kind and made[2].kind == ErrorKind.PEER_DIED
+
+
 @pytest.mark.parametrize(
     ("number", "builtin"),
     [
