@@ -54,6 +54,9 @@ from ._errors import (
 )
 
 if TYPE_CHECKING:
+    # The compiled half imports these. Programs that collect what a program imports, such as PyInstaller,
+    # find them here.
+    from . import _asyncio_fd, _asyncio_tasks, _atomic, _codecs, _reqrep
     from ._children import Completed, Workers, guard_stdout, run
     from ._executor import Executor
 

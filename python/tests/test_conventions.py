@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import gc
 import io
+import modulefinder
 import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
 import pydoc
+import re
 import selectors
 import sys
 import threading
@@ -259,3 +261,15 @@ def test_send_part_waits_until_the_part_before_is_taken() -> None:
             request.fail()
         with pytest.raises(pipework.Invalid, match="answered"):
             request.flush()
+
+
+def test_tools_that_collect_imports_find_what_only_the_compiled_half_imports(tmp_path: Path) -> None:
+    """As PyInstaller does it, by the imports in the byte code."""
+    root = Path(pipework.__file__).parents[1]
+    names = {name for path in (root / "src").rglob("*.rs") for name in re.findall(r'"(pipework\._\w+)"', path.read_text())}
+    assert "pipework._asyncio_fd" in names
+    program = tmp_path / "program.py"
+    program.write_text("import pipework.atomic")
+    finder = modulefinder.ModuleFinder(path=[str(root)])
+    finder.run_script(str(program))
+    assert names - {"pipework._core"} <= set(finder.modules)
