@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import io
 import os
 import subprocess
@@ -231,12 +232,14 @@ class Workers:
 
 @contextlib.contextmanager
 def guard_stdout() -> Iterator[TextIO]:
-    """Keeps stdout for one owner, in a program that speaks a protocol there. Text that other code
-    prints meanwhile, to `sys.stdout` or to descriptor 1, in Python, in C or in a child, goes to
-    stderr.
+    """Keeps stdout and stdin for one owner, in a program that speaks a protocol there. Text that other
+    code prints meanwhile, to `sys.stdout` or to descriptor 1, in Python, in C or in a child, goes to
+    stderr. Children have an empty stdin: they cannot take the requests of the protocol.
 
     The `with` block gets a text stream of the original stdout, in UTF-8, which is written out line
     by line. Bytes go to its `buffer`, messages to `atomic.Writer(stream.fileno(), closefd=False)`.
+    `sys.stdin` goes on with the original stdin, under another number: in the block, descriptor 0 is
+    /dev/null, and code that needs a descriptor takes `sys.stdin.fileno()`.
     It affects the whole process, so use it in the main thread.
 
         with pipework.guard_stdout() as protocol:
@@ -245,15 +248,68 @@ def guard_stdout() -> Iterator[TextIO]:
                 print(answer(line), file=protocol)
     """
     _flush()
-    stdout = os.dup(1)
+    stdout = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)  # never the number of a stdin that is closed
     try:
         os.dup2(2, 1)
-        with io.open(stdout, "w", encoding="utf-8", buffering=1, closefd=False) as stream:
+        with _stdin_moved(), io.open(stdout, "w", encoding="utf-8", buffering=1, closefd=False) as stream:
             yield stream
     finally:
         _flush()
         os.dup2(stdout, 1)
         os.close(stdout)
+
+
+@contextlib.contextmanager
+def _stdin_moved() -> Iterator[None]:
+    """Meanwhile, descriptor 0 is /dev/null. `sys.stdin` reads the original, with what it has read ahead."""
+    global _moved
+    try:
+        stdin = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    except OSError:  # there is none
+        yield
+        return
+    raws = [raw for stream in {sys.stdin, sys.__stdin__} if (raw := _raw(stream)) is not None]
+    process, before = os.getpid(), _moved
+    try:
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        # A thread that reads meanwhile gets what it waits for, and reads the new number after that.
+        _renumber(raws, stdin)
+        os.dup2(null, 0)
+        os.close(null)
+        _moved = stdin, raws
+        yield
+    finally:
+        _moved = before
+        if os.getpid() == process:
+            os.dup2(stdin, 0)
+            _renumber(raws, 0)
+            os.close(stdin)
+
+
+_moved: tuple[int, list[io.FileIO]] | None = None
+"""The number of the original stdin, and what reads there, while it is moved."""
+
+
+def _raw(stream: Any) -> io.FileIO | None:
+    """What reads descriptor 0 for this stream, if it does."""
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    return raw if isinstance(raw, io.FileIO) and not raw.closed and raw.fileno() == 0 else None
+
+
+def _renumber(raws: list[io.FileIO], number: int) -> None:
+    for raw in raws:
+        if not raw.closed:
+            raw.__init__(number, "rb", closefd=False)  # type: ignore[misc]
+
+
+def _forked() -> None:
+    """In a forked child, stdin is empty, too."""
+    if _moved is not None:
+        _renumber(_moved[1], 0)
+        os.close(_moved[0])
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _flush() -> None:

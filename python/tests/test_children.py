@@ -143,6 +143,95 @@ def test_guard_stdout_sends_other_output_to_stderr() -> None:
     assert sorted(done.stderr.decode().splitlines()) == ["a child", "a print", "a write", "from C"]
 
 
+SERVER = """
+import os, subprocess, sys
+import multiprocessing
+from pipework import Executor, guard_stdout
+
+TAKE = [sys.executable, "-c", "import sys; print(len(sys.stdin.read()))"]
+
+def take(_):
+    return len(os.read(0, 100)), len(sys.stdin.read())
+
+if __name__ == "__main__":
+    assert sys.stdin.readline() == "first\\n"  # and it has read ahead
+    with guard_stdout() as stdout:
+        number = sys.stdin.fileno()
+        assert number > 2 and not os.get_inheritable(number)
+        with Executor(2, mp_context=multiprocessing.get_context({way!r})) as executor:
+            for line in sys.stdin:
+                took = subprocess.run(TAKE, capture_output=True, text=True).stdout.strip()
+                if not (pid := os.fork()):
+                    os._exit(os.read(0, 100) != b"")
+                _, status = os.waitpid(pid, 0)
+                print(line.strip(), took, status, executor.submit(take, 0).result(), file=stdout)
+                if line == "99\\n":
+                    break
+    print(os.read(0, 5), sys.stdin.fileno())
+"""
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+def test_no_child_of_a_guarded_server_takes_its_requests(way: str, tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER.format(way=way))
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", str(tmp_path / "server.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(b"first\n0\n1\n")
+        for number in [*range(20), 99]:
+            if number > 1:
+                server.stdin.write(b"%d\n" % number)
+            server.stdin.flush()
+            assert server.stdout.readline() == b"%d 0 0 (0, 0)\n" % number
+        server.stdin.write(b"after")
+        server.stdin.flush()
+        assert server.stdout.readline() == b"b'after' 0\n"
+
+
+def test_guard_stdout_without_a_stdin_or_with_another_one() -> None:
+    program = """
+import io, os, sys, threading, time
+from pipework import guard_stdout
+if len(sys.argv) > 1:
+    os.close(0)
+else:
+    sys.stdin = io.StringIO("text\\n")
+with guard_stdout() as stdout:
+    print(sys.stdin.readline() if len(sys.argv) == 1 else os.path.exists("/proc/self/fd/0"), end="", file=stdout)
+"""
+    for arguments, answer in (([], "text\n"), (["closed"], "False")):
+        done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=SOON)
+        assert (done.stdout, done.stderr) == (answer, "")
+
+
+def test_thread_that_reads_stdin_when_it_is_guarded_goes_on() -> None:
+    program = """
+import os, sys, threading, time
+from pipework import guard_stdout
+
+def read():
+    for line in sys.stdin:
+        print(line, end="", file=protocol, flush=True)
+
+with guard_stdout() as protocol:
+    pass
+reader = threading.Thread(target=lambda: lines.extend(sys.stdin))
+lines = []
+reader.start()
+time.sleep(0.3)
+with guard_stdout() as protocol:
+    print("ready", file=protocol)
+    reader.join()
+    print(lines, file=protocol)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        child.stdin.write(b"one\ntwo\n")
+        child.stdin.close()
+        assert child.stdout.readline() == b"['one\\n', 'two\\n']\n"
+
+
 def test_guard_stdout_ends_with_an_exception() -> None:
     before = os.fstat(1)
     with pytest.raises(ValueError), pipework.guard_stdout() as stdout:
