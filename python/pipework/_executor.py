@@ -22,17 +22,21 @@ import logging
 import multiprocessing
 import multiprocessing.connection
 import os
+import pickle
 import queue
 import select
+import signal
+import sys
 import threading
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import util
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
-from ._errors import Error, PeerDied
+from ._errors import Error, PeerDied, RemoteError, remote
 from ._objects import LONG, Pickled, attach, dump, load
 
 if TYPE_CHECKING:
@@ -52,6 +56,12 @@ _ANY = 1 << 62
 _STARTS = 5
 """For each process: if this many are killed in a row before one is ready, the executor is
 broken."""
+_TRIES = 3
+"""The same for processes of the fork server that end with status 1."""
+_PATIENCE = 1.0
+"""Seconds for which a callback can put off the end of the processes."""
+_GRACE = 5.0
+"""Seconds from SIGTERM to SIGKILL."""
 
 
 class Executor(concurrent.futures.Executor):
@@ -116,7 +126,7 @@ class Executor(concurrent.futures.Executor):
         that has not begun can be cancelled, except the next one; while tasks take less than a
         millisecond, except the next few."""
         manager = self._running()
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        future: _Future[T] = _Future()
         try:
             task = _Task(future, dump((fn, args, kwargs)))
         except Exception as error:
@@ -179,8 +189,9 @@ class Executor(concurrent.futures.Executor):
         return results()
 
     def terminate_workers(self) -> None:
-        """Ends the processes at once, by SIGTERM. Futures that are not done raise `BrokenExecutor`,
-        and so does every later `submit`. Does not wait: `shutdown` does."""
+        """Ends the processes at once, by SIGTERM, and those that are still there after 5 s by SIGKILL.
+        Futures that are not done raise `BrokenExecutor`, and so does every later `submit`. Does not
+        wait: `shutdown` does. May also be called after `shutdown`."""
         self._closed = True
         manager = self._managers.get(_generation)
         if manager is not None:
@@ -189,6 +200,11 @@ class Executor(concurrent.futures.Executor):
     def _start_all(self) -> None:
         """Starts all processes now, and returns when they are started: for `Pool`."""
         self._running().start_all()
+
+    def _window(self, processes: int) -> int:
+        """How many tasks keep the processes busy: for `Pool`."""
+        manager = self._managers.get(_generation)
+        return processes + 1 if manager is None else manager.window()
 
     def _workers(self) -> list[Any]:
         """The processes as `multiprocessing` knows them: for `Pool`."""
@@ -207,11 +223,25 @@ class Executor(concurrent.futures.Executor):
                 manager.join()
 
 
+class _Future(concurrent.futures.Future[T]):
+    """What the pool also asks for."""
+
+    sent = 0
+    """Bytes of the task."""
+    received = 0
+    """Bytes of the result."""
+    step: str | None = None
+    """Where the process failed: one of the steps of `_do`."""
+
+
 class _Task:
     __slots__ = ("future", "pickled", "ticket")
 
-    def __init__(self, future: concurrent.futures.Future[Any], pickled: Pickled) -> None:
+    def __init__(self, future: _Future[Any], pickled: Pickled) -> None:
         self.future = future
+        future.sent = len(pickled.data)
+        if pickled.buffers:
+            future.sent += sum(map(len, pickled.buffers))
         self.pickled: Pickled | None = pickled
         """None once it is sent."""
         self.ticket: int | None = None
@@ -295,6 +325,10 @@ class _Manager:
         """Set when all are started that were wanted, or the manager has ended."""
         self._killed = 0
         """Processes that were killed since one was ready."""
+        self._failed = 0
+        """Processes of the fork server that ended with status 1 since one was ready."""
+        self._kill_at: float | None = None
+        """When SIGTERM was sent to all, the time for SIGKILL."""
 
         self._is_idle = False
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -318,6 +352,7 @@ class _Manager:
         # Several threads may do this at once, or a handler within it. A lock would stay locked if a
         # handler raised next to it. So each starts a thread, and the first of these does the work.
         _managers.add(self)
+        _finish_before_children_are_joined()
         try:
             threading.Thread(target=self._run, name="pipework.Executor", daemon=True).start()
             self._has_started_thread = True
@@ -328,7 +363,7 @@ class _Manager:
 
     def add(self, task: _Task) -> None:
         self.refuse_if_over()
-        if self._waiting or len(self._sent) >= self._window() or not self._send_at_once(task):
+        if self._waiting or len(self._sent) >= self.window() or not self._send_at_once(task):
             assert task.pickled is not None, "it was not sent"
             task.pickled = task.pickled.copied()
             self._waiting.append(task)
@@ -410,11 +445,13 @@ class _Manager:
             self._thread.join()
 
     def leave(self) -> None:
-        """In a forked child: nothing of the parent's is used, and no line stays open that only the
-        parent is to hold."""
+        """In a forked child: nothing of the parent's is used, no line stays open that only the
+        parent is to hold, and nobody waits for a future that only the parent can complete."""
         self.is_parents = True
         for line in self._lines:
             line.close()
+        for task in [*self._sent.values(), *self._waiting]:
+            _fail_in_child(task.future)
 
     # The manager.
 
@@ -436,13 +473,20 @@ class _Manager:
             self._is_over = self._is_finished = True
             self._has_started.set()
             self._bell.put(None)
-            if self._cause is not None and self._client is not None:
-                self._client.close()  # which ends the collector's wait
-            if self._collector.ident is not None:
-                self._collector.join()
-            if self._cause is not None:
-                self._fail_all(self._cause)
-            self._end_processes(stack)
+            cause = self._cause
+            if cause is not None:
+                if self._client is not None:
+                    self._client.close()  # which ends the collector's wait
+                # It is not to see how processes die now. But a callback may keep it.
+                self._join_collector(_PATIENCE)
+            self._stop_processes(stack)
+            if cause is not None:
+                self._join_collector()
+                self._fail_all(cause)
+            self._wait_for_processes()
+            self._join_collector()
+            if self._client is not None:
+                self._segment.recover()  # frees what processes have left that were killed
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -456,6 +500,10 @@ class _Manager:
         self._client = stack.enter_context(
             _core.Client(self._segment, redeliveries=self._redeliveries, max_message=_ANY)
         )
+
+    def _join_collector(self, seconds: float | None = None) -> None:
+        if self._collector.ident is not None:
+            self._collector.join(seconds)
 
     def _break(self, cause: BaseException) -> None:
         if self._cause is None:
@@ -505,7 +553,7 @@ class _Manager:
 
     def _has_space(self) -> bool:
         """Whether a task waits that could be handed out, or is to be cancelled."""
-        return bool(self._waiting) and (self._is_cancelled or len(self._sent) < self._window())
+        return bool(self._waiting) and (self._is_cancelled or len(self._sent) < self.window())
 
     def _cancel(self) -> None:
         while task := self._next():
@@ -556,7 +604,7 @@ class _Manager:
 
     # Both, with the lock.
 
-    def _window(self) -> int:
+    def window(self) -> int:
         """How many tasks may be handed out, and cannot be cancelled any more: one for each process
         and the next. While tasks are done within a millisecond, it is enough that a process finds
         the next task while the reply to the last is on its way."""
@@ -564,12 +612,12 @@ class _Manager:
 
     def _fill(self) -> None:
         """Hands out as many tasks as the window allows."""
-        while len(self._sent) < self._window() and (task := self._next()):
+        while len(self._sent) < self.window() and (task := self._next()):
             if _is_wanted(task.future):
                 try:
                     self._send(task)
                 except BaseException as error:
-                    _give(task.future, error=error)
+                    _give(task.future, error=error if self._cause is None else self._broken(self._cause))
                     if not isinstance(error, Exception):
                         raise
 
@@ -596,8 +644,8 @@ class _Manager:
         here, there = self._context.Pipe()
         self._lines.add(here)
         try:
-            with there:
-                args = (self._segment, there, *self._terms)
+            with there, _shielded(self._is_of_fork_server()) as mask:
+                args = (self._segment, there, mask, *self._terms)
                 process = self._context.Process(target=_work, args=args)
                 process.start()
         except BaseException:
@@ -617,7 +665,7 @@ class _Manager:
             failure = process.line.recv_bytes()
             if failure:
                 raise RuntimeError(f"an initializer raised\n{failure.decode()}")
-            process.is_ready, self._killed = True, 0
+            process.is_ready, self._killed, self._failed = True, 0, 0
 
     def _replace(self, fd: int) -> None:
         """A process has ended: the next takes its place, unless it would end as well."""
@@ -630,11 +678,21 @@ class _Manager:
         self._remove(fd)
         if process.is_ready:
             return
+        if status == 1 and self._is_of_fork_server() and self._failed < _TRIES * count - 1:
+            # Ctrl-C may have been meant for it, too. In a process of the fork server that imports the
+            # main module, it has the same status as an error.
+            self._failed += 1
+            return
         if status is not None and status >= 0:
             raise RuntimeError(f"a process ended early, before it was ready, with status {status}")
         self._killed += 1
         if self._killed >= _STARTS * count:
             raise RuntimeError(f"{self._killed} processes in a row were killed before they were ready")
+
+    def _is_of_fork_server(self) -> bool:
+        """Also of a context that does not say so."""
+        method = getattr(self._context, "get_start_method", lambda: None)()
+        return method not in ("fork", "spawn")
 
     def _remove(self, fd: int) -> None:
         process = self._processes.pop(fd)
@@ -658,15 +716,44 @@ class _Manager:
         while self._sent:
             _give(self._sent.popitem()[1].future, error=self._broken(cause))
 
-    def _end_processes(self, stack: contextlib.ExitStack) -> None:
+    def _stop_processes(self, stack: contextlib.ExitStack) -> None:
         for end, process in self._processes.items():
             stack.callback(self._remove, end)
             process.stop()
-            if self._cause is not None:
+        self._terminate_if_broken()
+
+    def _terminate_if_broken(self) -> None:
+        if self._cause is not None and self._kill_at is None:
+            self._kill_at = time.monotonic() + _GRACE
+            for process in self._processes.values():
                 process.process.terminate()
-        for process in self._processes.values():
-            multiprocessing.connection.wait([process.end])
-            process.status()
+
+    def _wait_for_processes(self) -> None:
+        """Those that do not end by themselves are killed if the executor is broken, before this is called
+        or meanwhile."""
+        left = dict(self._processes)
+        poll = select.poll()
+        for fd in left and (self._wake, *left):
+            poll.register(fd, select.POLLIN)
+        was_killed = False
+        self._is_asleep = True
+        while left:
+            self._terminate_if_broken()
+            if self._kill_at is None or was_killed:
+                ready = poll.poll()
+            else:
+                ready = poll.poll(max(0.0, self._kill_at - time.monotonic()) * 1000)
+                was_killed = not ready
+            if was_killed:
+                for process in left.values():
+                    process.process.kill()
+            for fd, _ in ready:
+                if fd in left:
+                    poll.unregister(fd)
+                    left.pop(fd).status()
+                else:
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(fd)
 
 
 _managers: set[_Manager] = set()
@@ -683,12 +770,55 @@ def _forked() -> None:
     """In a forked child: an executor begins as if nothing had been submitted to it."""
     global _generation
     _generation += 1
+    if _starter.is_starting:
+        # `multiprocessing` is about to close it, and waits for its lock, which a thread of the parent has
+        # while it reads.
+        _inherited.append(sys.stdin)
+        sys.stdin = open(os.devnull)
     for manager in _managers:
         manager.leave()
     _managers.clear()
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+class _Starter(threading.local):
+    is_starting = False
+    """Whether this thread starts a process."""
+
+
+_starter = _Starter()
+_inherited: list[Any] = []
+"""Nothing of this may be finalized: that would take its lock."""
+
+
+@contextlib.contextmanager
+def _shielded(is_of_fork_server: bool) -> Iterator[set[Any] | None]:
+    """While a process is started: Ctrl-C waits until it has its handler. Gives the mask of signals that
+    it is to have then. What the fork server starts has the mask of the server."""
+    _starter.is_starting = True
+    mask = None
+    try:
+        if not is_of_fork_server:
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        yield mask
+    finally:
+        _starter.is_starting = False
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _finish_before_children_are_joined() -> None:
+    """A process of `multiprocessing` joins its children at its end, and runs no function of `atexit`
+    before."""
+    global _has_finalizer
+    if _has_finalizer != _generation and multiprocessing.parent_process() is not None:
+        _has_finalizer = _generation
+        util.Finalize(None, _finish, exitpriority=10)
+
+
+_has_finalizer = -1
 
 
 @atexit.register
@@ -714,23 +844,58 @@ def _is_wanted(future: concurrent.futures.Future[Any]) -> bool:
         return False
 
 
-def _settle(future: concurrent.futures.Future[Any], outcome: Any) -> None:
+def _settle(future: _Future[Any], outcome: Any) -> None:
     """Gives the future the outcome of its task."""
     value: Any = None
     error: BaseException | None = None
     try:
-        value, error, text = load(outcome.result(), outcome.blobs)
-        if text:
-            with contextlib.suppress(Exception):  # a class of exceptions may refuse it
-                error.__cause__ = RemoteTraceback(text)
+        data, blobs = outcome.result(), outcome.blobs
+        future.received = len(data) + (sum(map(len, blobs)) if blobs else 0)
+        value, failure = load(data, blobs)
+        if failure is not None:
+            future.step, text, pickled = failure
+            error = _rebuilt(text, pickled)
     except BaseException as raised:  # SystemExit too, if unpickling has raised it
         error = raised
         if isinstance(raised, PeerDied):
             raised.strerror = "executor: the process that ran this task has died"
+    if isinstance(error, SystemExit):  # it was meant to end the task, and not this program
+        ended, error = error, remote("executor", b"", f"executor: the task has raised SystemExit: {error.code}")
+        error.__cause__ = ended.__cause__ or ended
+        del ended
     try:
         _give(future, value, error)
     finally:
         del value, error  # the traceback of the error refers to this
+
+
+def _rebuilt(text: str, pickled: bytes | None) -> BaseException:
+    """The exception that a process has raised. If it does not pickle, or cannot be made of its pickle,
+    an exception with its text."""
+    why: BaseException | None = None
+    try:
+        if pickled is not None:
+            error = pickle.loads(pickled)
+            if not isinstance(error, BaseException):
+                raise TypeError(f"the pickle of an exception has become {error!r}")
+            with contextlib.suppress(Exception):  # a class of exceptions may refuse it
+                error.__cause__ = RemoteTraceback(text)
+            return error
+    except BaseException as raised:
+        why = raised
+    failed: RemoteError = remote("executor", text.encode(errors="backslashreplace"), text)
+    failed.__cause__ = why
+    return failed
+
+
+def _fail_in_child(future: concurrent.futures.Future[Any]) -> None:
+    """In a forked child. Another thread of the parent may have held the lock, and what waits for the future,
+    or is called at its end, is the parent's."""
+    future._condition = threading.Condition()
+    future._waiters = []
+    future._done_callbacks = []  # type: ignore[attr-defined]
+    if not future.done():
+        future.set_exception(RuntimeError("this task was submitted before a fork: only the parent gets its result"))
 
 
 def _give(future: concurrent.futures.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
@@ -768,13 +933,23 @@ def _call_each(fn: Callable[..., T], calls: list[tuple[Any, ...]]) -> list[T]:
 def _work(
     segment: _core.Segment,
     line: Connection,
+    mask: set[Any] | None,
     initializer: Callable[..., object] | None,
     initargs: tuple[Any, ...],
     max_tasks: int | None,
 ) -> None:
+    # Until this process is ready, Ctrl-C ends it as a signal does, wherever it is.
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if initializer is not None:
         try:
             initializer(*initargs)
+        except KeyboardInterrupt:  # no initializer has failed
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
         except BaseException:
             with contextlib.suppress(BrokenPipeError):
                 line.send_bytes(traceback.format_exc().encode(errors="replace"))
@@ -786,9 +961,12 @@ def _work(
             return
         threading.Thread(target=_stop_when_told, args=(line, server), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C in a terminal is for all of them
+            if handler is signal.default_int_handler and signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+                signal.signal(signal.SIGINT, handler)
             for request in itertools.islice(server, max_tasks):
                 _do(request, segment)
                 del request  # it has blobs
+    segment.close()  # and with it the memory that is kept for the next results
 
 
 def _stop_when_told(line: Connection, server: _core.Server) -> None:
@@ -798,16 +976,31 @@ def _stop_when_told(line: Connection, server: _core.Server) -> None:
         server.stop()
 
 
+ARGUMENTS, TASK, RESULT = "arguments", "task", "result"
+
+
 def _do(request: _core.Request, segment: _core.Segment) -> None:
+    step = ARGUMENTS
     try:
         fn, args, kwargs = load(request.data, request.blobs)
-        reply = attach(dump((fn(*args, **kwargs), None, None)), segment)
+        step = TASK
+        value = fn(*args, **kwargs)
+        step = RESULT
+        reply = attach(dump((value, None)), segment)
     except BaseException as error:
         text = traceback.format_exc()
         try:
-            reply = attach(dump((None, error, text)), segment)
-        except BaseException:  # it cannot be pickled
+            reply = attach(dump((None, (step, text, _pickle_of(error)))), segment)
+        except BaseException:  # there is no memory for it
             request.fail(text)
             return
     data, blobs = reply
     request.reply(data, blobs=blobs)
+
+
+def _pickle_of(error: BaseException) -> bytes | None:
+    """A pickle of its own: if nobody can read it, its text still arrives."""
+    try:
+        return bytes(dump(error, 0).data)
+    except BaseException:
+        return None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -96,6 +98,55 @@ class Stubborn(Exception):
 
 def be_stubborn() -> None:
     raise Stubborn("no")
+
+
+class Particular(Exception):
+    """It can be pickled, and not be made of the pickle."""
+
+    def __init__(self, one: object, other: object) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+class Strange(Exception):
+    """Its pickle becomes something else."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("7",)
+
+
+def be_particular() -> None:
+    raise Particular("this", "that")
+
+
+def be_strange() -> None:
+    raise Strange("odd")
+
+
+def stay() -> None:
+    """The process does not end by itself."""
+    threading.Thread(target=time.sleep, args=(1000,), daemon=False).start()
+
+
+def stay_and_ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stay()
+
+
+def interrupt_first(path: Path, times: int) -> None:
+    """So many get what Ctrl-C raises."""
+    for number in range(times):
+        with contextlib.suppress(FileExistsError):
+            (path / str(number)).touch(exist_ok=False)
+            raise KeyboardInterrupt
+
+
+def leave_an_executor(answers: Any) -> None:
+    """Neither shuts it down nor waits for it."""
+    from pipework import Executor
+
+    executor = Executor(2, mp_context=multiprocessing.get_context("fork"))
+    executor.submit(nap, 0.2, "done").add_done_callback(lambda future: answers.send(future.result()))
+    executor.submit(abs, -1).result()
 
 
 class Unknown(ForkServerProcess):

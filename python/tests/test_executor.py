@@ -58,11 +58,30 @@ def test_result_raises_the_exception_with_its_traceback(each_way: Executor) -> N
     assert 'raise ValueError("this went wrong")' in str(raised.value.__cause__)
     with pytest.raises(RemoteError, match="Stubborn: no"):
         each_way.submit(tasks.be_stubborn).result(SOON)
-    with pytest.raises(SystemExit):
-        each_way.submit(sys.exit, 3).result(SOON)
     with pytest.raises((pickle.PicklingError, AttributeError)):
         each_way.submit(lambda: None).result(SOON)
     assert each_way.submit(abs, -1).result(SOON) == 1
+
+
+def test_exception_that_cannot_be_made_of_its_pickle_arrives_as_its_text(each_way: Executor) -> None:
+    with pytest.raises(RemoteError, match="Particular: this and that") as raised:
+        each_way.submit(tasks.be_particular).result(SOON)
+    assert 'raise Particular("this", "that")' in raised.value.reason.decode()
+    assert "missing 1 required positional argument" in str(raised.value.__cause__)
+    with pytest.raises(RemoteError, match="Strange: odd") as raised:
+        each_way.submit(tasks.be_strange).result(SOON)
+    assert "has become 7" in str(raised.value.__cause__)
+    assert each_way.submit(abs, -1).result(SOON) == 1
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_exit_in_a_task_ends_neither_its_process_nor_its_caller(status: int) -> None:
+    with Executor(1) as executor:
+        pid = executor.submit(os.getpid).result(SOON)
+        with pytest.raises(RemoteError, match=f"the task has raised SystemExit: {status}") as raised:
+            executor.submit(sys.exit, status).result(SOON)
+        assert "SystemExit" in str(raised.value.__cause__)
+        assert executor.submit(os.getpid).result(SOON) == pid
 
 
 def test_killed_process_fails_one_future_and_is_replaced(each_way: Executor) -> None:
@@ -202,6 +221,31 @@ def test_initializer_that_is_always_killed_breaks_the_executor(tmp_path: Path) -
     assert len(list(tmp_path.iterdir())) == 5
 
 
+def test_ctrl_c_in_an_initializer_is_no_failure_of_it(tmp_path: Path) -> None:
+    for way in ("fork", "spawn", "forkserver"):
+        folder = tmp_path / way
+        folder.mkdir()
+        context = multiprocessing.get_context(way)
+        with Executor(2, mp_context=context, initializer=tasks.interrupt_first, initargs=(folder, 4)) as executor:
+            assert list(executor.map(abs, [-1] * 10, timeout=SOON)) == [1] * 10
+        assert len(list(folder.iterdir())) == 4
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+def test_ctrl_c_at_any_moment_of_a_start_breaks_nothing(way: str) -> None:
+    for after in (0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.3):
+        with Executor(2, mp_context=multiprocessing.get_context(way)) as executor:
+            executor._start_all()
+            time.sleep(after)
+            for process in executor._workers():
+                os.kill(process.pid, signal.SIGINT)
+            futures = [executor.submit(abs, -1) for _ in range(6)]
+            # A task that has begun may be interrupted itself.
+            ends = {type(future.exception(SOON)) for future in futures}
+            assert ends <= {type(None), KeyboardInterrupt, RemoteError, PeerDied}
+            assert executor.submit(abs, -1).result(SOON) == 1
+
+
 def test_process_is_replaced_although_its_child_lives(tmp_path: Path) -> None:
     with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
         with pytest.raises(PeerDied):
@@ -332,7 +376,7 @@ def test_process_reaped_by_another_thread_is_replaced() -> None:
 @pytest.mark.parametrize("how", ["exit", "interrupt"])
 def test_result_that_cannot_be_unpickled_fails_one_future(how: str) -> None:
     with Executor(1) as executor:
-        with pytest.raises({"exit": SystemExit, "interrupt": KeyboardInterrupt}[how]):
+        with pytest.raises({"exit": RemoteError, "interrupt": KeyboardInterrupt}[how]):
             executor.submit(tasks.ends, how).result(SOON)
         assert executor.submit(abs, -1).result(SOON) == 1
 
@@ -429,6 +473,68 @@ def test_forked_child_gets_an_executor_of_its_own() -> None:
         in_child(work)
         slow.result(SOON)
         assert executor.submit(os.getpid).result(SOON) == pid
+
+
+def test_future_of_the_parent_fails_in_a_forked_child() -> None:
+    with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+        futures = [executor.submit(tasks.nap, 0.5, "done") for _ in range(10)]
+
+        def work() -> None:
+            for future in futures:
+                with pytest.raises(RuntimeError, match="submitted before a fork"):
+                    future.result(SOON)
+
+        in_child(work)
+        assert futures[0].result(SOON) == "done"
+
+
+def test_process_ends_although_it_leaves_an_executor() -> None:
+    for way in ("fork", "spawn", "forkserver"):
+        here, there = multiprocessing.Pipe()
+        context: Any = multiprocessing.get_context(way)
+        process = context.Process(target=tasks.leave_an_executor, args=(there,))
+        process.start()
+        try:
+            process.join(SOON)
+            assert process.exitcode == 0
+            assert here.poll() and here.recv() == "done"
+        finally:
+            process.kill()
+            process.join()
+            here.close()
+            there.close()
+
+
+READING = """
+import os, sys, threading, time
+from pipework import Executor, multiprocessing
+import multiprocessing as stdlib
+
+def stdin_of(_):
+    return os.path.samefile("/dev/null", f"/proc/self/fd/{{sys.stdin.fileno()}}"), sys.stdin.read()
+
+if __name__ == "__main__":
+    threading.Thread(target=sys.stdin.readline, daemon=True).start()
+    time.sleep(0.2)  # it holds the lock of the stream now
+    with multiprocessing.get_context({way!r}).Pool(2) as pool:
+        print(pool.map(abs, range(3)), pool.map(stdin_of, range(2)))
+    with Executor(2, mp_context=stdlib.get_context({way!r})) as executor:
+        print(list(executor.map(abs, range(3))))
+"""
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+def test_processes_start_while_a_thread_reads_stdin(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(READING.format(way=way))
+    read, write = os.pipe()
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", str(path)]
+    try:
+        out = subprocess.run(command, stdin=read, env=environment(), capture_output=True, text=True, timeout=SOON)
+    finally:
+        os.close(write)
+        os.close(read)
+    assert (out.stdout, out.stderr) == ("[0, 1, 2] [(True, ''), (True, '')]\n[0, 1, 2]\n", "")
 
 
 def test_process_ends_after_max_tasks_per_child() -> None:
@@ -634,6 +740,51 @@ def test_terminate_workers_ends_tasks_that_run_and_those_that_wait(way: str) -> 
         executor.submit(abs, -1)
     executor.shutdown()
     executor.terminate_workers()
+
+
+@pytest.mark.parametrize("way", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("stay", [tasks.stay, tasks.stay_and_ignore_sigterm])
+def test_terminate_workers_ends_processes_that_do_not_end_after_shutdown(
+    stay: Callable[[], None], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stay is tasks.stay_and_ignore_sigterm:
+        monkeypatch.setattr("pipework._executor._GRACE", 0.2)
+    executor = Executor(1, mp_context=multiprocessing.get_context(way))
+    executor.submit(stay).result(SOON)
+    pid = executor.submit(os.getpid).result(SOON)
+    executor.shutdown(wait=False)
+    manager = next(iter(executor._managers.values()))
+    until(lambda: manager._is_over)
+    assert Path(f"/proc/{pid}").exists()
+    executor.terminate_workers()
+    executor.shutdown()
+    until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_broken_executor_ends_processes_that_ignore_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipework._executor._GRACE", 0.2)
+    executor = Executor(1)
+    executor.submit(tasks.stay_and_ignore_sigterm).result(SOON)
+    executor.terminate_workers()
+    executor.shutdown()
+
+
+@pytest.mark.parametrize("are_killed", [False, True])
+def test_runs_leave_no_more_than_the_first_one_in_dev_shm(are_killed: bool, tmp_path: Path) -> None:
+    def work(place: Path) -> None:
+        used = []
+        for _ in range(100):
+            with Executor(2, mp_context=multiprocessing.get_context("fork")) as executor:
+                for result in executor.map(bytes, [100_000] * 20, timeout=SOON):
+                    assert len(result) == 100_000
+                for process in executor._workers() if are_killed else []:
+                    process.kill()
+            facts = os.statvfs(place)
+            used.append((facts.f_blocks - facts.f_bfree) * facts.f_frsize)
+        # A killed process has its files until it is gone.
+        assert max(used) <= used[0] + (16 << 10), used
+
+    on_small_tmpfs(tmp_path, "size=200m", work, place=Path("/dev/shm"))
 
 
 def test_terminate_workers_of_an_unused_executor_closes_it() -> None:

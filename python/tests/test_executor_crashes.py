@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tasks
 from crashing import AtEnd, AtPickle, AtUnpickle, crash, exit_in_c, leave, make, refuse, refuse_to_be
-from pipework import Executor, PeerDied
+from pipework import Executor, PeerDied, RemoteError
 from processes import stop_helpers, until
 from support import SOON
 
@@ -46,19 +46,19 @@ def helpers() -> Iterator[None]:
 Case = tuple[Callable[..., object], tuple[Any, ...], type[BaseException]]
 CASES: dict[str, Case] = {
     "error when the task is pickled": (id, (AtPickle(refuse),), pickle.PicklingError),
-    "exit when the task is unpickled": (id, (AtUnpickle(leave),), SystemExit),
+    "exit when the task is unpickled": (id, (AtUnpickle(leave),), RemoteError),
     "exit in C when the task is unpickled": (id, (AtUnpickle(exit_in_c),), PeerDied),
     "error when the task is unpickled": (id, (AtUnpickle(refuse_to_be),), pickle.UnpicklingError),
     "crash when the task is unpickled": (id, (AtUnpickle(crash),), PeerDied),
     "crash in the task": (crash, (), PeerDied),
-    "exit in the task": (leave, (), SystemExit),
+    "exit in the task": (leave, (), RemoteError),
     "exit in C in the task": (exit_in_c, (), PeerDied),
     "error in the task": (tasks.fail, (), ValueError),
     "crash when the result is pickled": (make, (AtPickle, crash), PeerDied),
-    "exit when the result is pickled": (make, (AtPickle, leave), SystemExit),
+    "exit when the result is pickled": (make, (AtPickle, leave), RemoteError),
     "exit in C when the result is pickled": (make, (AtPickle, exit_in_c), PeerDied),
     "error when the result is pickled": (make, (AtPickle, refuse), pickle.PicklingError),
-    "exit when the result is unpickled": (make, (AtUnpickle, leave), SystemExit),
+    "exit when the result is unpickled": (make, (AtUnpickle, leave), RemoteError),
     "error when the result is unpickled": (make, (AtUnpickle, refuse_to_be), pickle.UnpicklingError),
 }
 
