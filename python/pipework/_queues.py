@@ -2,30 +2,27 @@
 posts a request, `get` takes one and answers it, and one whose taker is killed before that goes to
 another process. No process holds a lock that another one waits for.
 
-What a queue without a bound cannot keep in shared memory waits in the process that put it there, and
-a thread sends it later.
+A queue without a bound has an overflow beside its segment, for what finds no slot. Nothing is posted
+while something is there, so what a process has posted is older than what it has put there.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
-import multiprocessing
 import multiprocessing.queues
 import os
 import queue
 import threading
 import time
-import traceback
 import weakref
-from multiprocessing import util
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _core
 from ._connection import pipe
 from ._errors import TimedOut
 from ._objects import MOST_BUFFERS, Pickled, attach, dump, load
+from ._overflow import Overflow
 
 T = TypeVar("T")
 
@@ -47,7 +44,7 @@ else:  # before Python 3.12 not all of these take a type in brackets
         pass
 
 _SLOTS = 256
-"""Objects in shared memory, where the program names no bound."""
+"""Objects in the segment, where the program names no bound."""
 _MOST_WITH_BLOBS = 1024
 """A queue with a higher bound has small slots, without space for the names of blobs."""
 _MOST = 1 << 20
@@ -57,9 +54,7 @@ _MEMBERS = 1024
 _ANY = 1 << 62
 """Bytes of the longest object: memory is the limit."""
 _SLICE = 0.05
-"""Seconds between two looks of `join`, and between two tries to send while there is no space."""
-_PATIENCE = 5.0
-"""Seconds for which an object without space waits after all others were taken."""
+"""Seconds between two looks of `join`, and between two looks of `get` at what is beyond the slots."""
 
 
 class _Channel:
@@ -145,10 +140,6 @@ class _Channel:
         self._segment.recover()
         return self._segment.audit().free == self.slots
 
-    def has_others(self) -> bool:
-        """Whether other processes that live use it."""
-        return any(member.is_alive and member.pid != os.getpid() for member in self._segment.members())
-
     def close(self) -> None:
         """Closes what was used. A queue that was not used may still be asked whether it is empty, as
         one of the standard library may."""
@@ -192,59 +183,78 @@ class SimpleQueue(_SimpleQueue[T]):
 
 
 class Queue(_Queue[T]):
-    """As `multiprocessing.Queue`. With `maxsize` an object is in shared memory when `put` returns.
-    Without it, 256 are; further ones wait in this process, which sends them later, and at its end at
-    the latest."""
+    """As `multiprocessing.Queue`. An object is in memory that all processes share when `put` returns."""
 
     def __init__(self, maxsize: int = 0, *, ctx: object = None) -> None:
         self._maxsize = maxsize if 0 < maxsize <= _MOST else 0
         slots = self._maxsize or _SLOTS
         self._channel = _Channel(slots, slots <= _MOST_WITH_BLOBS)
+        self._overflow = None if self._maxsize else Overflow()
         self._begin()
 
     def _begin(self) -> None:
         self._closed = False
-        self._forget_parent()
-        _queues.add(self)
-
-    def _forget_parent(self) -> None:
-        """In a new process, and in a forked child: what the parent has not sent is the parent's."""
-        self._unsent: collections.deque[Pickled] = collections.deque()
-        # Reentrant, because a signal handler may put something, too.
-        self._lock = threading.RLock()
-        self._feeder: threading.Thread | None = None
-        self._at_exit: util.Finalize | None = None
-        self._is_joined = True
 
     def __getstate__(self) -> Any:
-        return self._maxsize, self._channel
+        return self._maxsize, self._channel, self._overflow
 
     def __setstate__(self, state: Any) -> None:
-        self._maxsize, self._channel = state
+        self._maxsize, self._channel, self._overflow = state
         self._begin()
 
     def put(self, obj: T, block: bool = True, timeout: float | None = None) -> None:
         self._check()
         pickled = self._channel.dump(obj)
-        if not self._maxsize:
-            if self._unsent or not self._channel.post(pickled, 0):
-                self._send_later(pickled.copied())
-        elif not self._channel.post(pickled, timeout if block else 0):
-            raise queue.Full
+        if self._overflow is None:
+            if not self._channel.post(pickled, timeout if block else 0):
+                raise queue.Full
+        elif self._overflow.count() or not self._post(pickled):
+            self._overflow.put(pickled)
+
+    def _post(self, pickled: Pickled) -> bool:
+        try:
+            return self._channel.post(pickled, 0)
+        except OSError as error:  # the file system of blobs is full, which has no part in the overflow
+            if error.errno != errno.ENOSPC:
+                raise
+            return False
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
         self._check()
-        request = self._channel.take(timeout if block else 0)
-        if request is None:
-            raise queue.Empty
-        result: T = self._finish(request)
-        return result
+        if self._overflow is None:
+            request = self._channel.take(timeout if block else 0)
+            if request is None:
+                raise queue.Empty
+            return self._finish(request)  # type: ignore[no-any-return]
+        return self._get(self._overflow, timeout if block else 0)
+
+    def _get(self, overflow: Overflow, timeout: float | None) -> T:
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = 0.001
+        while True:
+            left = pause if end is None else min(pause, end - time.monotonic())
+            # A taker is woken for what is posted, but not for what is in the overflow. So it looks there
+            # before it waits, and again while it waits: soon, if it has not waited for long.
+            request = self._channel.take(0 if overflow.was_used else left)
+            if request is None and overflow.was_used:
+                record = self._from(overflow)
+                if record is not None:
+                    return overflow.load(record)  # type: ignore[no-any-return]
+                request = self._channel.take(left)
+            if request is not None:
+                return self._finish(request)  # type: ignore[no-any-return]
+            if left <= 0:
+                raise queue.Empty
+            pause = min(2 * pause, _SLICE)
 
     def _finish(self, request: _core.Request) -> Any:
         return _finish(request)
 
+    def _from(self, overflow: Overflow) -> bytes | None:
+        return overflow.take()
+
     def qsize(self) -> int:
-        return self._channel.waiting + len(self._unsent)
+        return self._channel.waiting + (0 if self._overflow is None else self._overflow.count())
 
     def empty(self) -> bool:
         return self.qsize() == 0
@@ -253,121 +263,47 @@ class Queue(_Queue[T]):
         return 0 < self._maxsize <= self.qsize()
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._feeder is None:
-                self._channel.close()
+        self._closed = True
+        self._channel.close()
+        if self._overflow is not None:
+            self._overflow.close()
 
     def join_thread(self) -> None:
-        """Waits until all is sent that this process has put there. Gives up when the parent process
-        and all others that use the queue have ended."""
+        """Returns at once: there is no thread, and all that was put there is there."""
         assert self._closed, f"Queue {self!r} not closed"
-        self._join()
 
     def cancel_join_thread(self) -> None:
-        self._is_joined = False
+        """Does nothing, since there is no thread."""
 
     def _check(self) -> None:
         if self._closed:
             raise ValueError(f"Queue {self!r} is closed")
-
-    # What could not be sent at once.
-
-    def _send_later(self, pickled: Pickled) -> None:
-        with self._lock:
-            self._unsent.append(pickled)
-            if self._feeder is None:
-                try:
-                    self._start_feeder()
-                except BaseException:
-                    if self._feeder is None:
-                        self._unsent.remove(pickled)
-                    raise
-
-    def _start_feeder(self) -> None:
-        feeder = threading.Thread(target=self._feed, name="pipework.Queue", daemon=True)
-        if self._feeder is None:  # and no signal handler has put something meanwhile
-            self._feeder = feeder
-            try:
-                # The process sends all before it ends, as the standard library does it.
-                self._at_exit = util.Finalize(None, self._join, exitpriority=-5)
-                self._feeding_changed()
-                feeder.start()
-            except BaseException:
-                self._feeder_ends()
-                raise
-
-    def _feed(self) -> None:
-        with self._lock:
-            if self._feeder is not threading.current_thread():
-                return  # an exception of a signal handler ended its start
-        while (pickled := self._next_unsent()) is not None:
-            try:
-                self._send(pickled)
-            except Exception:  # those behind it may be short
-                traceback.print_exc()
-            self._unsent.popleft()
-
-    def _send(self, pickled: Pickled) -> None:
-        """Sends it. While there is no space for it, waits for those who get."""
-        end = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                self._channel.post(pickled, None)
-                return
-            except OSError as error:
-                if error.errno != errno.ENOSPC or time.monotonic() > end:
-                    raise
-            if self._channel.waiting:
-                end = time.monotonic() + _PATIENCE
-            time.sleep(_SLICE)
-
-    def _next_unsent(self) -> Pickled | None:
-        """What the thread that sends is to send next. If there is nothing, the thread ends, and the
-        next object starts another one."""
-        with self._lock:
-            if self._unsent:
-                return self._unsent[0]
-            self._feeder_ends()
-            if self._closed:
-                self._channel.close()
-            return None
-
-    def _feeder_ends(self) -> None:
-        self._feeder = None
-        if self._at_exit is not None:
-            self._at_exit.cancel()
-        self._feeding_changed()
-
-    def _feeding_changed(self) -> None:
-        """Called with the lock when there is a thread that sends, and when there is none any more."""
-
-    def _join(self) -> None:
-        while (feeder := self._feeder) is not None and self._is_joined and not self._is_alone():
-            feeder.join(_SLICE)
-
-    def _is_alone(self) -> bool:
-        parent = multiprocessing.parent_process()
-        return parent is not None and not parent.is_alive() and not self._channel.has_others()
 
 
 class JoinableQueue(Queue[T], _JoinableQueue[T]):
     """As `multiprocessing.JoinableQueue`. What a process has taken counts as done if it is killed."""
 
     def __init__(self, maxsize: int = 0, *, ctx: object = None) -> None:
-        # A process that has something to do, or to send, keeps one request in here. It frees the slot
-        # when it has nothing left, and others free it when the process dies. After each `send` the
-        # process also answers every request that still waits. Otherwise finished requests would stay
-        # queued behind an old one, until the queue of the channel is full.
+        # A process that has something to do keeps one request in here. It frees the slot when it has
+        # nothing left, and others free it when the process dies. After each `send` the process also
+        # answers every request that still waits. Otherwise finished requests would stay queued behind an
+        # old one, until the queue of the channel is full.
         self._busy = _Channel(_MEMBERS, False, members=2 * _MEMBERS)
         super().__init__(maxsize, ctx=ctx)
 
+    def _begin(self) -> None:
+        super()._begin()
+        _joinable.add(self)
+        self._forget_parent()
+
     def _forget_parent(self) -> None:
-        super()._forget_parent()
+        """In a new process, and in a forked child: what the parent does is the parent's."""
+        # Reentrant, because a signal handler may take something, too.
+        self._lock = threading.RLock()
         self._taken = 0
         """Objects that this process has taken and not done."""
         self._tickets: list[Ticket] = []
-        """One while it has something to do or to send."""
+        """One while it has something to do."""
         self._ending: list[Ticket] = []
         """Those that are to be forgotten."""
 
@@ -379,16 +315,31 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
         super().__setstate__(state)
 
     def _finish(self, request: _core.Request) -> Any:
-        # The object leaves the queue after this.
+        self._begin_task()
+        return super()._finish(request)
+
+    def _from(self, overflow: Overflow) -> bytes | None:
+        if overflow.count() == 0:
+            return None
+        self._begin_task()
+        found = None
+        try:
+            found = super()._from(overflow)
+            return found
+        finally:
+            if found is None:
+                self.task_done()
+
+    def _begin_task(self) -> None:
+        """The object leaves the queue after this."""
         with self._lock:
             self._taken += 1
             try:
-                self._feeding_changed()
+                self._taken_changed()
             except BaseException:  # the object is not taken
                 self._taken -= 1
-                self._feeding_changed()
+                self._taken_changed()
                 raise
-        return super()._finish(request)
 
     def task_done(self) -> None:
         with self._lock:
@@ -396,28 +347,25 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
                 raise ValueError("task_done() called too many times")
             try:
                 self._taken -= 1
-                self._feeding_changed()
+                self._taken_changed()
             except BaseException:  # of a signal handler
-                self._feeding_changed()
+                self._taken_changed()
                 raise
 
-    def _feeding_changed(self) -> None:
+    def _taken_changed(self) -> None:
         # A signal handler of this thread may come in between at any place, take something, be done, or
         # raise.
         client = self._busy.client()
-        if self._is_busy() and not self._tickets:
+        if self._taken and not self._tickets:
             self._tickets.extend(map(client.send, (b"",)))  # no handler comes between the two steps
             self._busy.answer_all()
-        while self._tickets and not self._is_busy():
+        while self._tickets and not self._taken:
             _move(self._tickets, self._ending)
-            if self._is_busy():
+            if self._taken:
                 _move(self._ending, self._tickets)
         while self._ending:
             with contextlib.suppress(IndexError):
                 any(map(client.forget, map(list.pop, (self._ending,))))
-
-    def _is_busy(self) -> bool:
-        return self._taken > 0 or self._feeder is not None
 
     def join(self) -> None:
         """Waits until all is done that was put there. Looks again every 50 ms at the latest."""
@@ -429,9 +377,14 @@ class JoinableQueue(Queue[T], _JoinableQueue[T]):
     def _is_done(self) -> bool:
         # If nothing was put there from the first look to the last, everything was done at some
         # moment between them: a process is busy before its object leaves the queue.
-        posted = self._channel.posted
+        posted = self._posted()
         self._busy.answer_all()
-        return self._channel.is_idle() and self._busy.is_idle() and self._channel.posted == posted
+        is_empty = self._channel.is_idle() and (self._overflow is None or self._overflow.count() == 0)
+        return is_empty and self._busy.is_idle() and self._posted() == posted
+
+    def _posted(self) -> tuple[int, int]:
+        """Objects that were put there so far."""
+        return self._channel.posted, 0 if self._overflow is None else self._overflow.total
 
 
 def _move(source: list[Ticket], to: list[Ticket]) -> None:
@@ -440,11 +393,11 @@ def _move(source: list[Ticket], to: list[Ticket]) -> None:
         to.extend(map(list.pop, (source,)))
 
 
-_queues: weakref.WeakSet[Queue[Any]] = weakref.WeakSet()
+_joinable: weakref.WeakSet[JoinableQueue[Any]] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    for each in list(_queues):
+    for each in list(_joinable):
         each._forget_parent()
 
 
