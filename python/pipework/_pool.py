@@ -1,32 +1,43 @@
 """The pool of `pipework.multiprocessing`: the standard library's methods and results over an
 `Executor`. A task whose process is killed raises `PeerDied` at the caller that waits for it.
 
-A thread hands tasks out, as many as keep the processes busy, so that a long or endless iterable is
-read as results come. The executor's thread delivers results and calls callbacks.
+A thread hands tasks out, as many as keep the processes busy. `imap` reads a long or endless iterable as
+results come, and as they are taken. The executor's thread delivers results and calls callbacks.
 """
 
 from __future__ import annotations
 
 import atexit
+import collections
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import logging
 import multiprocessing.pool
+import operator
 import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
-from ._executor import Executor, RemoteTraceback
+from ._executor import RESULT, Executor, RemoteTraceback
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
 _stdlib: Any = multiprocessing.pool
+
+_AHEAD = 64 << 10
+"""More tasks than the processes need are handed out while all together have at most so many bytes."""
+_KEPT = 16 << 20
+"""The results of `imap` that nobody has taken yet have at most so many bytes, or are as few as there are
+processes."""
+_LOOK = object()
+"""Wakes the thread."""
 
 
 class Pool(multiprocessing.pool.Pool):
@@ -71,6 +82,46 @@ class Pool(multiprocessing.pool.Pool):
     def _pool(self) -> list[Any]:
         return self._engine.executor._workers()
 
+    def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> Any:
+        """As `map(func, iterable)` for long iterables: reads them as results are taken."""
+        return self._imap(_stdlib.IMapIterator, func, iterable, chunksize)
+
+    def imap_unordered(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> Any:
+        """As `imap`, but results come as they are ready."""
+        return self._imap(_stdlib.IMapUnorderedIterator, func, iterable, chunksize)
+
+    def _imap(self, kind: Any, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None) -> Any:
+        self._check_running()
+        size = 1 if chunksize is None else chunksize
+        if size < 1:
+            raise ValueError(f"Chunksize must be 1+, not {size}")
+        if size > 1:
+            func, iterable = _stdlib.mapstar, self._get_tasks(func, iterable, size)  # type: ignore[attr-defined]
+        result = kind(self)
+        job = _Job(self._guarded_task_generation(result._job, func, iterable), result)
+        results = _Results(self._engine, job)
+        self._taskqueue.put(job)
+        return results if size == 1 else itertools.chain.from_iterable(results)
+
+    @staticmethod
+    def _guarded_task_generation(
+        job: int, func: Callable[..., Any], iterable: Iterable[Any]
+    ) -> Iterator[tuple[int, int, Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
+        """Tasks, and what the iterable raises as the last one."""
+        index = -1
+        try:
+            for index, item in enumerate(iterable):
+                yield job, index, func, (item,), {}
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # SystemExit and KeyboardInterrupt, too: the thread goes on
+            yield job, index + 1, _stdlib._helper_reraises_exception, (error,), {}
+
+    def _check_running(self) -> None:
+        if self._engine.is_parents:
+            raise RuntimeError("this pool was made before a fork: it is the parent's")
+        super()._check_running()  # type: ignore[misc]
+
     def _map_async(
         self,
         func: Callable[..., Any],
@@ -93,6 +144,8 @@ class Pool(multiprocessing.pool.Pool):
             self._engine.tasks.put(None)
 
     def terminate(self) -> None:
+        """Ends the processes at once, and those that are still there after 5 s by SIGKILL. May also be called
+        after `close`."""
         self._state = _stdlib.TERMINATE
         self._terminate()
         with contextlib.suppress(RuntimeError):  # a callback may call this, and does not wait for itself
@@ -104,17 +157,63 @@ class Pool(multiprocessing.pool.Pool):
         self._engine.wait()
 
 
+class _Job:
+    """The tasks of a call."""
+
+    def __init__(self, tasks: Iterable[Any], result: Any = None) -> None:
+        self.tasks = iter(tasks)
+        self.result = result
+        """Of `imap`: takes the results in."""
+        self.begun = 0
+        self.ended = 0
+        self.received = 0
+        """Bytes of the results of those that have ended."""
+        self.error: BaseException | None = None
+        """What the iterable of `imap` has raised. It comes behind all results."""
+        self.is_abandoned = False
+
+    def kept(self) -> int:
+        """How many results `imap` has, or will have, that were not taken."""
+        return self.begun - self.ended + len(self.result._items) + len(self.result._unsorted)
+
+
+class _Results(multiprocessing.pool.IMapIterator):  # type: ignore[type-arg]
+    """What `imap` returns. When nothing refers to it, no more results are kept."""
+
+    def __init__(self, engine: _Engine, job: _Job) -> None:
+        self._engine = engine
+        self._inner = job.result
+        weakref.finalize(self, engine.abandon, job).atexit = False
+
+    def next(self, timeout: float | None = None) -> Any:
+        try:
+            return self._inner.next(timeout)
+        finally:
+            self._engine.look()
+
+    __next__ = next
+
+
 class _Engine:
     """The tasks of a pool on their way. It does not refer to the pool."""
 
     def __init__(self, executor: Executor, processes: int) -> None:
         self.executor = executor
         self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        """Pairs of some tasks, and a function that is called with their number; None is the end."""
+        """Jobs, or what `_Job` takes; None is the end."""
         self.results: dict[int, Any] = {}
         """Results that are not complete, by their numbers."""
-        self._space = threading.Semaphore(4 * processes + 16)
+        self.is_parents = False
+        """In a forked child, where the thread is not."""
+        self._processes = processes
+        self._in_flight = 0
+        """Tasks that were handed out, and have not ended."""
+        self._bytes_in_flight = 0
+        self._is_idle = False
+        self._is_joined = False
         self._is_terminated = False
+        # Held for a moment, for the numbers here and in jobs.
+        self._counting = threading.Lock()
         # Held while a result gets an outcome, and calls its callback.
         self._lock = threading.RLock()
         self._outcomes: list[Any] = []
@@ -134,72 +233,168 @@ class _Engine:
     def terminate(self) -> None:
         self._is_terminated = True
         self.executor.terminate_workers()
-        self.tasks.put(None)
-        self._space.release()
+        self.tasks.put(_LOOK)
         if self.results:
             self._fail_all(RuntimeError("the pool was terminated"))
 
     def wait(self) -> None:
+        if self.is_parents:
+            return
         if threading.current_thread() is self._thread:
             raise RuntimeError("cannot join current thread")
         if not self._is_terminated:
+            # The program may take results only after this.
+            self._is_joined = True
+            self.look()
             self._thread.join()
         self.executor.shutdown()
+
+    def look(self) -> None:
+        """Called when more may be handed out. The thread looks once more after it has set this."""
+        if self._is_idle:
+            self.tasks.put(_LOOK)
+
+    def abandon(self, job: _Job) -> None:
+        # The garbage collector calls this, perhaps while the lock is held.
+        job.is_abandoned = True
+        job.result._items.clear()
+        self.look()
+
+    def leave(self) -> None:
+        """In a forked child: nobody waits for a result that only the parent gets."""
+        self.is_parents = True
+        for result in list(self.results.values()):
+            _fail_in_child(result)
+        self.results.clear()
 
     # The thread.
 
     def _hand_out(self) -> None:
-        for tasks, set_length in iter(self.tasks.get, None):
-            number = 0
-            for number, task in enumerate(tasks, 1):
-                self._space.acquire()
-                if self._is_terminated:
-                    return
-                self._start(*task)
-                del task  # it refers to the arguments
-            if set_length is not None:
-                set_length(number)
-            del tasks, set_length
+        jobs: collections.deque[_Job] = collections.deque()
+        is_closed = False
+        while jobs or not is_closed:
+            job = self._ready(jobs)
+            if job is None:
+                self._is_idle = True
+                job = self._ready(jobs)
+            came: Any = _LOOK
+            with contextlib.suppress(queue.Empty):
+                came = self.tasks.get(block=job is None)
+            self._is_idle = False
+            if self._is_terminated:
+                return
+            if job is not None and not self._hand_out_one(job):
+                jobs.pop()
+            if came is None:
+                is_closed = True
+            elif came is not _LOOK:
+                jobs.append(came if isinstance(came, _Job) else _Job(came[0]))
+            del job, came
         self.executor.shutdown(wait=False)
 
-    def _start(self, job: int, index: int, func: Callable[..., Any], args: tuple[Any, ...], kwds: Mapping[str, Any]) -> None:
+    def _ready(self, jobs: collections.deque[_Job]) -> _Job | None:
+        """The next job whose next task is to be handed out. It becomes the last one, since jobs take
+        turns."""
+        window = self.executor._window(self._processes)
+        with self._counting:
+            if self._in_flight >= (window if self._bytes_in_flight > _AHEAD else 4 * self._processes + 16):
+                return None
+            for _ in range(len(jobs)):
+                jobs.rotate(-1)
+                if self._may_go_on(jobs[-1], window):
+                    return jobs[-1]
+        return None
+
+    def _may_go_on(self, job: _Job, window: int) -> bool:
+        if job.result is None or job.is_abandoned or self._is_joined:
+            return True
+        kept = job.kept()
+        return kept < window + self._processes or (job.ended > 0 and kept * job.received <= _KEPT * job.ended)
+
+    def _hand_out_one(self, job: _Job) -> bool:
+        """Returns False if there are no more tasks."""
+        task = next(job.tasks, None)
+        if task is None:
+            if job.result is not None:
+                job.result._set_length(job.begun)
+            return False
+        number, index, func, args, kwds = task
         if func is _stdlib._helper_reraises_exception:  # the iterable has raised
-            self._set(job, index, (False, args[0]))
-            return
+            self._end_early(job, self.results.get(number), args[0])
+            return False
+        with self._counting:
+            job.begun += 1
+            self._in_flight += 1
+        self._start(job, number, index, func, args, kwds)
+        # One that is not known to have an end may have none.
+        return job.result is not None or operator.length_hint(job.tasks, 1) > 0
+
+    def _start(
+        self, job: _Job, number: int, index: int, func: Callable[..., Any], args: tuple[Any, ...], kwds: Mapping[str, Any]
+    ) -> None:
         try:
-            future = self.executor.submit(_run, func, args, kwds)
+            future = self.executor.submit(func, *args, **kwds)
         except Exception as error:
-            self._set(job, index, (False, error))
-        else:
-            future.add_done_callback(functools.partial(self._end, job, index, func))
+            self._end_task(job, number, index, (False, error), 0, 0)
+            return
+        sent = future.sent  # type: ignore[attr-defined]
+        with self._counting:
+            self._bytes_in_flight += sent
+        future.add_done_callback(functools.partial(self._end, job, number, index, func))
+
+    def _end_early(self, job: _Job, result: Any, error: BaseException) -> None:
+        """The iterable has raised."""
+        if job.result is not None:
+            job.error = error
+            self._raise_if_done(job)
+        elif result is not None:
+            with self._lock:
+                _fail(result, error)
+
+    def _raise_if_done(self, job: _Job) -> None:
+        with self._lock:
+            if job.error is not None and job.ended == job.begun:
+                job.result._set(job.begun, (False, job.error))
+                job.result._set_length(job.begun + 1)
+                job.error = None
 
     # That, and the executor's thread.
 
-    def _end(self, job: int, index: int, func: Callable[..., Any], future: concurrent.futures.Future[Any]) -> None:
+    def _end(self, job: _Job, number: int, index: int, func: Callable[..., Any], future: Any) -> None:
         try:
-            outcome = future.result()
+            outcome = True, future.result()
         except BaseException as error:
-            if isinstance(error, Exception) and isinstance(error.__cause__, RemoteTraceback):
-                # `_run` catches what the function raises: this is of its arguments or its result.
-                error = _stdlib.MaybeEncodingError(error, None)
-                error.value = f"the arguments or the result of {func!r}"
-            outcome = False, error
-        self._set(job, index, outcome)
+            outcome = False, _as_of_the_standard_library(error, future.step, func)
+        self._end_task(job, number, index, outcome, future.sent, future.received)
 
-    def _set(self, job: int, index: int, outcome: tuple[bool, Any]) -> None:
+    def _end_task(
+        self, job: _Job, number: int, index: int, outcome: tuple[bool, Any], sent: int, received: int
+    ) -> None:
         with self._lock:
-            result: Any = self.results.get(job)
-            self._outcomes.append(result)
-            try:
-                if result is not None:
-                    result._set(index, outcome)
-            except BaseException as error:  # of a callback
-                logging.getLogger("concurrent.futures").exception("exception calling callback for %r", result)
-                result._callback = result._error_callback = None
-                _fail(result, error)
-            finally:
-                self._outcomes.pop()
-        self._space.release()
+            self._set(number, index, outcome)
+            if job.is_abandoned:
+                job.result._items.clear()
+        with self._counting:
+            self._in_flight -= 1
+            self._bytes_in_flight -= sent
+            job.ended += 1
+            job.received += received
+        self._raise_if_done(job)
+        self.look()
+
+    def _set(self, number: int, index: int, outcome: tuple[bool, Any]) -> None:
+        """With the lock."""
+        result: Any = self.results.get(number)
+        self._outcomes.append(result)
+        try:
+            if result is not None:
+                result._set(index, outcome)
+        except BaseException as error:  # of a callback
+            logging.getLogger("concurrent.futures").exception("exception calling callback for %r", result)
+            result._callback = result._error_callback = None
+            _fail(result, error)
+        finally:
+            self._outcomes.pop()
 
     def _fail_all(self, error: Exception) -> None:
         with self._lock:
@@ -219,18 +414,41 @@ def _fail(result: Any, error: BaseException) -> None:
             result._set(0, (False, error))
 
 
-def _run(func: Callable[..., Any], args: tuple[Any, ...], kwds: Mapping[str, Any]) -> tuple[bool, Any]:
-    try:
-        return True, func(*args, **kwds)
-    except Exception as error:
-        return False, _stdlib.ExceptionWithTraceback(error, error.__traceback__)
+def _fail_in_child(result: Any) -> None:
+    """In a forked child. Another thread of the parent may have held its lock."""
+    error = RuntimeError("this result is of a pool that was made before a fork: only the parent gets it")
+    if isinstance(result, _stdlib.IMapIterator):
+        result._cond = threading.Condition(threading.Lock())
+        result._items.append((False, error))
+        result._length = result._index
+    else:
+        result._event = threading.Event()
+        result._success, result._value = False, error
+        result._event.set()
+
+
+def _as_of_the_standard_library(error: BaseException, step: str | None, func: Callable[..., Any]) -> BaseException:
+    """The exception that its pool has for what has failed at this step."""
+    if step == RESULT:
+        made = _stdlib.MaybeEncodingError(error, None)
+        made.value = f"the result of {func!r}"
+        return made  # type: ignore[no-any-return]
+    if isinstance(error.__cause__, RemoteTraceback):
+        error.__cause__ = _stdlib.RemoteTraceback(str(error.__cause__))
+    return error
 
 
 _engines: weakref.WeakSet[_Engine] = weakref.WeakSet()
 
 
-# A forked child has neither the threads nor their locks.
-os.register_at_fork(after_in_child=_engines.clear)
+def _forked() -> None:
+    """A forked child has neither the threads nor their locks."""
+    for engine in list(_engines):
+        engine.leave()
+    _engines.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @atexit.register

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
 import struct
 import sys
 import time
+from queue import Empty
 from typing import Any
 
-RECORD = struct.Struct("II")
+RECORD = struct.Struct("iI")
 """A producer's number, and the number of its object."""
 
 
@@ -26,6 +28,16 @@ def die_if_odd(number: int) -> int:
     if number % 2:
         die()
     return number
+
+
+def nap_for_length(data: bytes) -> int:
+    time.sleep(0.02)
+    return len(data)
+
+
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return divmod, (1, 0)
 
 
 def sleep(seconds: float) -> None:
@@ -61,6 +73,21 @@ def pool_of_its_own(context: Any) -> list[int]:
 def put(queue: Any, count: int, first: int = 0) -> None:
     for number in range(first, first + count):
         queue.put(number)
+
+
+def count_and_drain(queue: Any, answers: Any) -> None:
+    """Answers `qsize`, `empty`, and what comes until there is nothing."""
+    count, is_empty, taken = queue.qsize(), queue.empty(), []
+    with contextlib.suppress(Empty):
+        while True:
+            taken.append(queue.get_nowait())
+    answers.put((count, is_empty, taken))
+
+
+def work_until_empty(jobs: Any, done: Any) -> None:
+    with contextlib.suppress(Empty):
+        while True:
+            done.put(jobs.get_nowait())
 
 
 def put_and_run_no_other_thread(queue: Any, count: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
-import errno
+import gc
 import itertools
 import os
 import pickle
@@ -23,16 +23,18 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import multiprocessing_tasks as tasks
 import numpy
 import pytest
+import tasks as executor_tasks
 from processes import stop_helpers, until
-from support import SOON
+from support import SOON, in_child, on_small_tmpfs
 
-from pipework import PeerDied, multiprocessing
+from pipework import PeerDied, RemoteError, multiprocessing
 
 stdlib: Any = import_module("multiprocessing")
 WAYS = ["fork", "spawn", "forkserver"]
@@ -189,15 +191,116 @@ def test_queue_without_a_bound_takes_more_than_its_slots_and_keeps_the_order(con
         tasks.put(objects, 1000, 5000)
         assert [answers.get(timeout=SOON) for _ in range(5000)] == list(range(5000))
     assert [objects.get(timeout=SOON) for _ in range(1000)] == list(range(5000, 6000))
-    until(lambda: objects._feeder is None)
 
 
-def test_process_that_ends_at_once_sends_all_that_it_has_put(context: Any) -> None:
+def test_process_that_puts_more_than_its_slots_ends_at_once_and_all_is_there(context: Any) -> None:
     objects = context.Queue()
-    with running(tasks.put_and_run_no_other_thread, objects, 257, context=context) as process:
-        until(lambda: objects.qsize() == 256)
-        process.join(0.2)  # it waits for space now, or has lost the last one
-        assert [objects.get(timeout=SOON) for _ in range(257)] == list(range(257))
+    with running(tasks.put_and_run_no_other_thread, objects, 1000, context=context) as process:
+        process.join(SOON)
+        assert process.exitcode == 0 and objects.qsize() == 1000
+    assert [objects.get_nowait() for _ in range(1000)] == list(range(1000))
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_counts_of_a_queue_without_a_bound_are_those_of_every_process(context: Any, kind: str) -> None:
+    objects, answers = getattr(context, kind)(), context.SimpleQueue()
+    tasks.put(objects, 5000)
+    for count in (5000, 0):
+        with running(tasks.count_and_drain, objects, answers, context=context) as process:
+            assert answers.get() == (count, count == 0, list(range(count)))
+            process.join(SOON)
+        assert (objects.qsize(), objects.empty()) == (0, True)
+    with pytest.raises(queue.Empty):
+        objects.get_nowait()
+
+
+def test_100_000_objects_are_counted_and_taken_to_the_last_one() -> None:
+    objects, answers = fork.Queue(), fork.SimpleQueue()
+    tasks.put(objects, 100_000)
+    assert objects.qsize() == 100_000 and not objects.empty()
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(running(tasks.count_and_drain, objects, answers))
+        # Each stops where it finds nothing.
+        taken = [answers.get()[2] for _ in range(3)]
+    assert all(each == sorted(each) for each in taken)
+    assert sorted(itertools.chain(*taken)) == list(range(100_000))
+    assert objects.empty()
+
+
+def test_workers_that_stop_at_empty_do_all_jobs_of_a_filled_queue(context: Any) -> None:
+    jobs, done = context.Queue(), context.Queue()
+    tasks.put(jobs, 2000)
+    with contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(running(tasks.work_until_empty, jobs, done, context=context)) for _ in range(3)]
+        for worker in workers:
+            worker.join(SOON)
+            assert worker.exitcode == 0
+    assert done.qsize() == 2000
+    assert sorted(done.get_nowait() for _ in range(2000)) == list(range(2000))
+
+
+@pytest.mark.parametrize("pad", [0, 300, 70_000])
+def test_objects_beyond_the_slots_come_in_order_and_as_they_were(pad: int) -> None:
+    objects = fork.Queue()
+    for start in (0, 600, 1200):  # emptied in between
+        for number in range(start, start + 600):
+            objects.put((number, numpy.full(pad, number % 251, "u1")))
+        for number in range(start, start + 600):
+            came, array = objects.get(timeout=SOON)
+            assert came == number and len(array) == pad and (array == number % 251).all()
+
+
+def test_memory_of_objects_that_were_taken_is_given_back() -> None:
+    objects: Any = fork.Queue()
+    tasks.put(objects, 300)
+
+    def used() -> int:
+        files = objects._overflow._records, objects._overflow._long
+        return sum(512 * os.fstat(each.fileno()).st_blocks for each in files)
+
+    for _ in range(20_000):  # never empty
+        objects.put(bytes(300))
+        objects.get(timeout=SOON)
+    assert used() < 3 << 20
+    for _ in range(50):
+        objects.put(bytes(10 << 20))
+        objects.get(timeout=SOON)
+    while not objects.empty():
+        objects.get()
+    assert used() < 3 << 20
+
+
+def test_taker_that_waits_gets_what_comes_beyond_the_slots() -> None:
+    """It is not woken for it. It looks again."""
+    objects: Any = fork.Queue()
+    taken: list[object] = []
+    thread = threading.Thread(target=lambda: taken.append(objects.get(timeout=SOON)))
+    thread.start()
+    until(lambda: objects._channel._segment.stats().empty > 0)
+    objects._overflow.put(objects._channel.dump("hidden"))
+    thread.join()
+    assert taken == ["hidden"]
+
+
+def test_queue_leaves_files_alone_that_the_program_opens_at_its_numbers(tmp_path: Path) -> None:
+    objects: Any = fork.Queue()
+    tasks.put(objects, 300)
+    (tmp_path / "file").write_bytes(b"mine")
+    numbers = [each._fd for each in (objects._overflow._records, objects._overflow._long)]
+    for number in numbers:  # as a daemon does with all
+        os.close(number)
+    mine = [os.open(tmp_path / "file", os.O_RDWR) for _ in numbers]
+    assert sorted(mine) == sorted(numbers)
+    for attempt in (lambda: objects.put(bytes(1000)), objects.qsize):
+        with pytest.raises(OSError, match="was closed by the program"):
+            attempt()
+    objects.close()
+    del objects
+    for number in mine:
+        assert os.lseek(number, 0, os.SEEK_CUR) == 0
+        os.close(number)
+    assert (tmp_path / "file").read_bytes() == b"mine"
 
 
 def test_bounded_queue_is_full_at_its_bound(context: Any) -> None:
@@ -222,10 +325,9 @@ def test_bound_beyond_the_most_slots_is_none() -> None:
     tasks.put(objects, 300)
     assert not objects.full()
     assert [objects.get(timeout=SOON) for _ in range(300)] == list(range(300))
-    until(lambda: objects._feeder is None)
 
 
-def test_process_sends_everything_before_it_ends(context: Any) -> None:
+def test_all_that_a_process_has_put_arrives(context: Any) -> None:
     objects = context.Queue()
     with running(tasks.put, objects, 2000, context=context) as process:
         assert [objects.get(timeout=SOON) for _ in range(2000)] == list(range(2000))
@@ -233,15 +335,42 @@ def test_process_sends_everything_before_it_ends(context: Any) -> None:
         assert process.exitcode == 0
 
 
-def test_process_that_cancels_the_thread_ends_at_once() -> None:
+def test_what_a_process_has_put_stays_if_it_cancels_the_thread() -> None:
     objects = fork.Queue()
     with running(tasks.put_and_leave, objects, 2000) as process:
         process.join(SOON)
         assert process.exitcode == 0
-    assert objects.qsize() == 256
+    assert objects.qsize() == 2000
 
 
-def test_main_program_sends_everything_before_it_ends() -> None:
+@pytest.mark.parametrize("end", ["return", "os.kill(os.getpid(), signal.SIGKILL)"])
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_program_ends_with_unread_objects_after_its_consumers(kind: str, end: str) -> None:
+    program = f"""
+import os, signal
+from pipework import multiprocessing
+
+def take(objects):
+    for _ in range(3):
+        objects.get()
+    {end}
+
+context = multiprocessing.get_context("fork")
+objects = context.{kind}()
+consumers = [context.Process(target=take, args=(objects,)) for _ in range(2)]
+for each in consumers:
+    each.start()
+for number in range(5000):
+    objects.put(number)
+for each in consumers:
+    each.join()
+print(objects.qsize())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SOON)
+    assert (done.stdout, done.stderr, done.returncode) == ("4994\n", "", 0)
+
+
+def test_all_that_the_main_program_has_put_outlives_it() -> None:
     program = """
 import os
 from pipework import multiprocessing
@@ -263,7 +392,7 @@ if os.fork() == 0:
     assert (done.stdout, done.stderr, done.returncode) == ("1000\n", "", 0)
 
 
-def test_forked_child_does_not_send_what_its_parent_has_not_sent() -> None:
+def test_forked_child_puts_beside_its_parent() -> None:
     objects = fork.Queue()
     tasks.put(objects, 1000)
     with running(tasks.put, objects, 1, 5000) as process:
@@ -271,26 +400,6 @@ def test_forked_child_does_not_send_what_its_parent_has_not_sent() -> None:
         process.join(SOON)
     assert sorted(taken) == [*range(1000), 5000]
     assert objects.empty()
-    until(lambda: objects._feeder is None)
-
-
-def test_process_does_not_wait_for_ever_when_its_parent_and_all_others_have_ended() -> None:
-    read, write = os.pipe()
-    objects = fork.Queue()
-    pid = os.fork()
-    if pid == 0:  # the parent, which is killed
-        child = fork.Process(target=tasks.put, args=(objects, 1000))
-        child.start()
-        os.write(write, b"%d" % child.pid)
-        until(lambda: objects.qsize() == 256)
-        tasks.die()
-    os.waitpid(pid, 0)
-    os.close(write)
-    orphan = int(os.read(read, 100))
-    # The writing end, which it has inherited, is closed when it ends.
-    assert os.read(read, 1) == b""
-    os.close(read)
-    assert not os.path.exists(f"/proc/{orphan}") or b"Z" in open(f"/proc/{orphan}/stat", "rb").read().split(b")")[1]
 
 
 def test_queue_can_be_sent_through_a_queue_and_to_a_pool(context: Any) -> None:
@@ -345,32 +454,22 @@ def test_signal_handler_may_put_while_its_thread_puts() -> None:
         signal.signal(signal.SIGALRM, before)
     taken = [objects.get(timeout=SOON) for _ in range(3000 + put_by_handler)]
     assert [each for each in taken if each >= 0] == list(range(3000))
-    until(lambda: objects._feeder is None)
 
 
-def test_object_without_space_waits_until_others_are_taken(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from pipework import _queues
+def test_queue_without_a_bound_needs_no_space_in_dev_shm(tmp_path: Path) -> None:
+    def work(_: Path) -> None:
+        objects = fork.Queue()
+        for number in range(20):
+            objects.put(bytes([number]) * 300_000)
+        assert objects.qsize() == 20
+        assert [objects.get_nowait()[0] for _ in range(20)] == list(range(20))
+        bounded = fork.Queue(2)
+        with pytest.raises(OSError, match="No space left"):
+            bounded.put(bytes(2_000_000))
+        bounded.put(1)
+        assert bounded.get() == 1
 
-    monkeypatch.setattr(_queues, "_PATIENCE", 0.2)
-    objects: Any = fork.Queue()
-    post, refused = objects._channel.post, []
-
-    def full(pickled: Any, timeout: float | None) -> bool:
-        # One never finds space, and the others do when the queue is empty.
-        number = pickle.loads(pickled.data)
-        if timeout is None and (number == 280 or objects._channel.waiting):
-            refused.append(number)
-            raise OSError(errno.ENOSPC, "no space")
-        return bool(post(pickled, timeout))
-
-    monkeypatch.setattr(objects._channel, "post", full)
-    tasks.put(objects, 300)
-    time.sleep(0.5)  # longer than its patience: objects wait, so it does
-    assert [objects.get(timeout=SOON) for _ in range(299)] == [each for each in range(300) if each != 280]
-    until(lambda: objects._feeder is None)
-    assert set(refused) >= {256, 280} and capfd.readouterr().err.count("OSError: ") == 1
+    on_small_tmpfs(tmp_path, "size=1m", work, place=Path("/dev/shm"))
 
 
 def interrupted(place: int, handler: Callable[[], object], what: Callable[[], object], within: str = "") -> bool:
@@ -406,7 +505,6 @@ def test_signal_handler_may_put_at_any_place_of_a_put(kind: str) -> None:
         was_reached = interrupted(place, lambda: objects.put(-1), lambda: objects.put(256))
         got = [objects.get(timeout=SOON) for _ in range(257 + was_reached)]
         assert [each for each in got if each >= 0] == list(range(257))
-        until(lambda: objects._feeder is None)
         for _ in got if kind == "JoinableQueue" else []:
             objects.task_done()
         if not was_reached:
@@ -437,11 +535,36 @@ def test_put_that_a_signal_handler_ends_with_an_exception_sends_all_that_it_took
         while got[-1] != 257:
             got.append(objects.get(timeout=SOON))
         assert got in ([*range(256), 257], [*range(258)])
-        until(lambda: objects._feeder is None)
         assert objects.empty()
         if not was_reached:
             break
     assert place > 15
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_signal_handler_may_put_and_get_at_any_place_of_a_get(kind: str) -> None:
+    objects = getattr(fork, kind)()
+    tasks.put(objects, 256)
+    got: list[int] = []
+    expected = 256
+
+    def handler() -> None:
+        objects.put(expected + 1)
+        got.append(objects.get(timeout=SOON))
+
+    for place in itertools.count(1):
+        objects.put(expected)  # beyond the slots, at first
+        was_reached = interrupted(place, handler, lambda: got.append(objects.get(timeout=SOON)))
+        expected += 1 + was_reached
+        if not was_reached:
+            break
+    while not objects.empty():
+        got.append(objects.get(timeout=SOON))
+    assert sorted(got) == list(range(expected)) and place > 15
+    if kind == "JoinableQueue":
+        for _ in got:
+            objects.task_done()
+        objects.join()
 
 
 def test_process_is_busy_at_any_place_where_a_signal_handler_takes_something() -> None:
@@ -551,6 +674,9 @@ def test_objects_of_a_killed_producer_stay() -> None:
 def test_kills_of_producers_and_consumers_lose_only_what_they_had_in_hand(bound: int, pad: int) -> None:
     chance = random.Random(bound + pad)
     objects = fork.Queue(bound)
+    if bound == 0:  # the others lie beyond its slots
+        for number in range(300):
+            objects.put((-1, number, b""))
     (acked, ack), (taken, take) = os.pipe(), os.pipe()
     for each in (acked, taken):
         os.set_blocking(each, False)
@@ -601,9 +727,8 @@ def test_kills_of_producers_and_consumers_lose_only_what_they_had_in_hand(bound:
     assert objects._channel.is_idle()
     counts = collections.Counter(got)
     assert max(counts.values()) == 1, "an object came twice"
-    if bound:  # what a producer without a bound has put may be in its hands
-        assert len(set(put) - set(got)) <= killed
-    for number in {number for number, _ in got}:
+    assert len(set(put) - set(got)) <= killed
+    for number in {number for number, _ in got if number >= 0}:
         mine = sorted(each for other, each in got if other == number)
         gaps = set(range(mine[-1])) - set(mine)
         assert len(gaps) <= killed, "what is missing was in the hands of one that was killed"
@@ -623,18 +748,19 @@ def test_join_ends_when_a_worker_is_killed_with_an_object() -> None:
         assert process.exitcode == -signal.SIGKILL
 
 
-def test_join_ends_when_a_producer_is_killed_with_unsent_objects() -> None:
+def test_join_waits_for_all_that_a_killed_producer_has_put() -> None:
     objects = fork.JoinableQueue()
     with running(tasks.put_and_die, objects, 1000) as process:
         process.join(SOON)
-    for number in range(256):
+    for number in range(1000):
+        assert not objects._is_done()
         assert objects.get(timeout=SOON) == number
         objects.task_done()
     objects.join()
     assert objects.empty()
 
 
-def test_join_waits_for_objects_that_are_unsent_or_taken(context: Any) -> None:
+def test_join_waits_for_objects_that_wait_or_are_taken(context: Any) -> None:
     objects, done = context.JoinableQueue(), context.Queue()
     tasks.put(objects, 1000)
     with running(tasks.work, objects, done, context=context), running(tasks.work, objects, done, context=context):
@@ -870,16 +996,178 @@ def test_endless_iterable_is_read_as_results_come() -> None:
         assert read < 1000
 
 
+def test_imap_reads_no_more_arguments_than_keep_the_processes_busy() -> None:
+    for processes in (1, 4):
+        ahead = []
+
+        def arguments() -> Iterator[bytes]:
+            for _ in range(40):
+                ahead.append(pool._engine._in_flight)
+                yield bytes(200_000)
+
+        with fork.Pool(processes) as pool:
+            for kind in (pool.imap, pool.imap_unordered):
+                assert list(kind(tasks.nap_for_length, arguments())) == [200_000] * 40
+        # Each process has one, and this is the next.
+        assert max(ahead) == processes
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("kind", ["imap", "imap_unordered"])
+def test_imap_keeps_few_large_results_that_nobody_takes(kind: str, size: int) -> None:
+    read = 0
+
+    def arguments() -> Iterator[int]:
+        nonlocal read
+        while True:
+            read += 1
+            yield 4 << 20
+
+    with fork.Pool(2) as pool:
+        results = getattr(pool, kind)(bytes, arguments(), size)
+        assert [len(next(results)) for _ in range(5)] == [4 << 20] * 5
+        settled = -1
+        while settled != read:  # until it reads no more
+            settled = read
+            time.sleep(0.3)
+        assert read <= (12 + 16 // 4) * size
+        # Other calls go on, and so does this one.
+        assert pool.map(tasks.square, range(100)) == [n * n for n in range(100)]
+        assert [len(next(results)) for _ in range(50)] == [4 << 20] * 50
+        # What nothing refers to any more is done to its end, and its results are not kept.
+        done = pool.imap(tasks.square, range(1000))
+        next(done)
+        inner = done._inner
+        del done
+        until(lambda: inner._index == 1000 and not inner._items)
+
+
+def test_results_of_imap_may_be_taken_after_join() -> None:
+    with fork.Pool(2) as pool:
+        results = pool.imap(bytes, [2 << 20] * 30)
+        pool.close()
+        pool.join()
+        assert [len(each) for each in results] == [2 << 20] * 30
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, ValueError])
+def test_iterable_that_raises_ends_its_call_alone(raised: type[BaseException]) -> None:
+    def arguments() -> Iterator[int]:
+        yield from range(3)
+        raise raised
+
+    with fork.Pool(2) as pool:
+        for kind in (pool.imap, pool.imap_unordered):
+            results = kind(tasks.square, arguments())
+            assert sorted(next(results) for _ in range(3)) == [0, 1, 4]
+            with pytest.raises(raised):
+                next(results)
+            assert list(results) == []
+
+        class Listed(list[int]):
+            def __iter__(self) -> Iterator[int]:
+                return arguments()
+
+        with pytest.raises(raised):
+            pool.map(tasks.square, Listed(range(9)), 1)
+        assert pool.apply(tasks.square, (3,)) == 9
+
+
+def test_pool_of_the_parent_raises_in_a_forked_child() -> None:
+    with fork.Pool(1) as pool:
+        slow = pool.apply_async(executor_tasks.nap, (0.5, "done"))
+        results = pool.imap(executor_tasks.nap, [0.1] * 3)
+
+        def work() -> None:
+            for call in (pool.apply, pool.apply_async):
+                with pytest.raises(RuntimeError, match="made before a fork"):
+                    call(tasks.square, (3,))
+            for call in (pool.map, pool.imap, pool.imap_unordered, pool.map_async):
+                with pytest.raises(RuntimeError, match="made before a fork"):
+                    call(tasks.square, [3])
+            for get in (slow.get, results.next):
+                with pytest.raises(RuntimeError, match="made before a fork"):
+                    get()
+            pool.terminate()  # which the end of a `with` block calls
+            pool.close()
+            pool.join()
+            with fork.Pool(1) as own:
+                assert own.apply(tasks.square, (3,)) == 9
+
+        in_child(work)
+        assert slow.get(SOON) == "done"
+
+
+@pytest.mark.parametrize("end", ["terminate", "close"])
+def test_pool_that_has_ended_is_in_no_cycle(end: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        pool = fork.Pool(2)
+        array = pool.apply(double_of_long)
+        waiting = pool.map_async(double_of_long_later, range(20))
+        if end == "terminate":
+            pool.terminate()
+        pool.close()
+        pool.join()
+        pool_gone, segment_gone = weakref.ref(pool), weakref.ref(manager_of(pool)._segment)
+        del pool, waiting, array
+        until(lambda: pool_gone() is None and segment_gone() is None)
+    finally:
+        gc.enable()
+
+
+def double_of_long(_: object = None) -> Any:
+    return numpy.zeros(100_000)
+
+
+def double_of_long_later(_: object = None) -> Any:
+    time.sleep(0.02)
+    return numpy.zeros(100_000)
+
+
+def manager_of(pool: Any) -> Any:
+    (manager,) = pool._engine.executor._managers.values()
+    return manager
+
+
+def test_terminate_ends_a_closed_pool_whose_process_does_not_end(context: Any) -> None:
+    pool = context.Pool(1)
+    pool.apply(executor_tasks.stay)
+    pool.close()
+    until(lambda: manager_of(pool)._is_over)
+    pool.terminate()
+    assert pool._pool == []
+
+
+def test_ctrl_c_while_processes_start_breaks_no_pool(context: Any) -> None:
+    for count in (1, 2):
+        with context.Pool(2, maxtasksperchild=count) as pool:
+            for seconds in (0, 0.02, 0.1):
+                time.sleep(seconds)
+                for process in list(pool._pool):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGINT)
+                with contextlib.suppress(KeyboardInterrupt, RemoteError, PeerDied):
+                    pool.map(tasks.square, range(4), 1)
+            assert pool.map_async(tasks.square, range(4)).get(SOON) == [0, 1, 4, 9]
+
+
 def test_errors_of_pools_are_those_of_the_standard_library() -> None:
     with fork.Pool(1) as pool:
         with pytest.raises(ValueError, match="this went wrong") as raised:
             pool.apply(tasks.raise_error)
         assert isinstance(raised.value.__cause__, multiprocessing.pool.RemoteTraceback)
-        with pytest.raises(multiprocessing.pool.MaybeEncodingError, match="unpicklable"):
+        with pytest.raises(multiprocessing.pool.MaybeEncodingError, match="the result of <function unpicklable"):
             pool.apply(tasks.unpicklable)
+        with pytest.raises(ZeroDivisionError) as unread:  # and no error about a result
+            pool.apply(tasks.square, (tasks.Unreadable(),))
+        assert "in load" in str(unread.value.__cause__)
+        with pytest.raises(RemoteError, match="Particular: this and that"):
+            pool.apply(executor_tasks.be_particular)
         with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
             pool.apply(lambda: None)
-        with pytest.raises(SystemExit):
+        with pytest.raises(RemoteError, match="the task has raised SystemExit: 3"):
             pool.apply(tasks.exit_with_status)
         assert pool.apply(tasks.square, (3,)) == 9
 
