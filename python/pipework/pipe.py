@@ -41,7 +41,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from . import _asyncio_tasks, _loops
 from ._core import PIPE_CAPACITY as CAPACITY
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from ._core import Inbox
 
 __all__ = ["CAPACITY", "Reader", "Writer", "pipe", "produce"]
+
+T = TypeVar("T")
 
 
 def pipe(capacity: int = CAPACITY) -> tuple[Reader, Writer]:
@@ -132,6 +134,8 @@ class _End(io.RawIOBase):
     _handled: BaseException | None
     """The exception whose `except` block made this end. It is not on its way through
     this end."""
+    _tasks: dict[Callable[..., object], tuple[Inbox, int]]
+    """The tasks that wait at this end, which wake when it is closed."""
 
     @property
     def capacity(self) -> int:
@@ -200,6 +204,27 @@ class _End(io.RawIOBase):
             # Another thread has closed it in the middle of this.
         finally:
             self._end.close()
+            for inbox, number in self._tasks.copy().values():
+                inbox.tell(number)
+
+    async def _when_told(
+        self, attempt: Callable[[], T | None], op: str, timeout: float | None
+    ) -> T:
+        """What `attempt` returns, once it is something. Between two attempts the task waits."""
+
+        def look(inbox: Inbox, number: int) -> T | None:
+            while (done := attempt()) is None:
+                # Written down first: after that, either `poll` finds this end closed, or `_shut` finds
+                # the task.
+                self._tasks[look] = inbox, number
+                if not self._end.poll(inbox, number):
+                    break
+            return done
+
+        try:
+            return await _asyncio_tasks.when_told(look, op, timeout)
+        finally:
+            self._tasks.pop(look, None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -219,6 +244,7 @@ class Reader(_End):
     def __init__(self, end: PipeReader) -> None:
         self._end = end
         self._handled = sys.exc_info()[1]
+        self._tasks = {}
 
     def readable(self) -> bool:
         """True."""
@@ -250,14 +276,7 @@ class Reader(_End):
 
     async def arecv(self, count: int = CAPACITY, *, timeout: float | None = None) -> bytes:
         """As `recv`, in asyncio or trio. A cancelled task has taken nothing."""
-        end = self._end
-
-        def attempt(inbox: Inbox, number: int) -> bytes | None:
-            while (taken := end.try_recv(count)) is None and end.poll(inbox, number):
-                pass
-            return taken
-
-        return await _asyncio_tasks.when_told(attempt, "pipe recv", timeout)
+        return await self._when_told(lambda: self._end.try_recv(count), "pipe recv", timeout)
 
     def copy_to_fd(self, fd: int, *, count: int | None = None, timeout: float | None = None) -> int:
         """Copies `count` bytes, or everything up to the end of the stream, to a descriptor. Returns
@@ -281,6 +300,7 @@ class Writer(_End):
     def __init__(self, end: PipeWriter) -> None:
         self._end = end
         self._handled = sys.exc_info()[1]
+        self._tasks = {}
         self._dropped = False
 
     def __del__(self) -> None:
@@ -347,19 +367,13 @@ class Writer(_End):
     async def asend(self, data: Buffer, *, timeout: float | None = None) -> None:
         """As `send`, in asyncio or trio. A cancelled task may have put a part of `data` in."""
         # Bytes are lent, and everything else would be copied at each attempt.
-        end, whole, done = self._end, data if isinstance(data, bytes) else bytes(memoryview(data)), 0
-
-        def attempt(inbox: Inbox, number: int) -> int | None:
-            while (sent := end.try_send(whole, done)) is None and end.poll(inbox, number):
-                pass
-            return sent
-
+        whole, done = data if isinstance(data, bytes) else bytes(memoryview(data)), 0
         loop = _loops.running()
         deadline = None if timeout is None else loop.time() + timeout
         while done < len(whole):
             left = None if deadline is None else deadline - loop.time()
             try:
-                done += await _asyncio_tasks.when_told(attempt, "pipe send", left)
+                done += await self._when_told(lambda: self._end.try_send(whole, done), "pipe send", left)
             except TimedOut as late:
                 late.done = done
                 raise

@@ -153,6 +153,20 @@ impl Post {
     fn is_of_this_process(&self) -> bool {
         self.forks == forks()
     }
+
+    fn tell(&self, number: u64) {
+        if !self.is_of_this_process() {
+            return;
+        }
+        let is_first = self.numbers.with(|numbers| {
+            numbers.push(number);
+            numbers.len() == 1
+        });
+        if is_first {
+            // It fails only where the count is full, and then it is readable already.
+            let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
+        }
+    }
 }
 
 impl Inbox {
@@ -177,6 +191,11 @@ impl Inbox {
         self.0.eventfd.as_raw_fd()
     }
 
+    /// Has the task of that number ask again. Any thread may call it.
+    fn tell(&self, number: u64) {
+        self.0.tell(number);
+    }
+
     /// The numbers of those that are to be asked again.
     fn take(&self) -> Vec<u64> {
         if !self.0.is_of_this_process() {
@@ -196,16 +215,6 @@ struct Woken {
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        if !self.post.is_of_this_process() {
-            return;
-        }
-        let is_first = self.post.numbers.with(|numbers| {
-            numbers.push(self.number);
-            numbers.len() == 1
-        });
-        if is_first {
-            // It fails only where the count is full, and then it is readable already.
-            let _ = rustix::io::write(&self.post.eventfd, &1u64.to_ne_bytes());
-        }
+        self.post.tell(self.number);
     }
 }
