@@ -27,8 +27,7 @@ use crate::wait::{Used, report_raised, wait};
 pub(crate) struct Handle<T: Send> {
     /// Its name in messages: "reader".
     noun: &'static str,
-    /// Whether a forked child has only a copy of it, without the other end.
-    is_of_one_process: bool,
+    in_child: InChild<T>,
     state: Locked<State<T>>,
     /// Set once, under the lock of the state. Calls that keep the end look at it while they wait.
     closed: Arc<AtomicBool>,
@@ -53,22 +52,29 @@ struct State<T> {
 
 type Parting<T> = Box<dyn FnOnce(Python<'_>, Box<T>) + Send>;
 
+/// What a forked child can do with a handle that it has inherited.
+pub(crate) enum InChild<T> {
+    /// It uses the end, unless a thread of the parent had it.
+    Used,
+    /// As `Used`; and if a thread of the parent had the end, the child makes another from what that
+    /// stands on, to use it.
+    Renewed(Renewal<T>),
+    /// As `Renewed`, but only to close it.
+    Closed(Renewal<T>),
+    /// It can only be closed: the other end is in the memory of the parent.
+    Copied,
+}
+
+/// Makes an end that takes the place of the lost one. After the outer error the lost one is as it
+/// was, after the inner one nothing is left to make an end from.
+pub(crate) type Renewal<T> = Box<dyn Fn(Python<'_>) -> PyResult<PyResult<T>> + Send + Sync>;
+
 impl<T: Send> Handle<T> {
-    pub(crate) fn new(noun: &'static str, end: T) -> Handle<T> {
-        Handle::make(noun, end, false)
-    }
-
-    /// The same for an end whose other end is in the memory of this process, and not in that of a
-    /// forked child: there, it can only be closed.
-    pub(crate) fn of_one_process(noun: &'static str, end: T) -> Handle<T> {
-        Handle::make(noun, end, true)
-    }
-
-    fn make(noun: &'static str, end: T, is_of_one_process: bool) -> Handle<T> {
+    pub(crate) fn new(noun: &'static str, end: T, in_child: InChild<T>) -> Handle<T> {
         let end = Some(Box::new(end));
         let (holder, waiting) = (None, VecDeque::new());
         let state = State { end, holder, is_brief: false, waiting, forks: forks(), parting: None };
-        Handle { noun, is_of_one_process, state: Locked::new(state), closed: Arc::default() }
+        Handle { noun, in_child, state: Locked::new(state), closed: Arc::default() }
     }
 
     /// Makes `call` with the end, again after each interruption, until it ends in something else. It
@@ -123,6 +129,10 @@ impl<T: Send> Handle<T> {
     /// that leaves it, within 250 ms. A second time does nothing.
     pub(crate) fn close(&self, py: Python<'_>, parting: impl FnOnce(Python<'_>, Box<T>) + Send + 'static) {
         let parting: Parting<T> = Box::new(parting);
+        if let InChild::Renewed(renew) | InChild::Closed(renew) = &self.in_child {
+            // If that fails, nothing of it can be closed here.
+            self.renew(py, renew).unwrap_or_else(|error| error.write_unraisable(py, None));
+        }
         let left = self.state.with(|state| {
             if self.closed.swap(true, Ordering::Relaxed) {
                 return (Some(parting), None);
@@ -205,7 +215,14 @@ impl<T: Send> Handle<T> {
             Ok(end) => Ok(end.map(|end| Turn { handle: self, end: Some(end) })),
             Err(Refused::Closed) => Err(invalid(py, op, &format!("this {noun} is closed"))),
             Err(Refused::Forked) => {
-                let text = format!("another thread was using this {noun} when the process was forked");
+                if let InChild::Renewed(renew) = &self.in_child {
+                    self.renew(py, renew)?;
+                    // Another thread may have the new end; then this one waits for its turn.
+                    return self.try_turn(py, op, is_brief);
+                }
+                let text = format!(
+                    "another thread was using this {noun} when the process was forked: make another in the child"
+                );
                 Err(of_kind(py, ErrorKind::Stale, op, &text))
             }
             Err(Refused::Copied) => {
@@ -220,13 +237,52 @@ impl<T: Send> Handle<T> {
         }
     }
 
+    /// Makes the end again that a thread of the parent had at the fork.
+    fn renew(&self, py: Python<'_>, renew: &Renewal<T>) -> PyResult<()> {
+        let now = forks();
+        let this_thread = thread::current().id();
+        let lost = self.state.with(|state| {
+            // A signal handler that forks returns into the call that it has interrupted: in the child,
+            // too, that has the end.
+            let is_lost = state.forks != now
+                && state.end.is_none()
+                && state.holder != Some(this_thread)
+                && !self.is_closed();
+            is_lost.then(|| {
+                state.waiting.clear();
+                // Other threads of the child wait for their turn meanwhile.
+                (state.holder, state.is_brief) = (Some(this_thread), true);
+                std::mem::replace(&mut state.forks, now)
+            })
+        });
+        let Some(before) = lost else { return Ok(()) };
+        let (error, is_over) = match renew(py) {
+            Ok(Ok(end)) => {
+                drop(Turn { handle: self, end: Some(Box::new(end)) });
+                return Ok(());
+            }
+            Ok(Err(error)) => (error, true),
+            Err(error) => (error, false),
+        };
+        self.state.with(|state| {
+            (state.holder, state.is_brief, state.forks) = (None, false, before);
+            self.closed.fetch_or(is_over, Ordering::Relaxed);
+            state.wake_all();
+        });
+        Err(error)
+    }
+
     fn take_end(&self, state: &mut State<T>, is_brief: bool) -> Result<Option<Box<T>>, Refused> {
         if self.is_closed() {
             return Err(Refused::Closed);
         }
+        let this_thread = thread::current().id();
+        if state.holder == Some(this_thread) {
+            return Err(Refused::UnderWay);
+        }
         let now = forks();
         if state.forks != now {
-            if self.is_of_one_process {
+            if matches!(self.in_child, InChild::Copied) {
                 return Err(Refused::Copied);
             }
             if state.end.is_none() {
@@ -234,10 +290,6 @@ impl<T: Send> Handle<T> {
             }
             state.waiting.clear();
             state.forks = now;
-        }
-        let this_thread = thread::current().id();
-        if state.holder == Some(this_thread) {
-            return Err(Refused::UnderWay);
         }
         if state.waiting.front().is_some_and(|next| next.id() != this_thread) {
             return Ok(None);

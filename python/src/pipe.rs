@@ -19,7 +19,7 @@ use pyo3::types::{PyBytes, PyTraceback};
 use crate::buffer::{Bytes, SMALL, Space, bytes, unless_small};
 use crate::error::{OrRaise, Raise, of_kind};
 use crate::fd::{add_up, borrow};
-use crate::handle::{Handle, drop_detached};
+use crate::handle::{Handle, InChild, drop_detached};
 use crate::task::Inbox;
 use crate::wait::{Timeout, until};
 
@@ -37,12 +37,12 @@ fn byte_pipe(py: Python<'_>, capacity: usize) -> PyResult<(PipeReader, PipeWrite
     let (to_reader, to_writer) = (SharedFailure::default(), SharedFailure::default());
     let (of_reader, of_writer) = (Arc::downgrade(&to_reader), Arc::downgrade(&to_writer));
     let reader = PipeReader {
-        handle: Handle::of_one_process("reader", reader.into_async()),
+        handle: Handle::new("reader", reader.into_async(), InChild::Copied),
         failure: to_reader,
         peer: of_writer,
     };
     let writer = PipeWriter {
-        handle: Handle::of_one_process("writer", writer.into_async()),
+        handle: Handle::new("writer", writer.into_async(), InChild::Copied),
         failure: to_writer,
         peer: of_reader,
     };

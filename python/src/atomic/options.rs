@@ -187,6 +187,16 @@ impl Origin {
         self.is_own
     }
 
+    /// Whether the path was opened, and not a descriptor given.
+    pub(super) fn is_of_path(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// The options of an equal end.
+    pub(super) fn options(&self, py: Python<'_>) -> PyResult<Options> {
+        options(Some(self.options.bind(py)))
+    }
+
     /// The same for a clone.
     pub(super) fn copy(&self, py: Python<'_>) -> PyResult<Origin> {
         let options = self.options.bind(py).copy()?.unbind();

@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use pipework::{Deadline, Error, ErrorKind, atomic};
+use pipework::atomic::{self, Options};
+use pipework::{Deadline, Error, ErrorKind};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -12,7 +13,7 @@ use crate::asyncio;
 use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
 use crate::fd::{borrow, take_over};
-use crate::handle::{Handle, drop_detached, warn_unclosed};
+use crate::handle::{Handle, InChild, drop_detached, warn_unclosed};
 use crate::keywords::{self, FilePath};
 use crate::wait::{Seconds, Timeout, until};
 
@@ -47,7 +48,21 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(super) fn new(reader: atomic::Reader, origin: Origin) -> Reader {
-        Reader { handle: Handle::new("reader", reader), origin }
+        let (fd, options) = (reader.as_fd().as_raw_fd(), Options::new());
+        // A reader of a FIFO changes its descriptor, and has more than one.
+        let in_child = match origin.is_of_path() {
+            true => InChild::Used,
+            false => InChild::Closed(Box::new(move |py| {
+                options.dup_reader(borrow(py, fd)?).or_raise(py)?;
+                Ok(take_over(py, fd, |_| Ok(()), |fd| options.reader(fd)))
+            })),
+        };
+        Reader { handle: Handle::new("reader", reader, in_child), origin }
+    }
+
+    /// The same for a reader whose descriptor belongs to the caller.
+    fn of_lent(reader: atomic::Reader, origin: Origin) -> Reader {
+        Reader { handle: Handle::new("reader", reader, InChild::Used), origin: origin.of_others() }
     }
 
     fn describe(&self, noun: &str) -> String {
@@ -89,7 +104,7 @@ impl Reader {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
         if !closefd {
             let reader = options.reader_on(borrow(py, fd)?).or_raise(py)?;
-            return Ok(Reader::new(reader, origin.of_others()));
+            return Ok(Reader::of_lent(reader, origin));
         }
         let reader = take_over(py, fd, |fd| options.dup_reader(fd).map(drop), |fd| options.reader(fd))?;
         Ok(Reader::new(reader, origin))

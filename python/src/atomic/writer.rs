@@ -1,8 +1,10 @@
 //! The writing end. Mirrors `reader.rs`.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
 
-use pipework::{Deadline, atomic};
+use pipework::Deadline;
+use pipework::atomic::{self, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -12,7 +14,7 @@ use crate::asyncio;
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, at, is_invalid};
 use crate::fd::{borrow, take_over};
-use crate::handle::{Handle, warn_unclosed};
+use crate::handle::{Handle, InChild, warn_unclosed};
 use crate::interpreter;
 use crate::keywords::FilePath;
 use crate::wait::{Seconds, Timeout, Used, until, wait};
@@ -27,7 +29,7 @@ const SEND: &str = "atomic send";
 /// closed here, and neither made close-on-exec nor non-blocking; close the writer, which writes all
 /// pending data, before it. Time-outs are seconds, None is for ever. Any thread may call it, one
 /// call at a time; `clone()` makes a writer for another thread. It may be used on in a forked
-/// child, and pickled for another process: its descriptor goes along, as with sockets in
+/// child, also if a thread was sending at the fork, and pickled for another process: its descriptor goes along, as with sockets in
 /// `multiprocessing`, and pending data stays here. Messages are any bytes-like objects, of any
 /// size.
 ///
@@ -39,12 +41,29 @@ const SEND: &str = "atomic send";
 #[pyclass(frozen, weakref, module = "pipework.atomic")]
 pub(crate) struct Writer {
     handle: Handle<atomic::Writer>,
-    origin: Origin,
+    origin: Arc<Origin>,
 }
 
 impl Writer {
+    /// `writer` has its descriptor for itself.
     pub(super) fn new(writer: atomic::Writer, origin: Origin) -> Writer {
-        Writer { handle: Handle::new("writer", writer), origin }
+        Writer::make(writer, origin, |py, fd, options| {
+            // Tried on a duplicate first: the descriptor is not lost where this fails.
+            options.dup_writer(borrow(py, fd)?).or_raise(py)?;
+            Ok(take_over(py, fd, |_| Ok(()), |fd| options.writer(fd)))
+        })
+    }
+
+    /// `renew` makes another of the descriptor of that number, for a forked child.
+    fn make(
+        writer: atomic::Writer,
+        origin: Origin,
+        renew: fn(Python<'_>, RawFd, Options) -> PyResult<PyResult<atomic::Writer>>,
+    ) -> Writer {
+        let (origin, fd) = (Arc::new(origin), writer.as_fd().as_raw_fd());
+        let of_parent = Arc::clone(&origin);
+        let renewal = InChild::Renewed(Box::new(move |py| renew(py, fd, of_parent.options(py)?)));
+        Writer { handle: Handle::new("writer", writer, renewal), origin }
     }
 
     fn describe(&self, noun: &str) -> String {
@@ -90,7 +109,9 @@ impl Writer {
         let (origin, options) = (Origin::of(py, options)?, self::options(options)?);
         if !closefd {
             let writer = options.writer_on(borrow(py, fd)?).or_raise(py)?;
-            return Ok(Writer::new(writer, origin.of_others()));
+            return Ok(Writer::make(writer, origin.of_others(), |py, fd, options| {
+                options.writer_on(borrow(py, fd)?).or_raise(py).map(Ok)
+            }));
         }
         let writer = take_over(py, fd, |fd| options.dup_writer(fd).map(drop), |fd| options.writer(fd))?;
         Ok(Writer::new(writer, origin))

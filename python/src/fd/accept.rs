@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::address::to_python;
 use super::raw::borrow;
 use crate::error::{OrRaise, Raise};
-use crate::handle::Handle;
+use crate::handle::{Handle, InChild};
 
 /// The name in `pipework.fd.Stopped`, and the exception if accepting failed.
 type Why = (&'static str, Option<Py<PyAny>>);
@@ -49,7 +49,7 @@ pub(crate) struct ReserveCore {
 impl ReserveCore {
     #[new]
     fn new(py: Python<'_>) -> PyResult<ReserveCore> {
-        Ok(ReserveCore { handle: Handle::new("reserve", fd::Reserve::new().or_raise(py)?) })
+        Ok(ReserveCore { handle: Handle::new("reserve", fd::Reserve::new().or_raise(py)?, InChild::Used) })
     }
 
     /// Whether it holds a descriptor to give up. If not, the next `shed` tries to take one again.

@@ -9,7 +9,7 @@ use super::progress::progress;
 use super::raw::borrow;
 use crate::buffer::Bytes;
 use crate::error::OrRaise;
-use crate::handle::Handle;
+use crate::handle::{Handle, InChild};
 use crate::wait::{Timeout, until};
 
 /// Sends datagrams: pairs of bytes and an address, or None for the socket's own peer. Waits for
@@ -51,7 +51,9 @@ pub(crate) struct InboxCore {
 impl InboxCore {
     #[new]
     fn new(py: Python<'_>, count: usize, max_bytes: usize) -> PyResult<InboxCore> {
-        Ok(InboxCore { handle: Handle::new("inbox", fd::Inbox::new(count, max_bytes).or_raise(py)?) })
+        Ok(InboxCore {
+            handle: Handle::new("inbox", fd::Inbox::new(count, max_bytes).or_raise(py)?, InChild::Used),
+        })
     }
 
     /// Waits for a datagram and returns all that are there, as many as fit: bytes, sender, and

@@ -18,7 +18,7 @@ use super::segment::MODULE;
 use super::shared::{Shared, closed};
 use crate::buffer::{Held, bytes};
 use crate::error::{OrRaise, Raise};
-use crate::handle::{Handle, drop_detached};
+use crate::handle::{Handle, InChild, drop_detached};
 use crate::imports::Import;
 use crate::locked::Locked;
 use crate::task::Task;
@@ -95,7 +95,7 @@ impl Calls {
             Ok(py.detach(|| client.stream_by(message(request), deadline)))
         })?;
         let stream = stream.map_err(|error| self.for_request(request.0.len(), error.into()));
-        let parts = Arc::new(Handle::new("stream", Some(stream.or_raise(py)?)));
+        let parts = Arc::new(Handle::new("stream", Some(stream.or_raise(py)?), InChild::Used));
         self.keep(Arc::downgrade(&parts) as _);
         if self.is_closed() {
             parts.leave(py);
