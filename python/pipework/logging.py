@@ -26,12 +26,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import logging
 import operator
 import os
 import pickle
+import sys
 import threading
-from collections.abc import Iterator
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import atomic
@@ -42,20 +46,31 @@ __all__ = ["Handler", "Listener"]
 _CAPACITY = 1 << 20
 """Bytes that the pipe is to hold, where the system lets it."""
 
+_MOST_WASTED = 5
+"""A listener that stands still costs a process at most so many times its `timeout`."""
+_SHARE = 0.1
+"""And after that, this share of its time."""
+_LEAST = 0.05
+"""A shorter wait than this part of `timeout` is none."""
+
 _plain = logging.Formatter()
 
 
 class Handler(logging.Handler):
     """Sends records to a `Listener`, through the writing end of its pipe or the FIFO at a path.
 
-    A record may wait for space for `timeout` seconds. One that cannot be sent is counted in `lost`,
-    and those after it do not wait until one goes through; then the listener gets the number of
-    missing records. Nothing is raised. Messages are formatted here, and fields of a record that are
-    not plain data travel as their `repr`.
+    A record may wait for space for `timeout` seconds. If there is none the record is lost, and those
+    after it wait a little shorter each time, until one goes through: a listener that stands still
+    costs a process at most five times `timeout` altogether, and after that a tenth of its time.
+
+    The listener gets the number of records that are lost, with the next one that goes through or when
+    this handler is flushed or closed, as `logging.shutdown` does. What cannot be sent even then is
+    written to standard error. Nothing is raised. Messages are formatted here, and fields of a record
+    that are not plain data travel as their `repr`.
     """
 
-    lost: int = 0
-    """Records that could not be sent."""
+    lost: int
+    """Records of this process that could not be sent."""
 
     def __init__(
         self, writer: atomic.Writer | str | os.PathLike[str], *, level: int = logging.NOTSET, timeout: float = 1.0
@@ -65,7 +80,18 @@ class Handler(logging.Handler):
             writer = atomic.Writer.fifo(writer, connect_timeout=timeout)
         self._writer = writer
         self._timeout = timeout
+        self._begin()
+        _handlers.add(self)
+
+    def _begin(self) -> None:
+        """Begins to count. A forked child begins again: what its parent has lost, its parent tells."""
+        self.lost = 0
         self._untold = 0
+        self._wasted = 0.0
+        """Seconds that records have waited for nothing since one went through, less a share of the time
+        since then."""
+        self._since = 0.0
+        self._tells_at_exit = False
 
     def handle(self, record: logging.LogRecord) -> Any:
         # As the standard library's, but without its lock: the writer lets threads take turns.
@@ -78,17 +104,88 @@ class Handler(logging.Handler):
         try:
             data = _packed(record, self.formatter or _plain)
         except Exception:
+            self._lose()
             self.handleError(record)
             return
-        if self._send(data) and (untold := self._take_untold()):
-            self._send(_packed(_missing(f"{untold} records could not be sent"), _plain), untold)
+        if self._send(data) and self._untold:
+            self.flush()
 
-    def _take_untold(self) -> int:
-        if self._untold:
+    def flush(self) -> None:
+        """Sends the listener the number of records that are lost, if it has not got it. That waits for
+        at most `timeout` seconds."""
+        untold, is_told = 0, False
+        try:
             with self._counting():
-                self._untold, untold = 0, self._untold
-                return untold
-        return 0
+                untold, self._untold = self._untold, 0
+            if untold:
+                self._writer.send(_packed(_missing(_lost(untold)), _plain), timeout=self._timeout)
+            is_told = True
+        except _REFUSALS:
+            pass
+        finally:
+            if not is_told:
+                with self._counting():
+                    self._untold += untold
+
+    def close(self) -> None:
+        """Closes its end of the pipe."""
+        self._tell_last()
+        with contextlib.suppress(Error):
+            self._writer.close(timeout=self._timeout)
+        super().close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_untold", 0):
+            self._tell_last()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _handler, (self._writer, self.level, self._timeout)
+
+    def _tell_last(self) -> None:
+        """Says how many records are lost, here if not to the listener."""
+        self.flush()
+        with self._counting():
+            untold, self._untold = self._untold, 0
+        if untold and sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):  # it is closed
+                print(f"pipework.logging: {_lost(untold)}", file=sys.stderr, flush=True)
+
+    def _send(self, data: bytes) -> bool:
+        timeout = self._patience() if self._wasted else self._timeout
+        began, is_sent = time.monotonic(), False
+        try:
+            # A long record that finds no space for all of it would leave a piece, for nothing.
+            if timeout or not self._wasted or len(data) <= self._writer.max_part:
+                self._writer.send(data, timeout=timeout)
+                is_sent = True
+        except _REFUSALS:
+            pass
+        finally:
+            if is_sent:
+                self._wasted = 0.0
+            else:
+                self._lose(time.monotonic() - began)
+        return is_sent
+
+    def _patience(self) -> float:
+        """Seconds that a record may wait while the listener seems to stand still."""
+        now = time.monotonic()
+        self._wasted = max(self._wasted - _SHARE * (now - self._since), 0.0)
+        self._since = now
+        left = self._timeout - self._wasted / _MOST_WASTED
+        return left if left >= _LEAST * self._timeout else 0.0
+
+    def _lose(self, wasted: float = 0.0) -> None:
+        """Counts a record that has waited so many seconds for nothing."""
+        with self._counting():
+            self.lost += 1
+            self._untold += 1
+            self._wasted += wasted
+            self._since = time.monotonic()
+            is_first, self._tells_at_exit = not self._tells_at_exit, True
+        # A process of multiprocessing does not shut logging down. Where that is not loaded, this is none.
+        if is_first and (util := sys.modules.get("multiprocessing.util")) is not None:
+            util.Finalize(None, _tell_last, (weakref.ref(self),), exitpriority=0)
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[None]:
@@ -99,28 +196,6 @@ class Handler(logging.Handler):
             yield
         finally:
             self.release()
-
-    def _send(self, data: bytes, records: int = 1) -> bool:
-        try:
-            self._writer.send(data, timeout=0 if self._untold else self._timeout)
-            return True
-        except (Error, RuntimeError):  # RuntimeError: a signal handler logs in the middle of another record
-            with self._counting():
-                self.lost += 1
-                self._untold += records
-            return False
-
-    def close(self) -> None:
-        """Closes its end of the pipe."""
-        try:
-            self._writer.close(timeout=self._timeout)
-        except Error:
-            pass
-        super().close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _handler, (self._writer, self.level, self._timeout)
-
 
 class Listener:
     """Hands the records of many processes to handlers, in a thread, from `start` or the beginning
@@ -181,11 +256,12 @@ class Listener:
     def handle(self, record: logging.LogRecord) -> None:
         """Hands a record to the handlers."""
         for handler in self.handlers:
-            if not self.respect_handler_level or record.levelno >= handler.level:
-                try:
+            try:
+                # A level may be no number.
+                if not self.respect_handler_level or record.levelno >= handler.level:
                     handler.handle(record)
-                except Exception:
-                    handler.handleError(record)
+            except Exception:
+                handler.handleError(record)
 
     def _listen(self) -> None:
         while True:
@@ -214,6 +290,31 @@ def _handler(writer: atomic.Writer, level: int, timeout: float) -> Handler:
     return Handler(writer, level=level, timeout=timeout)
 
 
+_handlers: weakref.WeakSet[Handler] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for handler in _handlers:
+        handler._begin()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _tell_last(reference: Callable[[], Handler | None]) -> None:
+    handler = reference()
+    if handler is not None:
+        handler._tell_last()
+
+
+_REFUSALS = (Error, RuntimeError, MemoryError)
+"""Why a record cannot be sent. RuntimeError: a signal handler logs in the middle of another record."""
+
+
+def _lost(count: int) -> str:
+    return f"{count} records could not be sent"
+
+
 def _missing(text: str) -> logging.LogRecord:
     return logging.LogRecord("pipework.logging", logging.WARNING, __file__, 0, text, None, None)
 
@@ -236,15 +337,43 @@ def _packed(record: logging.LogRecord, formatter: logging.Formatter) -> bytes:
     fields, exc_text, others = record.__dict__, record.exc_text, None
     if record.exc_info and not exc_text:
         exc_text = formatter.formatException(record.exc_info)
-    if len(fields) != len(_FIELDS):
-        others = {
-            name: value if type(value) in _PLAIN else repr(value) for name, value in fields.items() if name not in _FIELDS
-        }
-    return pickle.dumps((_get(fields), record.getMessage(), exc_text, others), 5)
+    try:
+        as_they_are, is_usual = _get(fields), len(fields) == len(_FIELDS)
+    except KeyError:  # a record of the program's own making
+        as_they_are, is_usual = tuple(map(fields.get, _AS_THEY_ARE)), False
+    if not is_usual:
+        others = {_plainly(name): _plainly(value) for name, value in fields.items() if name not in _FIELDS}
+    made = as_they_are, (record.getMessage(), exc_text)
+    if not _PLAIN.issuperset(map(type, itertools.chain(*made))):
+        made = tuple(map(_plainly, as_they_are)), tuple(map(_plainly, made[1]))
+    return pickle.dumps((*made, others), 5)
+
+
+def _plainly(value: Any) -> Any:
+    """What the listener can read: the same without its subclass, or else the `repr`."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    try:
+        for plain, convert in _CONVERSIONS:
+            if issubclass(kind, plain):
+                return convert(value)
+        return str.__str__(repr(value))
+    except Exception as error:
+        return f"<{kind.__name__}, whose repr raised {type(error).__name__}>"
+
+
+# Not what a subclass makes of them.
+_CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__index__),
+    (float, float.__float__),
+    (bytes, lambda value: memoryview(value).tobytes()),
+)
 
 
 def _unpacked(data: bytes) -> logging.LogRecord:
-    as_they_are, message, exc_text, others = _Plain(io.BytesIO(data)).load()
+    as_they_are, (message, exc_text), others = _Plain(io.BytesIO(data)).load()
     record = logging.LogRecord.__new__(logging.LogRecord)
     record.__dict__.update(zip(_FIELDS, (*as_they_are, message, exc_text, None, None)))
     if others:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 import multiprocessing
 import os
@@ -12,8 +13,10 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipework import atomic
@@ -175,10 +178,269 @@ def test_listener_continues_after_a_broken_record(capsys: pytest.CaptureFixture[
         atomic.Writer(os.dup(listener._writer.fileno())).send(pickle.dumps(os.system))
         atomic.Writer(os.dup(listener._writer.fileno())).send(b"no record")
         logger.info("a good one")
-    texts = kept.texts()
-    assert texts[-1] == "a good one" and all("is no record" in text for text in texts[:-1]) and len(texts) == 3
+    *broken, good, count = kept.texts()
+    assert all("is no record" in text for text in broken) and len(broken) == 2
+    assert (good, count) == ("a good one", "1 records could not be sent"), "one could not be formatted"
     errors = capsys.readouterr().err
     assert "no number" in errors and "not mine" in errors
+
+
+class Stopped(Kept):
+    """A handler that stands still until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        assert self.let_go.wait(SOON)
+
+
+def missing(kept: Kept) -> int:
+    """The number of records that the listener was told to be lost."""
+    texts = [text for text in kept.texts() if text.endswith(" records could not be sent")]
+    return sum(int(text.split(" ")[0]) for text in texts)
+
+
+def test_close_tells_how_many_records_are_lost() -> None:
+    stopped = Stopped()
+    with Listener(stopped) as listener:
+        handler = listener.handler(timeout=0.01)
+        logger = logging.Logger("test")
+        logger.addHandler(handler)
+        while handler.lost < 10:
+            logger.info("x" * 10_000)
+        sent = handler.lost
+        handler._timeout = SOON
+        closing = threading.Thread(target=handler.close)
+        closing.start()
+        stopped.let_go.set()
+        closing.join(SOON)
+        assert not closing.is_alive()
+    assert (missing(stopped), handler.lost) == (sent, sent)
+
+
+def test_flush_tells_how_many_records_are_lost() -> None:
+    kept = Kept()
+    listener = Listener(kept)
+    with logger_to(listener.handler(timeout=0.01)) as logger:
+        handler = logger.handlers[0]
+        assert isinstance(handler, Handler)
+        while handler.lost < 10:
+            logger.info("x" * 10_000)
+        handler.flush()  # there is no space
+        with listener:
+            until(lambda: len(kept.records) > 0)
+            handler._timeout = SOON
+            handler.flush()
+            handler.flush()
+        assert (missing(kept), handler.lost) == (10, 10)
+
+
+ENDS = {
+    "exits": "",
+    "drops the handler": "logger.removeHandler(handler); del handler",
+    "shuts logging down": "logging.shutdown()",
+    "is a process of multiprocessing": """
+import multiprocessing
+context = multiprocessing.get_context(METHOD)
+worker = context.Process(target=work)
+worker.start()
+worker.join()
+handler.lost = handler._untold = 0
+""",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_count_is_printed_where_the_listener_does_not_take_it(end: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import logging
+from pipework.logging import Listener
+METHOD = "fork"
+listener = Listener()  # which is never started
+handler = listener.handler(timeout=0.01)
+logger = logging.Logger("test")
+logger.addHandler(handler)
+
+def work():
+    while handler.lost < 7:
+        logger.info("x" * 10_000)
+
+if {end!r}.startswith("is"):
+    handler.lost = 7
+    while handler.lost < 8:
+        logger.info("x" * 10_000)
+else:
+    work()
+{ENDS[end]}
+"""
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", program], stderr=subprocess.PIPE, text=True, timeout=SOON)
+    assert (done.returncode, done.stderr) == (0, "pipework.logging: 7 records could not be sent\n")
+
+
+def test_listener_that_stands_still_costs_a_bounded_time() -> None:
+    listener = Listener()
+    handler = listener.handler(timeout=0.05)
+    with logger_to(handler) as logger:
+        waits: list[float] = []
+        now, send = time.monotonic, handler._writer.send
+
+        class Timed:
+            max_part = handler._writer.max_part
+
+            def send(self, data: bytes, *, timeout: float) -> None:
+                waits.append(timeout)
+                send(data, timeout=timeout)
+
+        writer = handler._writer
+        handler._writer = Timed()  # type: ignore[assignment]
+        began = now()
+        while handler.lost < 2000:
+            logger.info("x" * 1000)
+        took = now() - began
+        handler._writer = writer
+        # All records before the pipe was full may wait for 0.05 s, and did not.
+        vain = waits[-2000:]
+        assert vain[:2] != [0.0, 0.0] and sum(vain) <= 0.05 * (5 + 0.1 * took / 0.05 + 1), "a tenth of the time"
+        assert vain.count(0.0) > 1000
+        handler.lost = handler._untold = 0
+
+
+def test_records_wait_again_when_a_listener_goes_on() -> None:
+    """Twenty processes, more than their listener takes at a time, after it has stood still."""
+    stopped = Stopped()
+    listener = Listener(stopped)
+    begun, go = multiprocessing.get_context("fork").Semaphore(0), multiprocessing.get_context("fork").Event()
+
+    def work() -> None:
+        handler = listener.handler(timeout=0.1)
+        with logger_to(handler) as logger:
+            while not handler.lost:
+                logger.info("x" * 10_000)
+            begun.release()
+            assert go.wait(SOON)
+            # So long that it does not end by a miss on a busy machine.
+            handler._timeout = SOON
+            for _ in range(50):
+                logger.info("after")
+                logger.info("x" * 10_000)
+
+    with listener, contextlib.ExitStack() as children:
+        pids = [children.enter_context(forked(work)) for _ in range(20)]
+        for _ in pids:
+            assert begun.acquire(timeout=SOON)
+        stopped.let_go.set()
+        go.set()
+        for pid in pids:
+            until(lambda pid=pid: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))  # type: ignore[misc]
+    assert stopped.texts().count("after") == 20 * 50
+    assert missing(stopped) == 20, "one of each process, which waited for the listener"
+
+
+class Level(enum.IntEnum):
+    HIGH = 45
+
+
+class Text(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise ValueError("not to be called")
+
+
+class Seconds(float):
+    pass
+
+
+class Silent:
+    def __repr__(self) -> str:
+        raise ValueError("it has none")
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return Text("an odd one")
+
+
+ODD: list[tuple[object, object]] = [
+    (Level.HIGH, 45),
+    (Text("text"), "text"),
+    (Seconds(1.5), 1.5),
+    (type("Bytes", (bytes,), {})(b"bytes"), b"bytes"),
+    (True, True),
+    (10**5000, 10**5000),
+    (float("inf"), float("inf")),
+    ("\ud800", "\ud800"),
+    ("a\0b", "a\0b"),
+    (bytearray(b"x"), "bytearray(b'x')"),
+    ((1, 2), "(1, 2)"),
+    (Silent(), "<Silent, whose repr raised ValueError>"),
+    (Odd(), "an odd one"),
+]
+
+
+@pytest.mark.parametrize("value, arrives", ODD, ids=[type(value).__name__ for value, _ in ODD])
+def test_record_arrives_whatever_its_fields_are(value: object, arrives: object) -> None:
+    kept, given = Kept(), logging.LogRecord("name", 20, "path", 1, "text", None, None)
+    fields = [name for name in vars(given) if name not in ("msg", "args", "exc_info")]
+    with Listener(kept) as listener, logger_to(listener.handler()) as logger:
+        for name in fields:
+            record = logging.makeLogRecord({**vars(given), name: value})
+            logger.handlers[0].handle(record)
+        logger.handlers[0].handle(logging.makeLogRecord({**vars(given), "extra": value}))
+        assert getattr(logger.handlers[0], "lost") == 0
+    assert len(kept.records) == len(fields) + 1
+    for name, record in zip([*fields, "extra"], kept.records):
+        assert vars(record)[name] == arrives and type(vars(record)[name]) is type(arrives), name
+
+
+def test_record_arrives_whatever_its_keys_and_its_level_are() -> None:
+    kept = Kept()
+    with Listener(kept) as listener, logger_to(listener.handler()) as logger:
+        logger.log(Level.HIGH, "%s", "argument", extra={1: "one", Text("key"): 2, (1,): 3})  # type: ignore[dict-item]
+        record = logging.makeLogRecord({"msg": b"bytes"})
+        del record.thread
+        logger.handlers[0].handle(record)
+    first, second = (dict[Any, Any](vars(record)) for record in kept.records)
+    assert (first["levelno"], first["msg"], first[1], first["key"], first["(1,)"]) == (45, "argument", "one", 2, 3)
+    assert second["msg"] == "b'bytes'"
+
+
+def test_listener_takes_a_level_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = Kept()
+    with Listener(kept, respect_handler_level=True) as listener, logger_to(listener.handler()) as logger:
+        logger.handlers[0].handle(logging.makeLogRecord({"msg": "odd", "levelno": "high"}))
+        logger.error("a good one")
+    assert kept.texts() == ["a good one"] and "odd" in capsys.readouterr().err
+
+
+def test_workers_forked_while_threads_log_lose_nothing() -> None:
+    kept = Kept()
+    with Listener(kept) as listener, logger_to(listener.handler(timeout=SOON)) as logger:
+        is_over = threading.Event()
+
+        def log() -> None:
+            while not is_over.is_set():
+                logger.info("x" * 10_000)
+
+        threads = [threading.Thread(target=log) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+            for number in range(100):
+                in_child(lambda number=number: logger.info("worker %d", number))  # type: ignore[misc]
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        assert getattr(logger.handlers[0], "lost") == 0
+    workers = [text for text in kept.texts() if not text.startswith("x")]
+    assert workers == [f"worker {number}" for number in range(100)]
 
 
 def test_signal_handler_may_log() -> None:
