@@ -151,7 +151,34 @@ def _msgpack() -> Found[Any]:
         import msgpack  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
         raise ImportError('codec="msgpack" needs the package msgpack: pip install msgpack', name="msgpack") from error
-    return _Functions("msgpack", "msgpack", functools.partial(msgpack.packb, default=plain), msgpack.unpackb)
+
+    def default(value: Any) -> Any:
+        if isinstance(value, int):
+            raise TypeError("an int is below -2**63 or above 2**64 - 1")
+        return plain(value)
+
+    def loads(data: bytes) -> Any:
+        # Its default refuses all keys but text and bytes, although it writes them.
+        unpack = functools.partial(msgpack.unpackb, data, strict_map_key=False)
+        try:
+            return unpack()
+        except TypeError:  # a key is a list or a dict
+            return unpack(object_pairs_hook=_hashed)
+
+    return _Functions("msgpack", "msgpack", functools.partial(msgpack.packb, default=default), loads)
+
+
+def _hashed(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    return {_hashable(key): value for key, value in pairs}
+
+
+def _hashable(key: Any) -> Any:
+    """A key: a tuple where it is a list, and a tuple of pairs where it is a dict."""
+    if isinstance(key, list):
+        return tuple(map(_hashable, key))
+    if isinstance(key, dict):
+        return tuple((name, _hashable(value)) for name, value in key.items())
+    return key
 
 
 _NAMED: dict[str, Callable[[], Found[Any]]] = {"json": _json, "msgpack": _msgpack, "pickle": functools.cache(_Pickle)}

@@ -20,7 +20,10 @@ from typing import Any, assert_type
 
 import pipework
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pipework import Corrupt, Invalid, PeerDied, RemoteError
+from pipework._codecs import found
 from pipework.reqrep import Client, Message, Segment, Server
 from processes import all_free, forked, in_time, until
 from support import SOON
@@ -31,6 +34,11 @@ numpy = pytest.importorskip("numpy")
 @dataclasses.dataclass
 class Point:
     name: str
+    at: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
     at: Any
 
 
@@ -528,3 +536,63 @@ def test_subclass_and_its_pickle_keep_the_codec(tmp_path: Path) -> None:
         with pickle.loads(pickle.dumps(client)) as copy:
             assert isinstance(copy, Named) and copy.codec == "json" and copy.double([1]) == [1, 1]
     assert pipework.reqrep.Client[int] is Client
+
+
+# ---------------------------------------------------------------- what is encoded can be decoded
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(st.characters(codec=None)),
+    st.binary(),
+    st.builds(bytearray),
+    st.sampled_from([numpy.int64(3), numpy.float32(0.5), numpy.bool_(True), signal.SIGTERM, 10**4000, {1}, 1j]),
+)
+KEYS = st.recursive(
+    SCALARS.filter(lambda value: getattr(value, "__hash__", None) is not None),
+    lambda keys: st.one_of(st.tuples(keys, keys), st.builds(Frozen, keys), st.frozensets(keys)),
+    max_leaves=4,
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda values: st.one_of(
+        st.lists(values), st.tuples(values, values), st.dictionaries(KEYS, values), st.builds(Point, st.text(), values)
+    ),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack", "pickle"])
+def test_what_is_encoded_can_be_decoded(codec: str) -> None:
+    both = found(needs(codec))
+
+    @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+    @given(VALUES)
+    def check(value: Any) -> None:
+        try:
+            data, blobs = both.encode("op", "request", value, two_slots, 0)
+        except Invalid:
+            assert codec != "pickle"
+            return
+        decoded, _ = both.decode("op", "request", bytes(data), blobs)
+        # What has come once comes again as it is.
+        data, blobs = both.encode("op", "request", decoded, two_slots, 0)
+        assert repr(both.decode("op", "request", bytes(data), blobs)[0]) == repr(decoded)
+
+    with Segment.anonymous(slots=2) as two_slots:
+        check()
+
+
+def test_msgpack_has_keys_of_all_kinds(segment: Segment) -> None:
+    with serving(segment, same, needs("msgpack")) as client:
+        kinds = {1: "a", None: 2, True: 3, 0.5: 4, b"b": 5, "text": 6, (1, (2,)): 7}
+        assert client.call(kinds) == kinds
+        assert client.call({Frozen((1, 2)): [{(): 1}]}) == {(("at", (1, 2)),): [{(): 1}]}
+        for number in (2**64, -(2**63) - 1):
+            with pytest.raises(Invalid, match=r"an int is below -2\*\*63 or above 2\*\*64 - 1"):
+                client.call([number])
+        assert client.call([2**64 - 1, -(2**63)]) == [2**64 - 1, -(2**63)]
