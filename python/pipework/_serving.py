@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import os
 import signal
 import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
 from . import _core, _loops
@@ -33,6 +35,9 @@ H = TypeVar("H", bound=Callable[..., Any])
 _log = logging.getLogger("pipework")
 
 _SERVE = "reqrep serve"
+
+_LOOK = 0.25
+"""Seconds between two looks at the callers of handlers that run in tasks."""
 
 
 class Server(_core.Server):
@@ -153,6 +158,10 @@ class Server(_core.Server):
         asynchronous generator for replies in parts. At most `limit` requests are worked on at a
         time; those beyond are left to other servers. If the task is cancelled, what it works on
         fails.
+
+        The task of a handler is cancelled within half a second when its caller has gone: when that has
+        cancelled the call, its time-out has passed, or it has died. `await asyncio.shield(work())`, and in
+        trio a shielded scope, goes on. A handler of a call that was posted or forgotten is not cancelled.
 
         >>> import asyncio
         >>> from pipework.reqrep import Client, Segment
@@ -292,10 +301,12 @@ async def _aserve(server: Server, terms: _Terms, limit: int) -> None:
     if limit < 1:
         raise ValueError("limit must be 1 or more")
 
-    async def answer(request: _core.Request) -> None:
-        await _answer_in_task(request, terms)
+    working = _Working()
 
-    with _stopped_by_sigterm(server):
+    async def answer(request: _core.Request, cancel: Callable[[], object]) -> None:
+        await _answer_in_task(request, terms, working.on(request, cancel))
+
+    with _stopped_by_sigterm(server), contextlib.closing(working):
         if _loops.is_trio():
             from . import _trio
 
@@ -304,11 +315,52 @@ async def _aserve(server: Server, terms: _Terms, limit: int) -> None:
             await _serve_in_asyncio(server, answer, limit)
 
 
-async def _serve_in_asyncio(server: Server, answer: Callable[[Any], Coroutine[Any, Any, None]], limit: int) -> None:
+class _Working:
+    """The handlers that run in tasks of one loop. One whose caller has gone is cancelled, within twice
+    `_LOOK`."""
+
+    def __init__(self) -> None:
+        self._cancels: dict[_core.Request, Callable[[], object]] = {}
+        self._timer: _loops.Timer | None = None
+
+    @contextlib.contextmanager
+    def on(self, request: _core.Request, cancel: Callable[[], object]) -> Iterator[None]:
+        """A handler runs in this block, which `cancel` ends."""
+        self._cancels[request] = cancel
+        self._look_later()
+        try:
+            yield
+        finally:
+            self._cancels.pop(request, None)
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = _loops.running().call_later(_LOOK, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for request in [request for request in self._cancels if not request.wanted]:
+            self._cancels.pop(request)()
+        if self._cancels:
+            self._look_later()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+async def _serve_in_asyncio(
+    server: Server, answer: Callable[[Any, Callable[[], object]], Coroutine[Any, Any, None]], limit: int
+) -> None:
     import asyncio
 
     places = asyncio.Semaphore(limit)
     tasks: set[asyncio.Task[None]] = set()
+
+    async def answer_one(request: _core.Request) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "this is one"
+        await answer(request, task.cancel)
 
     def ended(task: asyncio.Task[None]) -> None:
         tasks.discard(task)
@@ -317,7 +369,7 @@ async def _serve_in_asyncio(server: Server, answer: Callable[[Any], Coroutine[An
     try:
         await places.acquire()
         async for request in server:
-            task = asyncio.create_task(answer(request.detach()))
+            task = asyncio.create_task(answer_one(request.detach()))
             del request  # it has blobs
             tasks.add(task)
             task.add_done_callback(ended)
@@ -368,28 +420,36 @@ def _answer(request: _core.Request, terms: _Terms) -> None:
             _fail(request, error)
 
 
-async def _answer_in_task(request: _core.Request, terms: _Terms) -> None:
+async def _answer_in_task(request: _core.Request, terms: _Terms, working: AbstractContextManager[None]) -> None:
     with request:
         try:
-            result = terms.handler(terms.argument(request))
-            if not isinstance(result, AsyncIterator):
-                data, blobs = terms.reply(await result)
-                await request.areply(data, blobs=blobs)
-                return
-            try:
-                async for each in result:
-                    data, blobs = terms.part(each)
-                    if not await request.asend_part(data, timeout=terms.part_timeout, blobs=blobs):
-                        return  # the caller has gone
-            except Exception:
-                await _loops.in_thread(lambda: request.flush(timeout=terms.part_timeout))
-                raise
-            finally:
-                if inspect.isasyncgen(result):
-                    await result.aclose()
-            await request.areply(b"")
+            with working:
+                result = terms.handler(terms.argument(request))
+                if not isinstance(result, AsyncIterator):
+                    data, blobs = terms.reply(await result)
+                elif await _send_parts(request, terms, result):
+                    data, blobs = b"", []
+                else:
+                    return  # the caller has gone
+            await request.areply(data, blobs=blobs)
         except Exception as error:
             _fail(request, error)
+
+
+async def _send_parts(request: _core.Request, terms: _Terms, parts: AsyncIterator[Any]) -> bool:
+    """Sends each part. Returns False if the caller has gone."""
+    try:
+        async for each in parts:
+            data, blobs = terms.part(each)
+            if not await request.asend_part(data, timeout=terms.part_timeout, blobs=blobs):
+                return False
+        return True
+    except Exception:
+        await _loops.in_thread(lambda: request.flush(timeout=terms.part_timeout))
+        raise
+    finally:
+        if inspect.isasyncgen(parts):
+            await parts.aclose()
 
 
 def _answer_batch(batch: list[_core.Request], terms: _Terms) -> None:
@@ -418,13 +478,19 @@ def _answer_all(requests: list[_core.Request], terms: _Terms) -> None:
             raise ValueError(f"the handler gave {len(results)} replies for {len(batch)} requests")
     except Exception as error:
         results = [error] * len(batch)
+    failures: dict[int, tuple[Exception, int]] = {}
     for request, result in zip(batch, results):
         try:
             if isinstance(result, Exception):
-                raise result
-            _reply(request, terms, result)
+                request.fail(_reason(result))
+                failures[id(result)] = result, failures.get(id(result), (result, 0))[1] + 1
+            else:
+                _reply(request, terms, result)
         except Exception as error:
             _fail(request, error)
+    # An exception that several of them failed with is logged once.
+    for failure, count in failures.values():
+        _log.error("a request failed" if count == 1 else f"{count} requests failed", exc_info=failure)
 
 
 def _reply(request: _core.Request, terms: _Terms, result: Any) -> None:
@@ -433,8 +499,12 @@ def _reply(request: _core.Request, terms: _Terms, result: Any) -> None:
 
 
 def _fail(request: _core.Request, error: Exception) -> None:
-    request.fail("".join(traceback.format_exception_only(type(error), error)).strip())
+    request.fail(_reason(error))
     _log.error("a request failed", exc_info=error)
+
+
+def _reason(error: Exception) -> str:
+    return "".join(traceback.format_exception_only(type(error), error)).strip()
 
 
 def _stop(server: Server) -> None:
@@ -442,15 +512,43 @@ def _stop(server: Server) -> None:
         server.stop()
 
 
+_served: list[Server] = []
+"""Those that SIGTERM stops."""
+
+
 @contextlib.contextmanager
 def _stopped_by_sigterm(server: Server) -> Iterator[None]:
     """SIGTERM stops the server, if this thread can set a handler and the program has set none."""
-    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not is_ours:
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, _stop_all):
         yield
         return
-    signal.signal(signal.SIGTERM, lambda *_: _stop(server))
+    _served.append(server)
+    signal.signal(signal.SIGTERM, _stop_all)
     try:
         yield
     finally:
+        with contextlib.suppress(ValueError):  # in a forked child
+            _served.remove(server)
+        # A handler that the program has set meanwhile stays.
+        if not _served and signal.getsignal(signal.SIGTERM) is _stop_all:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stop_all(*_: object) -> None:
+    for server in _served.copy():
+        _stop(server)
+    if not _served:
+        # The program has put this handler back after all of them had ended.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _forked() -> None:
+    """SIGTERM ends a child, which has not begun to serve."""
+    _served.clear()
+    if signal.getsignal(signal.SIGTERM) is _stop_all:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_forked)

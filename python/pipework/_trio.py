@@ -97,7 +97,9 @@ def loop() -> Loop:
         return made
 
 
-async def serve(server: AsyncIterable[Any], answer: Callable[[Any], Awaitable[None]], limit: int) -> None:
+async def serve(
+    server: AsyncIterable[Any], answer: Callable[[Any, Callable[[], object]], Awaitable[None]], limit: int
+) -> None:
     """Answers each request in a task, at most `limit` of them at a time; mirrors `_serving`'s for
     asyncio."""
     places = trio.Semaphore(limit)
@@ -105,7 +107,8 @@ async def serve(server: AsyncIterable[Any], answer: Callable[[Any], Awaitable[No
 
     async def answer_one(request: Any) -> None:
         try:
-            await answer(request)
+            with trio.CancelScope() as scope:
+                await answer(request, scope.cancel)
         finally:
             places.release()
 

@@ -12,17 +12,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pipework
 import pytest
+import sniffio
 import trio
+import trio.testing
 import uvloop
 from pipework import atomic
-from pipework.pipe import pipe
+from pipework.pipe import Reader, Writer, pipe
 from pipework.reqrep import Client, Segment, Server
 from processes import ends
 from support import SOON, after
@@ -145,6 +147,109 @@ def test_handlers_that_are_cancelled(segment: Segment, run: Run) -> None:
             group.cancel_scope.cancel()
         with pytest.raises(pipework.RemoteError):
             client.recv(ticket, timeout=SOON)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("how", ["cancels", "times out", "leaves the stream", "closes"])
+def test_handler_is_cancelled_when_its_caller_has_gone(segment: Segment, run: Run, how: str) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+        caller = Client(segment)
+        begun = ended = 0
+        forgotten = anyio.Event()
+
+        async def slow(data: bytes) -> bytes:
+            nonlocal begun, ended
+            begun += 1
+            try:
+                if data == b"forgotten":
+                    await forgotten.wait()
+                elif data != b"quick":
+                    await anyio.sleep_forever()
+                return data
+            finally:
+                ended += 1
+
+        async def parts(data: bytes) -> AsyncIterator[bytes]:
+            yield b"first"
+            yield await slow(data)
+
+        def either(data: bytes) -> Any:
+            return parts(data) if data == b"parts" else slow(data)
+
+        async def call() -> None:
+            if how == "times out":
+                with pytest.raises(pipework.TimedOut):
+                    await client.acall(b"", timeout=0.1)
+            elif how == "leaves the stream":
+                async for part in (given := client.astream(b"parts")):
+                    assert part == b"first"
+                    while begun < 3:
+                        await anyio.sleep(0.001)
+                    await given.aclose()
+                    break
+            elif how == "closes":
+                caller.send(b"")
+                while begun < 3:
+                    await anyio.sleep(0.001)
+                caller.close()
+            else:
+                ticket = client.send(b"")
+                while begun < 3:
+                    await anyio.sleep(0.001)
+                assert client.cancel(ticket)
+
+        with anyio.fail_after(SOON):
+            async with anyio.create_task_group() as group:
+                group.start_soon(functools.partial(server.aserve, either, limit=3))
+                kept, left = client.send(b"kept"), client.send(b"forgotten")
+                client.forget(left)
+                while begun < 2:
+                    await anyio.sleep(0.001)
+                await call()
+                while ended < 1:
+                    await anyio.sleep(0.001)
+                # Its place is free, and the others go on.
+                assert await client.acall(b"quick", timeout=SOON) == b"quick"
+                await anyio.sleep(0.6)
+                assert ended == 2, "one whose caller waits goes on, and one that was forgotten"
+                forgotten.set()
+                while ended < 3:
+                    await anyio.sleep(0.001)
+                assert client.cancel(kept)
+                while ended < 4:
+                    await anyio.sleep(0.001)
+                server.stop()
+
+    run(scenario)
+
+
+def test_handler_can_shield_what_it_must_finish(segment: Segment, run: Run) -> None:
+    async def scenario() -> None:
+        client, server = ends(segment)
+        ended = []
+
+        async def work() -> bytes:
+            await anyio.sleep(0.7)
+            ended.append("work")
+            return b""
+
+        async def answer(_: bytes) -> bytes:
+            if sniffio.current_async_library() == "asyncio":
+                return await asyncio.shield(work())
+            with anyio.CancelScope(shield=True):
+                await work()
+            return b""
+
+        with anyio.fail_after(SOON):
+            async with anyio.create_task_group() as group:
+                group.start_soon(server.aserve, answer)
+                with pytest.raises(pipework.TimedOut):
+                    await client.acall(b"", timeout=0.05)
+                while not ended:
+                    await anyio.sleep(0.01)
+                server.stop()
 
     run(scenario)
 
@@ -338,6 +443,190 @@ def test_close_in_another_thread_ends_the_wait(segment: Segment, run: Run) -> No
             closer.join()
 
     run(scenario)
+
+
+def full_atomic() -> tuple[Any, Any]:
+    reader, writer = atomic.pair()
+    writer.try_send(bytes(1_000_000))
+    return writer, reader
+
+
+def full_pipe() -> tuple[Any, Any]:
+    reader, writer = pipe(1)
+    writer.write(b"x")
+    return writer, reader
+
+
+def served() -> tuple[Any, Any]:
+    client, server = ends(Segment.anonymous(slots=64))
+    return client, server
+
+
+def taking() -> tuple[Any, Any]:
+    client, server = served()
+    return server, client
+
+
+Waits = Callable[[Any], Awaitable[object]]
+WAITS: dict[str, tuple[Callable[[], tuple[Any, Any]], Waits, int]] = {
+    # How to make the end and its peer, how to wait at it, and how many tasks may do so.
+    "pipe arecv": (pipe, lambda end: end.arecv(), 2),
+    "pipe asend": (lambda: pipe(1)[::-1], lambda end: end.asend(b"more than it holds"), 1),
+    "pipe asend when full": (full_pipe, lambda end: end.asend(b"x"), 2),
+    "atomic arecv": (atomic.pair, lambda end: end.arecv(), 2),
+    "atomic anext_item": (atomic.pair, lambda end: end.anext_item(), 2),
+    "atomic iteration": (atomic.pair, lambda end: anext(end.__aiter__()), 1),
+    "atomic asend": (full_atomic, lambda end: end.asend(b"x"), 2),
+    "atomic aflush": (full_atomic, lambda end: end.aflush(), 2),
+    "client acall": (served, lambda end: end.acall(b""), 5),
+    "client acall_message": (served, lambda end: end.acall_message(b""), 5),
+    "client arecv": (served, lambda end: end.arecv(end.send(b"")), 5),
+    "client astream": (served, lambda end: anext(end.astream(b"")), 5),
+    "client as_completed": (served, lambda end: (end.send(b""), anext(end.as_completed().__aiter__()))[1], 5),
+    "server arecv": (taking, lambda end: end.arecv(), 5),
+    "server arecv_many": (taking, lambda end: end.arecv_many(5), 5),
+    "server iteration": (taking, lambda end: anext(end.__aiter__()), 5),
+}
+CLOSES: dict[str, Callable[[Any], object]] = {
+    "close": lambda end: end.close(timeout=0) if isinstance(end, atomic.Writer) else end.close(),
+    "finish": lambda end: end.finish(),
+    "close_with_error": lambda end: end.close_with_error(ValueError("why")),
+}
+
+
+CASES = [
+    *((wait, "close") for wait in WAITS),
+    *((wait, "close_with_error") for wait in WAITS if wait.startswith("pipe")),
+    *((wait, "finish") for wait in WAITS if wait.startswith("pipe asend")),
+]
+
+
+@pytest.mark.parametrize("place", ["in the same task", "in a thread"])
+@pytest.mark.parametrize("wait, close", CASES)
+def test_closing_an_end_wakes_every_task_that_waits_at_it(wait: str, place: str, close: str, run: Run) -> None:
+    make, waits, count = WAITS[wait]
+    end, other = make()
+
+    async def scenario() -> None:
+        ended: list[BaseException] = []
+
+        async def one() -> None:
+            try:
+                await waits(end)
+            except (pipework.Invalid, StopAsyncIteration, pipework.Closed) as error:
+                ended.append(error)
+
+        def shut() -> None:
+            with contextlib.suppress(pipework.TimedOut):  # what is pending does not fit
+                CLOSES[close](end)
+
+        with anyio.fail_after(SOON):
+            async with anyio.create_task_group() as group:
+                for _ in range(count):
+                    group.start_soon(one)
+                await anyio.sleep(0.01)
+                assert not ended
+                if place == "in a thread":
+                    await anyio.to_thread.run_sync(shut)
+                else:
+                    shut()
+        assert len(ended) == count
+
+    run(scenario)
+    CLOSES["close"](other)
+
+
+def test_closing_the_peer_wakes_the_task_that_waits(run: Run) -> None:
+    async def scenario() -> None:
+        for wait, (make, waits, _) in WAITS.items():
+            if "pipe" in wait or "atomic" in wait:
+                end, other = make()
+                with anyio.fail_after(SOON):
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(closing, other)
+                        with contextlib.suppress(pipework.Closed, StopAsyncIteration):
+                            await waits(end)
+                with contextlib.suppress(pipework.Closed):
+                    end.close()
+
+    async def closing(other: Any) -> None:
+        await anyio.sleep(0.001)
+        other.close()
+
+    run(scenario)
+
+
+# ---------------------------------------------------------------- trio's own checks of streams
+
+
+class Sends(trio.abc.SendStream):
+    """A writer as one of trio's streams."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._busy = trio._util.ConflictDetector("another task is sending")
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        with self._busy, translated():
+            if not data:
+                await trio.lowlevel.checkpoint()
+                self._writer.try_send(b"")
+            await self._writer.asend(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        with self._busy, translated():
+            await self._writer.asend(b"")
+            await trio.lowlevel.checkpoint()
+            self._writer.try_send(b"")
+
+    async def aclose(self) -> None:
+        self._writer.finish()
+        await trio.lowlevel.checkpoint()
+
+
+class Receives(trio.abc.ReceiveStream):
+    """A reader as one of trio's streams."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._busy = trio._util.ConflictDetector("another task is receiving")
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError("max_bytes must be 1 or more")
+        with self._busy, translated():
+            return await self._reader.arecv(max_bytes or 4096)
+
+    async def aclose(self) -> None:
+        self._reader.close()
+        await trio.lowlevel.checkpoint()
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    try:
+        yield
+    except (pipework.Closed, pipework.Failed) as error:
+        raise trio.BrokenResourceError from error
+    except pipework.Invalid as error:
+        raise trio.ClosedResourceError from error
+
+
+def test_pipe_passes_trios_checks_of_streams() -> None:
+    async def one_way() -> tuple[Sends, Receives]:
+        reader, writer = pipe(100)
+        return Sends(writer), Receives(reader)
+
+    async def two_way() -> tuple[Any, Any]:
+        (here, there), (back, forth) = await one_way(), await one_way()
+        return trio.StapledStream(here, forth), trio.StapledStream(back, there)
+
+    async def scenario() -> None:
+        with trio.fail_after(SOON):
+            await trio.testing.check_one_way_stream(one_way, None)
+            await trio.testing.check_two_way_stream(two_way, None)
+
+    trio.run(scenario)
 
 
 def test_tasks_of_several_loops_share_a_client(run: Run) -> None:

@@ -332,6 +332,28 @@ def test_serve_batches_fails_one_call_or_the_whole_batch(segment: Segment, logge
         server.close()
 
 
+def test_serve_batches_logs_an_exception_once(segment: Segment, logged: list[str]) -> None:
+    client, server = ends(segment)
+    mistake = ValueError("one for several")
+
+    def work(batch: list[bytes]) -> list[Any]:
+        if b"all" in batch:
+            raise RuntimeError("no model")
+        return [mistake, mistake, ValueError("alone"), batch[3]]
+
+    with running(server, functools.partial(server.serve_batches, work, max_batch=4, linger=SOON)):
+        for first in (b"all", b"some"):
+            tickets = client.send_many([first, b"", b"", b"fine"])
+            assert sum(outcome.exception() is None for _, outcome in client.as_completed(timeout=SOON)) == (first == b"some")
+        assert len(tickets) == 4
+        until(lambda: len(logged) == 3)
+        server.close()
+    all_of_them, both, alone = logged
+    assert all_of_them.startswith("4 requests failed\nTraceback") and all_of_them.count("no model") == 2
+    assert both == "2 requests failed\nValueError: one for several"
+    assert alone == "a request failed\nValueError: alone"
+
+
 # ---------------------------------------------------------------- processes
 
 SERVE = {
@@ -403,6 +425,99 @@ def test_serve_calls_the_programs_own_sigterm_handler(segment: Segment) -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert told == ["told"]
+
+
+def test_aserve_leaves_a_sigterm_handler_that_the_program_sets_meanwhile(segment: Segment) -> None:
+    _, server = ends(segment)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    told = []
+
+    def tell(*_: object) -> None:
+        told.append("told")
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.aserve(same))
+        await asyncio.sleep(0)
+        ours = signal.signal(signal.SIGTERM, tell)
+        server.stop()
+        await serving
+        assert signal.getsignal(signal.SIGTERM) is tell and callable(ours)
+        signal.raise_signal(signal.SIGTERM)
+        assert told == ["told"]
+
+    try:
+        in_time(main())
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+async def same(data: bytes) -> bytes:
+    return data
+
+
+SIGTERM_PROGRAMS = {
+    "stops all servers of the program": (
+        0,
+        """
+async def main():
+    one, other = Server(Segment.anonymous()), Server(Segment.anonymous())
+    asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
+    await asyncio.gather(one.aserve(same), other.aserve(same))
+""",
+    ),
+    "ends a program that has put the server's handler back": (
+        -signal.SIGTERM,
+        """
+async def main():
+    server = Server(Segment.anonymous())
+    serving = asyncio.create_task(server.aserve(same))
+    await asyncio.sleep(0)
+    ours = signal.signal(signal.SIGTERM, lambda *_: None)
+    server.stop()
+    await serving
+    signal.signal(signal.SIGTERM, ours)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(60)
+""",
+    ),
+    "ends a child that a server has forked": (
+        0,
+        """
+def fork():
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(tell, b"x")  # Python itself drops signals that come before
+        time.sleep(60)
+        os._exit(0)
+    os.read(ready, 1)
+    os.kill(pid, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+async def main():
+    server = Server(Segment.anonymous())
+    serving = asyncio.create_task(server.aserve(same))
+    await asyncio.sleep(0)
+    assert fork() == -signal.SIGTERM
+    server.stop()
+    await serving
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SIGTERM_PROGRAMS)
+def test_sigterm(what: str) -> None:
+    status, program = SIGTERM_PROGRAMS[what]
+    start = """
+import asyncio, os, signal, time
+from pipework.reqrep import Segment, Server
+
+async def same(data):
+    return data
+"""
+    command = [sys.executable, "-c", start + program + "\nasyncio.run(main())\n"]
+    assert subprocess.run(command, timeout=SOON).returncode == status
 
 
 def test_requests_of_a_killed_server_go_to_the_next(segment: Segment) -> None:
