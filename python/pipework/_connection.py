@@ -9,16 +9,21 @@ last holder.
 from __future__ import annotations
 
 import array
+import collections
 import contextlib
 import errno
 import fcntl
+import functools
 import io
+import itertools
 import mmap
 import multiprocessing.connection
+import operator
 import os
 import pickle
 import socket
 import time
+from collections.abc import Callable, Iterator
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +38,7 @@ _MARK = b"\0"
 _LONG = 120 << 10
 """A message or a buffer with more bytes is a file, which costs more than to copy as many bytes. For a longer
 message, malloc would ask the kernel for new memory each time."""
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _FILES = socket.CMSG_SPACE(array.array("i").itemsize * (MOST_BUFFERS + 1))
 
 
@@ -102,8 +108,13 @@ class Connection(multiprocessing.connection.Connection):
     def _send_message(self, message: Pickled) -> None:
         data, buffers = outside(message, _LONG)
         files: list[int] = []
+        close_all = map(os.close, files)
         try:
-            files.extend(map(_file_of, buffers))
+            for buffer in buffers:
+                files.extend(map(os.memfd_create, ("pipework",), (os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING,)))
+                fd.write_all(files[-1], buffer)
+                # The receiver may rely on its size.
+                fcntl.fcntl(files[-1], fcntl.F_ADD_SEALS, _SEALS)
             while True:
                 try:
                     if files:
@@ -123,43 +134,46 @@ class Connection(multiprocessing.connection.Connection):
                         raise
                 time.sleep(0.001)
         finally:
-            for each in files:
-                os.close(each)
+            _exhaust(close_all)
 
     def _receive_message(self) -> tuple[bytes, list[mmap.mmap]]:
+        came: list[Any] = []
+        close_all = map(os.close, _files_in(came))
         try:
-            data, rights, flags, _ = self._socket.recvmsg(len(_MARK) + _LONG, _FILES, socket.MSG_CMSG_CLOEXEC)
-        except ConnectionResetError:
-            # The other end was closed, with messages that nobody has read. Those that it has sent are
-            # still there.
-            return self._receive_message()
-        if data and not rights and not flags & socket.MSG_CTRUNC:
-            return data[len(_MARK) :], []
-        files = array.array("i")
-        for _, _, numbers in rights:
-            files.frombytes(numbers)
-        try:
+            came.extend(map(self._socket.recvmsg, (len(_MARK) + _LONG,), (_FILES,), (socket.MSG_CMSG_CLOEXEC,)))
+            data, rights, flags, _ = came[0]
+            if data and not rights and not flags & socket.MSG_CTRUNC:
+                return data[len(_MARK) :], []
             if not data:
                 raise EOFError
             if flags & socket.MSG_CTRUNC:
                 raise OSError(errno.EMFILE, "a message has come with more files than this process may open")
-            return data[len(_MARK) :], [mmap.mmap(each, 0, access=mmap.ACCESS_COPY) for each in files]
+            return data[len(_MARK) :], [mmap.mmap(each, 0, access=mmap.ACCESS_COPY) for each in _files_in(came)]
+        except ConnectionResetError:
+            # The other end was closed, with messages that nobody has read. Those that it has sent are
+            # still there.
+            return self._receive_message()
         finally:
-            for each in files:
-                os.close(each)
+            _exhaust(close_all)
 
 
 def _rebuild(kind: type[Connection], copy: Any, readable: bool, writable: bool) -> Connection:
     return kind(copy.detach(), readable, writable)
 
 
-def _file_of(buffer: Buffer) -> int:
-    file = os.memfd_create("pipework", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        fd.write_all(file, buffer)
-        # The receiver may rely on its size.
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+# A signal handler that raises ends any call of a function just behind it. So a descriptor gets into the
+# list that it is closed from within the call that makes it, and one call closes all of them: `map` makes
+# its calls as it is read, and a list may grow until then.
+
+_exhaust: Callable[[Iterator[None]], object] = functools.partial(collections.deque, maxlen=0)
+"""Reads an iterator to its end."""
+
+_rights = operator.itemgetter(1)
+_numbers = operator.itemgetter(2)
+_as_ints = functools.partial(array.array, "i")
+
+
+def _files_in(came: list[Any]) -> Iterator[int]:
+    """The descriptors that have come with messages, when it is read."""
+    each = itertools.chain.from_iterable
+    return each(map(_as_ints, map(_numbers, each(map(_rights, came)))))

@@ -684,7 +684,7 @@ class _Manager:
             self._failed += 1
             return
         if status is not None and status >= 0:
-            raise RuntimeError(f"a process ended early, before it was ready, with status {status}")
+            raise RuntimeError(f"a process ended early, before it was ready, with status {status}{_lacks_main()}")
         self._killed += 1
         if self._killed >= _STARTS * count:
             raise RuntimeError(f"{self._killed} processes in a row were killed before they were ready")
@@ -1004,3 +1004,12 @@ def _pickle_of(error: BaseException) -> bytes | None:
         return bytes(dump(error, 0).data)
     except BaseException:
         return None
+
+
+def _lacks_main() -> str:
+    """Why no other process can load the main module, as each does that is not forked."""
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    if path is None or getattr(main, "__spec__", None) is not None or os.path.exists(path):
+        return ""
+    return f": it cannot load the main module, {path}, because that is no file; put the program into one"

@@ -335,6 +335,19 @@ def test_second_thread_that_cannot_start_breaks_the_executor(monkeypatch: pytest
             executor.submit(abs, -1).result(SOON)
 
 
+def test_program_from_standard_input_learns_why_its_processes_end() -> None:
+    program = """
+from pipework import Executor
+
+if __name__ == "__main__":
+    with Executor(1) as executor:
+        executor.submit(abs, -1).result()
+"""
+    done = subprocess.run([sys.executable, "-"], input=program, stderr=subprocess.PIPE, text=True, timeout=SOON)
+    assert done.returncode == 1
+    assert "with status 1: it cannot load the main module, <stdin>, because that is no file" in done.stderr
+
+
 @pytest.mark.parametrize("step", ["_fill", "_start", "_end"])
 def test_thread_that_ends_early_breaks_the_executor(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:

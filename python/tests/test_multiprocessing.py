@@ -32,7 +32,7 @@ import numpy
 import pytest
 import tasks as executor_tasks
 from processes import stop_helpers, until
-from support import SOON, in_child, on_small_tmpfs
+from support import SOON, in_child, on_small_tmpfs, open_files
 
 from pipework import PeerDied, RemoteError, multiprocessing
 
@@ -909,6 +909,42 @@ def test_connection_waits_whatever_the_default_timeout_of_sockets_is() -> None:
     thread.start()
     assert there.recv() == 1
     thread.join()
+
+
+@pytest.mark.parametrize("kind", ["Connection", "SimpleQueue"])
+def test_exception_of_a_signal_handler_at_any_place_leaves_no_descriptor(kind: str) -> None:
+    """Long messages, which are files on their way."""
+
+    class Rang(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Rang
+
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    ends = {"Connection": (queue._writer.send, queue._reader.recv), "SimpleQueue": (queue.put, queue.get)}
+    put, get = ends[kind]
+    before = open_files()
+    rang, payload = 0, bytes(200_000)
+    end = time.monotonic() + SOON
+    handler = signal.signal(signal.SIGALRM, ring)
+    try:
+        while rang < 500 and time.monotonic() < end:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 5e-4))
+                put(payload)
+                get()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Rang:
+                rang += 1
+            while queue._reader.poll(0):
+                queue.get()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert rang > 50 and open_files() == before
+    queue.close()
 
 
 def test_message_with_more_files_than_may_be_opened_is_an_error_and_no_leak() -> None:
