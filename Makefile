@@ -30,19 +30,26 @@ demo: cargo ## see every module at work on a real file, and a web application in
 	@echo 'Now a web application in Python. First its package is built:'
 	@python/dev demo && echo 'Past one machine: docs/nats.md, and make nats to see it with killed servers'
 
-test: cargo tools ## run every test, those of bench/ first
-	cargo test $(LOCKED) --quiet $(BENCH) --all-targets
-	cargo test $(LOCKED) --workspace --all-features --no-fail-fast
-	RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 cargo test $(LOCKED) --package pipework --lib model
-	$(MAKE) --no-print-directory --jobs=2 test-python test-perl test-node
-test-python test-perl test-node: test-%: cargo ; $*/dev test
+test: cargo tools ## run every test, part by part, and say in a table what passed, failed and was left out
+	@tests/run bench rust loom packages python+perl+node
+TESTED := cargo $(LOCKED) --config "target.'cfg(all())'.runner='$(abspath tests/cargo)'" test
+test-bench: cargo ; $(TESTED) $(BENCH) --all-targets
+test-rust: cargo ; $(TESTED) --workspace --all-features --no-fail-fast
+test-loom: cargo ; RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 $(TESTED) --package pipework --lib model
+# What the next ones test, and what they exchange messages with. Each is built, even if another one cannot be.
+test-packages: cargo
+	cargo build $(LOCKED) --quiet --package pipework-cli --package pipework-c
+	for each in $(or $(PACKAGES),python perl node); do $$each/dev build || failed=1; done; [ -z "$$failed" ]
+test-python test-perl test-node: test-%: ; $*/dev check
+test-newest: ; node/dev newest
 python: ## build the Python package, run its tests, prove its stubs and types
 python-all: ## run them under each Python that pyenv has (python-turn: one a day; python-watch: for deadlocks and leaks)
 python-free: ## run them without the interpreter lock, in a CPython 3.14t that is compiled once and kept
 python-all python-turn python-watch python-free: python-%: cargo ; python/dev $*
 perl: ## build the Perl distribution, run its tests
-python perl: cargo ; $@/dev test
-node: cargo ; node/dev test && node/dev newest ## build the Node package, prove its types, run its tests; on the newest Node too
+python: ; @PACKAGES=python tests/run packages python
+perl: ; @PACKAGES='python perl' tests/run packages perl
+node: ; @tests/run packages node newest ## build the Node package, prove its types, run its tests; on the newest Node too
 c: cargo tools ## build the C library, write its header, run its tests
 	cargo test $(LOCKED) --package pipework-c -- --include-ignored
 install: ## install the C library (PREFIX=/usr/local DESTDIR=)

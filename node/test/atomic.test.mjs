@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { getEventListeners } from 'node:events';
 import { closeSync, openSync, readSync, writeSync } from 'node:fs';
 import { Readable } from 'node:stream';
-import test from 'node:test';
+import test from './limited.mjs';
 import { Closed, Invalid, TimedOut, TornMessage } from 'pipework';
 import { Line, Message, Reader, Torn, Writer, createFifo, maxCapacity, pair } from 'pipework/atomic';
 import { SOON, descriptors, ended, folder, line, printed, program, scratch, until } from './support.mjs';

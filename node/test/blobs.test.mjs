@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import test from 'node:test';
+import test from './limited.mjs';
 import { Invalid, TooLong } from 'pipework';
 import { Blob, Client, Segment, Server } from 'pipework/reqrep';
 import { ended, folder, program, until } from './support.mjs';

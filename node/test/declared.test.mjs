@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
-import test from 'node:test';
+import test from './limited.mjs';
 import ts from 'typescript';
 import { beside } from './support.mjs';
 

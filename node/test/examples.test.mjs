@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
-import test from 'node:test';
+import test from './limited.mjs';
 import { Segment } from 'pipework/reqrep';
 import { PYTHON, ready } from './peers.mjs';
 import { beside, ended, folder, line, printed, program, run, until } from './support.mjs';

@@ -1,7 +1,7 @@
 // Calls and messages to and from programs in the other languages, which peers/ has.
 
 import assert from 'node:assert/strict';
-import test from 'node:test';
+import test from './limited.mjs';
 import { RemoteError } from 'pipework';
 import { Reader, Writer, pair } from 'pipework/atomic';
 import { Client, Server } from 'pipework/reqrep';

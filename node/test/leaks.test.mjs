@@ -1,7 +1,7 @@
 // Memory stays flat. `node/dev many` makes it a million calls and 100,000 of each object.
 
 import assert from 'node:assert/strict';
-import test from 'node:test';
+import test from './limited.mjs';
 import { pair } from 'pipework/atomic';
 import { Client, Segment, Server } from 'pipework/reqrep';
 import { descriptors, memory, threads, until } from './support.mjs';

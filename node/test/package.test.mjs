@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
-import test from 'node:test';
+import test from './limited.mjs';
 import ts from 'typescript';
 import { beside, scratch } from './support.mjs';
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import test from 'node:test';
+import test from './limited.mjs';
 import { PeerDied } from 'pipework';
 import { Torn, pair } from 'pipework/atomic';
 import { Client, Segment, Server } from 'pipework/reqrep';

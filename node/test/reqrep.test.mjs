@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
-import test from 'node:test';
+import test from './limited.mjs';
 import { inspect } from 'node:util';
 import * as pipework from 'pipework';
 import { Client, Segment, Server } from 'pipework/reqrep';

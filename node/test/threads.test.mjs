@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import test from 'node:test';
+import test from './limited.mjs';
 import { MessageChannel, Worker } from 'node:worker_threads';
 import { pair } from 'pipework/atomic';
 import { Client, Segment, Server } from 'pipework/reqrep';

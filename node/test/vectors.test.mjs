@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, writeSync } from 'node:fs';
 import { endianness } from 'node:os';
-import test from 'node:test';
+import test from './limited.mjs';
 import { Closed, Corrupt } from 'pipework';
 import { pair } from 'pipework/atomic';
 import { SOON, beside } from './support.mjs';

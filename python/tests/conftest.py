@@ -4,9 +4,11 @@ shares with others of its kind."""
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pipework import _executor
@@ -30,11 +32,41 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.setswitchinterval(config.getoption("switch_interval"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What `help` shows is pasted elsewhere: an example has only the names that it makes itself."""
     for item in items:
         if isinstance(item, pytest.DoctestItem):
             item.dtest.globs = {"__name__": "__main__"}
+    if BEGUN and (BEGUN / "skip").exists():
+        skipped = set((BEGUN / "skip").read_text().splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in skipped])
+        items[:] = [item for item in items if item.nodeid not in skipped]
+
+
+# ---------------------------------------------------------------- a test that ends the interpreter
+#
+# `python/dev` starts pytest again after one. It reads from this folder which test it was (`now`) and what need
+# not be run again (`done`), and writes there what is left out (`skip`).
+BEGUN = Path(os.environ["PIPEWORK_BEGUN"]) if "PIPEWORK_BEGUN" in os.environ else None
+_failed: set[str] = set()
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    if BEGUN:
+        (BEGUN / "now").write_text(f"{nodeid}\n")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failed.add(report.nodeid)
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    if BEGUN:
+        (BEGUN / "now").write_text("")
+        if nodeid not in _failed:
+            with (BEGUN / "done").open("a") as done:
+                done.write(f"{nodeid}\n")
 
 
 def _opened_since(before: dict[str, str]) -> dict[str, str]:
