@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use crate::abi::{functions, symbols};
 use crate::programs::{c_files, run, soname};
-use crate::{Folder, done, home, text};
+use crate::{Folder, done, home, left_out, text};
 
 /// Runs `make` with the folder as its prefix; one at a time, because all write their results
 /// install to the same place first.
@@ -67,7 +67,7 @@ fn has_tools() -> bool {
     let has_tools = answers("pkg-config") && answers("cmake");
     assert!(has_tools || std::env::var_os("CI").is_none(), "install pkg-config and cmake");
     if !has_tools {
-        println!("nothing was installed: no pkg-config or no cmake");
+        left_out("installing", "no pkg-config or no cmake");
     }
     has_tools
 }

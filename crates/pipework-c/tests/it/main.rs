@@ -13,6 +13,7 @@ mod install;
 mod languages;
 
 use std::fs;
+use std::io::{self, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -54,6 +55,13 @@ fn built() -> &'static Path {
         let shared = shared.into_iter().find(|name| name.extension().is_some_and(|ending| ending == "so"));
         shared.expect("cargo says what it has built")
     })
+}
+
+/// Reports that a test cannot run here, past the harness, which hides what a passing test prints;
+/// `make test` lists it at its end.
+fn left_out(what: &str, why: &str) {
+    // In one write, because others print at the same time.
+    let _ = io::stderr().write_all(format!("left out: {what}: {why}\n").as_bytes());
 }
 
 /// The output of a command; it must succeed.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::abi::functions;
 use crate::sources::{Entry, entries};
-use crate::{Folder, built, cc, done, home};
+use crate::{Folder, built, cc, done, home, left_out};
 
 /// For the programs of tests, which have deadlines of their own.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -86,7 +86,7 @@ fn program_can_use_pipewire_as_well() {
     let found = found.args(["--cflags", "--libs", "libpipewire-0.3"]).output();
     let Some(found) = found.ok().filter(|output| output.status.success()) else {
         assert!(std::env::var_os("CI").is_none(), "install libpipewire-0.3-dev");
-        return println!("nothing was compiled: no libpipewire-0.3-dev");
+        return left_out("PipeWire beside pipework", "no libpipewire-0.3-dev");
     };
     let flags = String::from_utf8(found.stdout).expect("it prints text");
     let folder = Folder::new();
@@ -121,7 +121,7 @@ fn library_can_be_closed_and_loaded_again() {
 #[ignore = "asks for valgrind, and for patience"]
 fn programs_are_clean_under_valgrind() {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        return println!("nothing was run: no valgrind");
+        return left_out("programs under valgrind", "no valgrind");
     }
     let folder = Folder::new();
     for source in c_files("tests/c") {

@@ -24,7 +24,7 @@ use pipework::reqrep::Options;
 use pipework::{Error, ErrorKind, Result};
 
 use crate::harness::tracee::{self, Fault, Tracee, mark, trace};
-use crate::harness::{Folder, PATIENCE, alone_for, descriptors, say, shared};
+use crate::harness::{Folder, PATIENCE, alone_for, descriptors, left_out, say, shared};
 
 /// The result of a scene: its operation is done correctly, or why not.
 type Scene = fn(&Folder, Duration) -> Result<()>;
@@ -154,7 +154,7 @@ const SOON: Duration = Duration::from_millis(100);
 fn every_call_may_fail_with_every_error() {
     alone_for(Duration::from_secs(600), || {
         if !tracee::is_permitted() {
-            return say("faults: not run: processes cannot be traced here");
+            return left_out("faults", "processes cannot be traced here");
         }
         let (mut tried, mut calls, mut harm) = (0, 0, vec![]);
         for (name, scene) in SCENES {

@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use rustix::net::sockopt;
 
 use crate::harness::{
-    Folder, PATIENCE, Random, again, alone, fork, is_alone, let_sigpipe_kill, say, seed, within,
+    Folder, PATIENCE, Random, again, alone, fork, is_alone, left_out, let_sigpipe_kill, say, seed, within,
 };
 
 const SHORT: Duration = Duration::from_millis(20);
@@ -397,7 +397,7 @@ fn program_started_by_node_sends_and_receives() {
         return;
     }
     if !Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return say(&format!("{NAME} did not run: there is no node"));
+        return left_out(NAME, "there is no node");
     }
     // Every message goes in as one part after the other, and the output goes to a file unchanged.
     const SCRIPT: &str = r#"

@@ -18,7 +18,7 @@ use rustix::io::FdFlags;
 use rustix::process::{Resource, Rlimit};
 
 use crate::harness::{
-    Folder, PATIENCE, again, alone, become_nobody, descriptors, fork, is_alone, lent, say, within,
+    Folder, PATIENCE, again, alone, become_nobody, descriptors, fork, is_alone, left_out, lent, say, within,
 };
 
 const SHORT: Duration = Duration::from_millis(20);
@@ -360,7 +360,10 @@ fn fifo_opened_with_more_rights_works_after_giving_them_up() {
         let mut reader = Options::new().reader(File::open(&path).unwrap()).unwrap();
         fork(|| {
             if !become_nobody() {
-                return say("fifo_opened_with_more_rights_works_after_giving_them_up did not run: it takes root to give up rights");
+                return left_out(
+                    "fifo_opened_with_more_rights_works_after_giving_them_up",
+                    "it takes root to give up rights",
+                );
             }
             let proc = format!("/proc/self/fd/{}", writer.as_fd().as_raw_fd());
             assert!(File::options().write(true).open(proc).is_err(), "it cannot be opened again");
@@ -392,7 +395,7 @@ fn no_write_is_larger_than_pipe_buf() {
         .status()
         .map_or(true, |status| !status.success())
     {
-        return say(&format!("{NAME} did not run: no strace, or it is not permitted here"));
+        return left_out(NAME, "no strace, or it is not permitted");
     }
     let child = again(&through, NAME).stdout(Stdio::null()).spawn().unwrap();
     assert!(within(PATIENCE, child).success());

@@ -12,7 +12,7 @@ use std::{io, ptr, slice};
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::harness::{Child, Folder, say, setting};
+use crate::harness::{Child, Folder, left_out, setting};
 
 /// All words of a file, for tests that write into them. They live as long as the process; once the
 /// file is shorter, an access kills.
@@ -130,7 +130,7 @@ pub(crate) fn leave_no_core() {
 /// it a failure.
 pub(crate) fn not_mounted(what: &str) {
     assert!(setting("PIPEWORK_MUST_MOUNT").unwrap_or(0) == 0, "{what}: this process may not mount one");
-    say(&format!("{what}: not tested: this process may not mount one"));
+    left_out(what, "this process may not mount one");
 }
 
 /// Gives this process a mount namespace of its own. Returns false if that is not permitted here.

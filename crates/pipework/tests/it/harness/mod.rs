@@ -48,6 +48,11 @@ pub(crate) fn say(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
+/// Reports that a test, or a part of it, cannot run here; `make test` lists it at its end.
+pub(crate) fn left_out(what: &str, why: &str) {
+    say(&format!("left out: {what}: {why}"));
+}
+
 /// Runs a task to its end, which must come within [`PATIENCE`]. It needs no descriptors.
 pub(crate) fn in_a_task<T>(task: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

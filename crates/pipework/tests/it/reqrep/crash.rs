@@ -21,7 +21,7 @@ use pipework::reqrep::{Audit, Options, Segment};
 
 use crate::harness::damage::{enter_mount_namespace, mount_tmpfs, not_mounted};
 use crate::harness::tracee;
-use crate::harness::{Child, Random, alone_for, fork, say, seed, shared};
+use crate::harness::{Child, Random, alone_for, fork, left_out, say, seed, shared};
 use fate::{End, Fate, Trail};
 
 mod fate;
@@ -203,7 +203,7 @@ fn play_scenes(scenes: &[(&'static str, Scene)]) {
     let all = all_points();
     if !tracee::is_permitted() {
         assert!(!all, "processes cannot be traced here");
-        return say("crash: not run: processes cannot be traced here");
+        return left_out("crash", "processes cannot be traced here");
     }
     let sample = setting("PIPEWORK_CRASH").and_then(|text| text.parse().ok()).unwrap_or(SAMPLE);
     let (only, seed) = (setting("PIPEWORK_SCENE"), seed());

@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit};
 
 use super::{answers, errno, names, small};
 use crate::harness::damage::{enter_mount_namespace, leave_no_core, mount_tmpfs, tmpfs};
-use crate::harness::{Folder, PATIENCE, alone, descriptors, fork, say, shared};
+use crate::harness::{Folder, PATIENCE, alone, descriptors, fork, left_out, shared};
 
 // ---------------------------------------------------------------- missing resources
 
@@ -99,9 +99,7 @@ fn each_of_thousands_of_mapped_segments_is_guarded() {
             // Each segment has a descriptor.
             let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
             if limit.is_some_and(|limit| limit < MANY as u64 + 100) {
-                return say(
-                    "thousands of segments: not tried, because this process may not open enough files",
-                );
+                return left_out("thousands of segments", "this process may not open so many files");
             }
             let all = Rlimit { current: limit, maximum: limit };
             rustix::process::setrlimit(Resource::Nofile, all).unwrap();
@@ -126,7 +124,7 @@ fn create_and_open_work_by_path_without_proc() {
         fork(|| {
             let folder = Folder::new();
             if !enter_mount_namespace() || !mount_tmpfs(Path::new("/proc"), "size=64k") {
-                say("without /proc: not tried, because this process may not mount anything");
+                left_out("segments without /proc", "this process may not mount anything");
                 return;
             }
             assert!(!Path::new("/proc/self").exists());

@@ -13,7 +13,7 @@ use super::{
     sleep_until_killed, small,
 };
 use crate::harness::{
-    Child, PATIENCE, alone, awaited, enter_pid_namespace, fork, leave_thread, say, shared, use_one_cpu,
+    Child, PATIENCE, alone, awaited, enter_pid_namespace, fork, leave_thread, left_out, shared, use_one_cpu,
 };
 
 type Start = fn(&Segment, &AtomicU64, &AtomicU64) -> Child;
@@ -74,7 +74,7 @@ fn server_in_a_debugger_counts_as_alive() {
         };
         is_not_robbed(seize, release, holder);
         if !permitted.get() {
-            say("server_in_a_debugger_counts_as_alive: not run: processes cannot be traced here");
+            left_out("server_in_a_debugger_counts_as_alive", "processes cannot be traced here");
         }
     });
 }
@@ -149,7 +149,7 @@ fn members_in_other_pid_namespaces_work_and_count_as_alive() {
         });
         if awaited(&marks[2]) == 1 {
             container.kill();
-            return say("no pid namespace is permitted here: processes in other ones are not tested");
+            return left_out("processes in other pid namespaces", "none may be made here");
         }
         assert_answers(&client, "from outside");
         assert_eq!(segment.members().unwrap()[1].pid, 1, "the pid in its own namespace");
