@@ -22,6 +22,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::{PATIENCE, say};
@@ -56,6 +57,8 @@ pub(crate) fn alone<F: FnOnce()>(body: F) {
 pub(crate) fn alone_for<F: FnOnce()>(patience: Duration, body: F) {
     if is_alone() {
         die_with_parent();
+        // Whatever this was started with.
+        rustix::process::umask(Mode::from_raw_mode(0o022));
         let before = descriptors();
         body();
         let began = Instant::now();
