@@ -149,6 +149,15 @@ $trials{'Atomic::Pipe'} = {
         return dies(sub { $r->read_message }) =~ /longer than max_message/
             && length $r->read_message == 100;
     },
+    'a compressed burst' => sub {
+        # Its frame says that it has 15 bytes, which is 0x0F.
+        my $burst = 'fifteen letters';
+        my ($r, $w) = $atomic->pair(compression => 'zstd', mixed_data_mode => 1);
+        $w->write_burst($burst);
+        sysread $r->rh, my $raw, 4096;
+        $w->write_burst($burst);
+        return substr($raw, 1, -1) =~ /\x0F/ && join(' ', $r->get_line_burst_or_data) eq "burst $burst";
+    },
     'frames with a dictionary' => sub {
         my @zstd = (compression => 'zstd');
         my @all  = map {

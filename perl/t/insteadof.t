@@ -1,11 +1,13 @@
 # Programs of the originals, unchanged, with Pipework::InsteadOf.
 use strict;
 use warnings;
+use Cwd qw(abs_path);
 use File::Temp qw(tempdir);
 use FindBin ();
 use lib $FindBin::Bin;
 use Processes;
 use Test::More;
+use Pipework::InsteadOf ();
 
 alarm 120;
 my $folder = tempdir(CLEANUP => 1);
@@ -102,6 +104,34 @@ for my $module (sort keys %programs) {
     unlink glob "$folder/*.shm";
     is(output('', $program), $output, "$module among all");
     unlink glob "$folder/*.shm";
+}
+
+# What IPC::Manager does when another process has gone: it looks into the hash.
+is(output('=Atomic::Pipe', <<'PROGRAM'), "rh state out_buffer compression_dictionary_file none\n", 'keys of the hash');
+use Atomic::Pipe;
+my ($r, $w) = Atomic::Pipe->pair;
+print join(' ', Atomic::Pipe::RH, Atomic::Pipe::STATE(), Atomic::Pipe::OUT_BUFFER,
+    Atomic::Pipe::COMPRESSION_DICTIONARY_FILE, $r->{Atomic::Pipe::STATE()} // 'none'), "\n";
+die if $r->{+Atomic::Pipe::RH} != $r->rh;
+PROGRAM
+
+# A child with -MModule, or with a module that loads an original, takes the stubs.
+{
+    local $ENV{PERL5LIB} = join ':', abs_path(Pipework::InsteadOf->folder), grep { defined } $ENV{PERL5LIB};
+    mkdir "$folder/lib" or die $!;
+    open my $file, '>', "$folder/lib/Loads.pm" or die $!;
+    print {$file} "package Loads; use Atomic::Pipe 0.026; use IO::FD::DWIM; use Data::ReqRep::Shared::Client; 1;\n";
+    close $file or die $!;
+    for my $module (qw(Atomic::Pipe Loads)) {
+        is(output_of($folder, '-w', '-Ilib', "-M$module", '-e', 'print ref((Atomic::Pipe->pair)[0])'),
+            'Atomic::Pipe', "-M$module");
+    }
+    is(output_of($folder, '-w', "-M$_", '-e', "print $_->can('pair') || $_->can('new') || $_->can('sysopen') ? 1 : 0"),
+        $_ eq 'IO::FD::Constants' ? 0 : 1, "-M$_")
+        for 'Data::ReqRep::Shared', 'Data::ReqRep::Shared::Client', 'Data::ReqRep::Shared::Int',
+        'Data::ReqRep::Shared::Int::Client', 'IO::FD', 'IO::FD::Constants', 'IO::FD::DWIM';
+    is(output_of($folder, '-w', '-MPipework::InsteadOf', '-MAtomic::Pipe', '-e', 'print Atomic::Pipe->VERSION'),
+        '0.027', 'both ways at once');
 }
 
 like(output('=No::Such', ''), qr/^Pipework::InsteadOf: nothing stands for No::Such/,

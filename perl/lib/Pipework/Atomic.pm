@@ -16,7 +16,18 @@ Pipework::accept_versions(__PACKAGE__, '0.027');
 use constant {
     HAVE_IO_SELECT => 1,
     IS_WIN32 => 0,
-    IN_BUFFER_SIZE => 'in_buffer_size',
+};
+
+# The keys that the original's hash has, in upper case. Programs look into the hash by them, for messages of
+# processes that have died, for instance, which are not kept there: `state` has nothing.
+use constant {
+    map { uc $_ => $_ }
+        qw(
+        adjusted_dsize burst_postfix burst_prefix compression compression_dictionary
+        compression_dictionary_file compression_level delimiter_size eof hit_epipe in_buffer
+        in_buffer_size invalid_state keep_compressed message_key mixed_buffer out_buffer
+        read_blocking read_size rh state use_io_select wh write_blocking
+        )
 };
 
 # ------------------------------------------------------------------------------ constructors
@@ -377,7 +388,8 @@ sub _check_compression {
     Carp::croak('compression_dictionary and compression_dictionary_file are mutually exclusive')
         if @given == 2;
     return _check_algorithm($options->{compression}) if defined $options->{compression};
-    Carp::croak("$given[0] requires compression to be enabled") if @given;
+    # The original says so of the file, too.
+    Carp::croak('compression_dictionary requires compression to be enabled') if @given;
     return;
 }
 

@@ -42,6 +42,16 @@ sub import {
     return;
 }
 
+# A stub calls it, which lies where a program looks for the original.
+sub stand_in {
+    my ($class, $module) = @_;
+    delete $INC{ file($module) };
+    return $class->import($module);
+}
+
+# The folder of the stubs.
+sub folder { return __FILE__ =~ s/\.pm\z//r }
+
 sub file { return $_[0] =~ s{::}{/}gr . '.pm' }
 
 # The package `theirs` is a subclass of ours, so that its objects are of the class that the program
@@ -89,11 +99,18 @@ A program that was written for one of the originals runs without a change:
 
     perl -MPipework::InsteadOf=Atomic::Pipe program.pl
     perl -MPipework::InsteadOf program.pl               # all of them
-    PERL5OPT=-MPipework::InsteadOf make test            # in each Perl that this starts
+
+In each Perl that a program starts:
+
+    export PERL5LIB="$(perl -mPipework::InsteadOf -e 'print Pipework::InsteadOf->folder'):$PERL5LIB"
+    make test
+
+That folder has a file in the place of each original, F<Atomic/Pipe.pm> for instance, which loads this.
+C<PERL5OPT=-MPipework::InsteadOf> does nearly as much, but Perl reads it after its command line. So it comes too
+late for a Perl that is started with C<-MAtomic::Pipe>, or with a module that loads Atomic::Pipe.
 
 It is for trying Pipework, and for programs that cannot be changed. It must come before the original
-is loaded, and dies otherwise. Perl reads C<PERL5OPT> after its command line: for a program that is
-started with C<-MAtomic::Pipe>, put C<-MPipework::InsteadOf> before that on the command line.
+is loaded, and dies otherwise.
 
     the original                            here
     Atomic::Pipe                            Pipework::Atomic
@@ -107,7 +124,8 @@ To name one module of an original is to name all of it.
 Objects are of the class that the program names, which is a subclass of ours: C<ref> says
 C<Atomic::Pipe>. Messages that name a class or a function name the original's. C<VERSION> is that of
 the original whose interface this is, so C<use Atomic::Pipe 0.026> works, and a version that is too
-new dies. Lines that begin with C<Usage:> name the function here. The variables of the originals'
+new dies. Lines that begin with C<Usage:> name the function here. The constants of
+Atomic::Pipe's keys, such as C<Atomic::Pipe::STATE>, are there. The variables of the originals'
 packages are not there, but for C<$VERSION> and those of L<Exporter>.
 
 =cut

@@ -85,14 +85,17 @@ subtest 'what is refused' => sub {
             ],
         'compression_dictionary requires compression to be enabled' =>
             [compression_dictionary => 'a'],
-        'compression_dictionary_file requires compression to be enabled' =>
-            [compression_dictionary_file => 'a'],
     );
     for my $words (sort keys %words) {
         for my $method (qw(pair new)) {
             ok(!eval { $class->$method(@{$words{$words}}); 1 }, "$method: $words");
             like($@, qr/^\Q$words\E at \Q$0/, 'words');
         }
+    }
+    for my $method (qw(pair new)) {
+        ok(!eval { $class->$method(compression_dictionary_file => 'a'); 1 }, "$method: a file alone");
+        like($@, qr/^compression_dictionary requires compression to be enabled at \Q$0/,
+            'words, which the original has for the file as well');
     }
     my ($r) = $class->pair;
     ok(!eval { $r->set_compression('lz4'); 1 }, 'later');

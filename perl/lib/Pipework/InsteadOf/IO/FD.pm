@@ -1,0 +1,7 @@
+# Stands in the place of IO::FD, in a folder that Pipework::InsteadOf describes.
+use strict;
+use warnings;
+use Pipework::InsteadOf ();
+
+Pipework::InsteadOf->stand_in('IO::FD');
+1;
