@@ -10,6 +10,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** A guard against hanging, in milliseconds. No test waits for it to pass. */
 export const SOON = 180_000;
 
+/** How often tests of rare faults are repeated. */
+export const TIMES = Number(process.env.PIPEWORK_TIMES ?? 2);
+
 /** A folder in shared memory, which is removed when the test has ended. */
 export function folder(t) {
   const made = mkdtempSync(join('/dev/shm', 'pipework-node-'));
