@@ -122,7 +122,7 @@ export class Reader implements AsyncIterable<Item> {
   readonly mixed: boolean;
   /** Bytes that the pipe holds before a writer waits. */
   capacity: number;
-  /** Items until the end of the pipe. */
+  /** Items until the end of the pipe. Leaving the loop does not close the reader: it can go on. */
   [Symbol.asyncIterator](): AsyncGenerator<Item, void, undefined>;
   /** The bytes of messages until the end of the pipe; a lost one is thrown. Not in mixed mode. */
   messages(): AsyncGenerator<Buffer, void, undefined>;
@@ -145,7 +145,8 @@ export class Reader implements AsyncIterable<Item> {
 export class Writer {
   /**
    * Writes to a descriptor, which belongs to the writer from now on; or to a stream that has one, such
-   * as `child.stdin`, which is destroyed.
+   * as `child.stdin`. What was written to the stream before is sent first, and then the stream is destroyed.
+   * A writer on stdout or stderr also lets text go first that Node has not printed yet.
    */
   constructor(target: number | Writable, options?: EndOptions);
   /** Writes to the FIFO at a path, as soon as it has a reader. */
@@ -171,7 +172,10 @@ export class Writer {
   burst(data: Data, options?: CallOptions): Promise<void>;
   /** Resolves when all that was taken is in the pipe. */
   flush(options?: CallOptions): Promise<void>;
-  /** Sends without waiting. False if nothing was taken; what the pipe has no space for is pending. */
+  /**
+   * Sends without waiting. False if nothing was taken, as while a stream's bytes go first; what the pipe has no
+   * space for is pending.
+   */
   trySend(data: Data): boolean;
   /** Writes what the pipe has space for. Returns whether nothing is pending. */
   tryFlush(): boolean;
@@ -179,7 +183,7 @@ export class Writer {
   fitsInBurst(data: Data): boolean;
   ref(): this;
   unref(): this;
-  /** Writes what is pending, and closes the end. */
+  /** Writes what is pending, and closes the end. A second call waits for the first. */
   close(options?: CallOptions): Promise<void>;
   /** Drops what is pending, and closes the end. */
   destroy(): void;

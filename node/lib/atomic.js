@@ -5,6 +5,8 @@
 const { closeSync } = require('node:fs');
 const { clearTimeout, setImmediate, setTimeout } = require('node:timers');
 const { inspect } = require('node:util');
+const { finished } = require('node:stream');
+const { isMainThread } = require('node:worker_threads');
 const { setTimeout: sleep } = require('node:timers/promises');
 const native = require('./native.js');
 const { Closed, PipeworkError, TimedOut, error } = require('./errors.js');
@@ -120,7 +122,7 @@ class Steps {
 
   /**
    * `step` takes the first of the queue, and returns its result or `NOT_YET`. `ready` begins a task
-   * that waits for the descriptor. `due` returns after how many milliseconds to try at the latest.
+   * that waits for the descriptor; it returns nothing if `wake` will be called. `due` returns after how many milliseconds to try at the latest.
    */
   constructor(owner, op, step, ready, due = () => undefined) {
     this.#owner = owner;
@@ -170,6 +172,11 @@ class Steps {
     }
   }
 
+  /** What the first step waited for has happened. */
+  wake() {
+    if (this.#queue.length > 0) this.#run();
+  }
+
   #run() {
     this.#stop();
     while (this.#queue.length > 0) {
@@ -203,6 +210,7 @@ class Steps {
     } catch (thrown) {
       number = thrown;
     }
+    if (number === undefined) return;
     if (typeof number !== 'number') return void setImmediate(() => this.#fail(number));
     this.#number = number;
     watch(this.#owner, number, () => this.#run(), (reason) => this.#fail(reason));
@@ -406,18 +414,35 @@ function made(fd, make) {
 
 /**
  * A duplicate of a stream's descriptor; undefined if it has none, or none that can be had. The
- * stream is destroyed; those of the process are only stopped, because another file must not get
- * their numbers.
+ * stream is destroyed, as soon as all that was written to it is in the descriptor. Those of the process
+ * are only stopped, because another file must not get their numbers.
  */
 function takenFrom(stream) {
   const fd = stream._handle?.fd;
-  if (!Number.isInteger(fd) || fd < 0) return undefined;
+  // The descriptor of an encrypted stream has the bytes in their encrypted form.
+  if (!Number.isInteger(fd) || fd < 0 || stream.encrypted) return undefined;
   const copy = native.duplicate(fd);
   // Node has begun to read, but has not come to it.
   stream._handle.readStop?.();
-  if (fd > 2) stream.destroy();
-  else stream.pause?.();
+  if (fd <= 2) stream.pause?.();
+  else {
+    while (stream.writableCorked > 0) stream.uncork();
+    whenWritten(stream, () => stream.destroy());
+  }
   return copy;
+}
+
+/** Whether a stream has bytes that it has not written. */
+const isWriting = (stream) =>
+  !stream.destroyed && (stream.writableLength > 0 || (stream.writableEnded === true && !stream.writableFinished));
+
+/** Calls `then` once a stream has written all that it had to, or has failed. */
+function whenWritten(stream, then) {
+  if (!isWriting(stream)) return then();
+  const again = () => whenWritten(stream, then);
+  if (stream.writableEnded) finished(stream, { readable: false }, then);
+  // An empty write is done after those before it.
+  else stream.write('', again);
 }
 
 /** Carries the bytes of a stream into a pipe. */
@@ -435,12 +460,29 @@ async function carry(stream, writer) {
 class Writer {
   #native;
   #steps;
-  #isClosed = false;
+  #closing;
+  /** A stream of Node that writes to the same file. What was written there before comes first. */
+  #stream;
+  /** Whether that is one whose descriptor was taken. */
+  #isTaken = false;
+  /** The number of stdout or stderr, if this is one of them and its stream is not known yet. */
+  #printed;
+  #isWaiting = false;
 
-  constructor(target, given) {
+  constructor(target, given, printed) {
     this.thread = PINS.writer;
-    this.#native = target === MADE ? given : opened(target, given);
-    this.#steps = new Steps(this, 'atomic send', (entry) => this.#step(entry), () => this.#native.ready());
+    if (target === MADE) {
+      this.#native = given;
+    } else if (typeof target?.write === 'function') {
+      this.#isTaken = target._handle?.fd > 2;
+      this.#native = opened(target, given);
+      this.#stream = target;
+    } else {
+      this.#native = opened(target, given);
+    }
+    const number = target === MADE ? printed : target;
+    if (isMainThread && Object.hasOwn(PRINTED, number)) this.#printed = number;
+    this.#steps = new Steps(this, 'atomic send', (entry) => this.#step(entry), () => this.#ready());
   }
 
   static async fifo(path, given) {
@@ -460,7 +502,7 @@ class Writer {
   }
 
   static stdout(given) {
-    return new this(MADE, native.AtomicWriter.stdout(inbox, options('atomic writer', given, ATOMIC)));
+    return new this(MADE, native.AtomicWriter.stdout(inbox, options('atomic writer', given, ATOMIC)), 1);
   }
 
   send(data, given) {
@@ -478,6 +520,7 @@ class Writer {
   #add(op, given, entry) {
     try {
       entry.data = bytes(entry.data);
+      entry.length = entry.data.length;
       return this.#steps.add(options(op, given, CALL), entry);
     } catch (thrown) {
       return Promise.reject(thrown);
@@ -486,19 +529,43 @@ class Writer {
 
   /** What was sent before is in the pipe, then this is, and then it is done. */
   #step(entry) {
-    if (!this.#native.tryFlush()) return NOT_YET;
+    if (this.#isBehind || !this.#native.tryFlush()) return NOT_YET;
     if (entry.put === undefined) return undefined;
+    if (entry.data.length !== entry.length) throw error('Invalid', 'atomic send', 'the data was transferred or resized before it was sent');
     if (!entry.put(this.#native, entry.data)) return NOT_YET;
     entry.put = undefined;
     return this.#native.tryFlush() ? undefined : NOT_YET;
   }
 
+  /** Begins to wait for what a step waits for. */
+  #ready() {
+    if (!this.#isBehind) return this.#native.ready();
+    if (this.#isWaiting) return undefined;
+    this.#isWaiting = true;
+    whenWritten(this.#stream, () => {
+      this.#isWaiting = false;
+      this.#steps.wake();
+    });
+    return undefined;
+  }
+
+  /** Whether a stream of Node has bytes that come first. */
+  get #isBehind() {
+    if (this.#stream === undefined) {
+      // Asking for the stream would make it. If it is there, it has left its mark.
+      if (this.#printed === undefined || !native.isNonblocking(this.#printed)) return false;
+      this.#stream = PRINTED[this.#printed]();
+    }
+    return isWriting(this.#stream);
+  }
+
   trySend(data) {
-    return this.#native.trySend(bytes(data));
+    const sent = bytes(data);
+    return !this.#isBehind && this.#native.trySend(sent);
   }
 
   tryFlush() {
-    return this.#native.tryFlush();
+    return !this.#isBehind && this.#native.tryFlush();
   }
 
   fitsInBurst(data) {
@@ -543,26 +610,27 @@ class Writer {
     return this;
   }
 
-  async close(given) {
-    if (this.#isClosed) return;
-    this.#isClosed = true;
-    try {
-      await this.flush(given);
-    } finally {
-      this.destroy();
-    }
+  close(given) {
+    // A second call waits for the first.
+    this.#closing ??= this.flush(given).finally(() => this.destroy());
+    return this.#closing;
   }
 
   destroy() {
-    this.#isClosed = true;
+    this.#closing ??= Promise.resolve();
     this.#steps.close(error('Invalid', 'atomic send', 'this writer was closed'));
     this.#native.close();
+    // It may still have bytes, for which nobody waits any more.
+    if (this.#isTaken) this.#stream.destroy();
   }
 
   [inspect.custom]() {
     return 'Writer';
   }
 }
+
+/** The streams of what is printed. */
+const PRINTED = { 1: () => process.stdout, 2: () => process.stderr };
 
 const FIFO = { ...ATOMIC, connectTimeout: CALL.timeout, signal: CALL.signal };
 

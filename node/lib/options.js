@@ -2,7 +2,8 @@
 
 // Options and other arguments: each is refused with its name and its range.
 
-const { isAnyArrayBuffer, isSharedArrayBuffer, isUint8Array } = require('node:util').types;
+const { constants: { MAX_LENGTH } } = require('node:buffer');
+const { isAnyArrayBuffer, isDataView, isSharedArrayBuffer, isUint8Array } = require('node:util').types;
 const { fileURLToPath } = require('node:url');
 const { resolve } = require('node:path');
 const { inspect } = require('node:util');
@@ -55,6 +56,9 @@ const callable = (name, value) => {
 };
 
 const bytesOfMemory = whole(0, Number.MAX_SAFE_INTEGER);
+
+/** The length of a message, which becomes a Buffer: no longer than one can be. */
+const bytesOfMessage = (name, value) => Math.min(bytesOfMemory(name, value), MAX_LENGTH);
 const flags = whole(0, 2 ** 32 - 1);
 
 /** What each option of a call is. */
@@ -69,15 +73,15 @@ const SEGMENT = {
 
 const CLIENT = {
   timeout: time(Infinity), redeliveries: whole(0, 3), needsServer: yesOrNo, maxInFlight: whole(0, 2 ** 32 - 1),
-  maxMessage: bytesOfMemory,
+  maxMessage: bytesOfMessage,
 };
 
-const SERVER = { timeout: time(Infinity), maxMessage: bytesOfMemory, partTimeout: time(Infinity) };
+const SERVER = { timeout: time(Infinity), maxMessage: bytesOfMessage, partTimeout: time(Infinity) };
 
 const SERVE = { limit: whole(1, 2 ** 32 - 1), signal: abortSignal, onError: callable };
 
 const ATOMIC = {
-  mixed: yesOrNo, bursts: yesOrNo, strict: yesOrNo, zstd, keepCompressed: yesOrNo, maxMessage: bytesOfMemory,
+  mixed: yesOrNo, bursts: yesOrNo, strict: yesOrNo, zstd, keepCompressed: yesOrNo, maxMessage: bytesOfMessage,
   maxUnfinished: bytesOfMemory, readSize: whole(1, 2 ** 24), frameTimeout: time(Infinity),
   maxPending: bytesOfMemory, orPrint: yesOrNo, spin: time(1),
 };
@@ -121,8 +125,8 @@ function divided(what, given, first, second) {
 function bytes(data) {
   if (typeof data === 'string') return Buffer.from(data);
   let view;
-  if (isUint8Array(data)) view = data;
-  else if (ArrayBuffer.isView(data)) view = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  if (isUint8Array(data)) view = intact(data);
+  else if (ArrayBuffer.isView(data)) view = new Uint8Array(intact(data).buffer, data.byteOffset, data.byteLength);
   else if (isAnyArrayBuffer(data)) view = new Uint8Array(data);
   else throw wrongType('data', 'a string, a Buffer, an ArrayBuffer or a view of one', data);
   // Another thread may change shared memory meanwhile.
@@ -134,8 +138,23 @@ function bytes(data) {
  * 0.06 microseconds.
  */
 function quickBytes(data) {
-  return isUint8Array(data) ? data : bytes(data);
+  return isUint8Array(data) ? intact(data) : bytes(data);
 }
+
+/** A view whose memory is still its own. One that has lost it has no bytes, like one that is empty. */
+function intact(view) {
+  if (view.byteLength === 0 && !isDataView(view)) {
+    try {
+      // It throws for a view of memory that was transferred, or has shrunk.
+      keys.call(view);
+    } catch {
+      throw refused(TypeError, 'ERR_INVALID_STATE', 'data has lost its memory: that was transferred or resized');
+    }
+  }
+  return view;
+}
+
+const { keys } = Object.getPrototypeOf(Uint8Array.prototype);
 
 /** An absolute path. */
 function filePath(value) {
@@ -149,5 +168,5 @@ const descriptor = whole(0, 2 ** 31 - 1);
 
 module.exports = {
   ATOMIC, CALL, CLIENT, SEGMENT, SEND, SERVE, SERVER, bytes, callable, descriptor, divided, filePath, options,
-  quickBytes, wrongType,
+  intact, quickBytes, wrongType,
 };

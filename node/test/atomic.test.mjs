@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { getEventListeners } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { closeSync, openSync, readSync, writeSync } from 'node:fs';
+import { Socket, connect, createServer } from 'node:net';
 import { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TLSSocket } from 'node:tls';
 import test from './limited.mjs';
 import { Closed, Invalid, TimedOut, TornMessage } from 'pipework';
 import { Line, Message, Reader, Torn, Writer, createFifo, maxCapacity, pair } from 'pipework/atomic';
-import { SOON, descriptors, ended, folder, line, printed, program, scratch, until } from './support.mjs';
+import { Client, Segment } from 'pipework/reqrep';
+import { SOON, TIMES, descriptors, ended, printed, program, scratch, until } from './support.mjs';
 
 const PRINTER = `
   import { Writer } from 'pipework/atomic';
@@ -220,6 +224,150 @@ test('messages to a child through its stdin', async (t) => {
   assert.equal(await ended(child), 0);
 });
 
+test('a writer sends what its stream has queued first, whether it was ended or corked or is written to meanwhile', async (t) => {
+  for (let i = 0; i < TIMES; i += 1) {
+    for (const how of ['queued', 'corked', 'ended', 'written later']) {
+      const child = program(t, `
+        import { Reader } from 'pipework/atomic';
+        for await (const item of Reader.stdin({ mixed: true })) console.log(item.kind, item.data.length);
+      `);
+      if (how === 'corked') child.stdin.cork();
+      child.stdin.write('x'.repeat(500_000));
+      child.stdin[how === 'ended' ? 'end' : 'write'](`${'x'.repeat(500_000)}\n`);
+      const writer = new Writer(child.stdin, { mixed: true });
+      const isEnded = how === 'ended';
+      if (!isEnded) assert.deepEqual([writer.trySend('no'), writer.tryFlush()], [false, false]);
+      if (how === 'written later') child.stdin.write('another line\n');
+      const sent = writer.send(Buffer.alloc(100_000));
+      const closed = writer.close();
+      if (isEnded) {
+        await assert.rejects(sent, Closed);
+      } else {
+        await sent;
+      }
+      await closed;
+      const expected = ['line 1000001', how === 'written later' ? 'line 13' : [], isEnded ? [] : 'message 100000'].flat();
+      assert.equal(await printed(child), expected.map((each) => `${each}\n`).join(''), how);
+      assert.equal(await ended(child), 0);
+    }
+  }
+});
+
+test('a reader does not drop what its stream has to write', async (t) => {
+  const server = createServer((socket) => {
+    let length = 0;
+    socket.on('data', (chunk) => { length += chunk.length; });
+    socket.on('end', () => socket.end());
+    socket.on('close', () => server.emit('got', length));
+  });
+  t.after(() => server.close());
+  server.listen(`${scratch(t)}/socket`);
+  const got = once(server, 'got');
+  const socket = connect(server.address());
+  await once(socket, 'connect');
+  socket.write(Buffer.alloc(3_000_000));
+  const reader = new Reader(socket);
+  await until(() => socket.destroyed);
+  reader.close();
+  assert.deepEqual(await got, [3_000_000]);
+});
+
+test('an encrypted stream has no descriptor of its own', () => {
+  const encrypted = new TLSSocket(new Socket());
+  encrypted._handle.fd ??= 1;
+  assert.throws(() => new Writer(encrypted), TypeError);
+});
+
+test('messages come after what Node was to print before them', async (t) => {
+  for (let i = 0; i < TIMES; i += 1) {
+    for (const make of ['Writer.stdout(options)', 'new Writer(process.stdout, options)', 'new Writer(1, options)']) {
+      const child = program(t, `
+        import { Writer } from 'pipework/atomic';
+        const options = { mixed: true };
+        const writer = ${make};
+        for (let i = 0; i < 40; i += 1) {
+          console.log(i + 'x'.repeat(5000));
+          if (i % 2) await writer.send(String(i));
+          else while (!writer.trySend(String(i))) await writer.flush();
+          await writer.flush();
+        }
+      `);
+      const reader = new Reader(child.stdout, { mixed: true });
+      // Its stdout is full until it is read.
+      await sleep(i % 2 ? 0 : 50);
+      for (let j = 0; j < 40; j += 1) {
+        const items = [await reader.nextItem(), await reader.nextItem()];
+        assert.deepEqual(items.map(({ kind, data }) => [kind, parseInt(data, 10)]), [['line', j], ['message', j]]);
+      }
+      await assert.rejects(reader.nextItem(), Closed);
+    }
+  }
+});
+
+test('a writer of stdout does not make the stream of Node, which changes the mode of the descriptor', async (t) => {
+  const child = program(t, `
+    import { readFileSync } from 'node:fs';
+    import { Writer } from 'pipework/atomic';
+    const flags = () => parseInt(/flags:\\s*(\\d+)/.exec(readFileSync('/proc/self/fdinfo/1', 'utf8'))[1], 8);
+    const before = flags();
+    await Writer.stdout({ mixed: true }).send('x');
+    if (flags() !== before) process.exitCode = 1;
+  `);
+  await printed(child);
+  assert.equal(await ended(child), 0);
+});
+
+test('close waits for all that was sent, however often it is called', async () => {
+  const [reader, writer] = pair();
+  writer.send(Buffer.alloc(300_000)).catch(() => {});
+  let done = 0;
+  const closed = [1, 2, 3].map(() => writer.close().then(() => { done += 1; }));
+  await sleep(10);
+  assert.equal(done, 0);
+  assert.equal((await reader.recv()).length, 300_000);
+  await Promise.all(closed);
+  await writer.close();
+});
+
+test('data that has lost its memory is refused, and not sent as an empty message', async () => {
+  const [reader, writer] = pair();
+  const segment = Segment.anonymous();
+  const client = new Client(segment);
+  const [transferred, inQueue] = [new Uint8Array(5), new Uint8Array(5)];
+  structuredClone(transferred.buffer, { transfer: [transferred.buffer] });
+  const shrunk = new ArrayBuffer(8, { maxByteLength: 8 });
+  const outside = new Uint8Array(shrunk, 4, 4);
+  shrunk.resize(2);
+  for (const data of [transferred, outside]) {
+    await assert.rejects(writer.send(data), { name: 'TypeError', code: 'ERR_INVALID_STATE' });
+    assert.throws(() => writer.trySend(data), { code: 'ERR_INVALID_STATE' });
+    await assert.rejects(client.call(data), { code: 'ERR_INVALID_STATE' });
+    await assert.rejects(client.call(data, { timeout: SOON }), { code: 'ERR_INVALID_STATE' });
+  }
+  const first = writer.send(Buffer.alloc(300_000));
+  const second = writer.send(inQueue);
+  second.catch(() => {});
+  structuredClone(inQueue.buffer, { transfer: [inQueue.buffer] });
+  assert.equal((await reader.recv()).length, 300_000);
+  await first;
+  await assert.rejects(second, Invalid);
+  await writer.send(new Float32Array(0));
+  assert.equal((await reader.recv()).length, 0);
+  client.close();
+});
+
+test('leaving the loop over a reader leaves it open', async () => {
+  const [reader, writer] = pair();
+  for (const data of ['a', 'b']) await writer.send(data);
+  for await (const { data } of reader) {
+    assert.equal(String(data), 'a');
+    break;
+  }
+  assert.equal(String(await reader.recv()), 'b');
+  reader.close();
+  await assert.rejects(writer.send('c'), Closed);
+});
+
 test('process.stdin and process.stdout keep their descriptors', async (t) => {
   const child = program(t, `
     import { openSync } from 'node:fs';
@@ -338,44 +486,6 @@ test('capacity can be read and set', () => {
   assert.throws(() => { writer.capacity = 1.5; }, RangeError);
   writer.destroy();
   reader.close();
-});
-
-const GUARDED = `
-  import { spawnSync } from 'node:child_process';
-  import { writeSync } from 'node:fs';
-  import { guardStdout } from 'pipework';
-  console.log('before');
-  const stdout = guardStdout();
-  console.log('printed');
-  process.stdout.write('written\\n');
-  writeSync(1, 'by number\\n');
-  spawnSync('echo', ['by a child'], { stdio: 'inherit' });
-  stdout.write('{"id": 1}\\n');
-  stdout.write('{"id": 2}\\n');
-`;
-
-test('guardStdout sends prints to stderr, and only the protocol to stdout', async (t) => {
-  const child = program(t, `${GUARDED} stdout.end(); stdout.on('close', () => console.log('after'));`, { stdio: ['ignore', 'pipe', 'pipe'] });
-  const other = { stdout: child.stderr };
-  const [out, err] = await Promise.all([printed(child), printed(other)]);
-  assert.equal(out, 'before\n{"id": 1}\n{"id": 2}\nafter\n');
-  assert.equal(err, 'printed\nwritten\nby number\nby a child\n');
-  assert.equal(await ended(child), 0);
-});
-
-test('a guarded stdout loses nothing at process.exit, and does not block a loop', async (t) => {
-  // A pipe holds 64 KiB, and the child writes more before it is read.
-  const child = program(t, `
-    import { guardStdout } from 'pipework';
-    const stdout = guardStdout();
-    for (let i = 0; i < 40_000; i += 1) stdout.write(i + '\\n');
-    setTimeout(() => { console.error('still alive'); process.exit(3); }, 20);
-  `, { stdio: ['ignore', 'pipe', 'pipe'] });
-  const said = await line({ stdout: child.stderr });
-  assert.equal(said, 'still alive');
-  const out = await printed(child);
-  assert.equal(out, Array.from({ length: 40_000 }, (_, i) => `${i}\n`).join(''));
-  assert.equal(await ended(child), 3);
 });
 
 test('a program that is killed with spawn left open leaves no descriptor here', async (t) => {
