@@ -12,6 +12,7 @@
 
 const { clearTimeout, setImmediate, setInterval, setTimeout } = require('node:timers');
 const { availableParallelism } = require('node:os');
+const { markAsUntransferable } = require('node:worker_threads');
 const native = require('./native.js');
 const { PipeworkError, error } = require('./errors.js');
 
@@ -35,12 +36,14 @@ const FRESH = numbers.length - 1;
 
 /** Where they put small payloads, as `Buffer.from` does: views of it are given out. */
 const SLAB = 64 * 1024;
-const slab = { bytes: undefined, memory: undefined, used: SLAB };
+const slab = { bytes: new Uint8Array(0), memory: undefined, used: SLAB };
 
 /** Makes sure that there is space for a small payload. */
 function renew() {
-  if (SLAB - slab.used >= SLAB / 4) return;
+  // It has no bytes if the program has transferred it, which some versions of Node allow.
+  if (SLAB - slab.used >= SLAB / 4 && slab.bytes.length > 0) return;
   slab.memory = new ArrayBuffer(SLAB);
+  markAsUntransferable?.(slab.memory);
   slab.bytes = new Uint8Array(slab.memory);
   slab.used = 0;
 }

@@ -81,7 +81,11 @@ export interface ServerOptions {
 }
 
 export interface ServeOptions {
-  /** Requests that are worked on at a time; those beyond are left to other servers. Default 100. */
+  /**
+   * Requests that are worked on at a time; those beyond are left to other servers. Default 10. If this
+   * server dies, so many calls fail at most. Raise it for handlers that mostly wait, and above the number
+   * of handlers that at the same time call their own channel.
+   */
   limit?: number | undefined;
   /** Stops the server. */
   signal?: AbortSignal | undefined;
@@ -192,9 +196,16 @@ export class Segment {
 export class BlobMut {
   private constructor();
   readonly byteLength: number;
-  /** Its memory. `freeze` and `close` take it away: then it is empty. */
+  /**
+   * Its memory, which cannot be transferred. `freeze` and `close` take it away: then this `ArrayBuffer`
+   * is empty. Do not call them while a read into it is in progress. Throws `TooLong` if it is longer than
+   * a `Buffer` can be, which in Node 20 is 4 GiB.
+   */
   readonly buffer: ArrayBuffer;
-  /** Makes a blob of it: from now on nobody changes the bytes, and messages can carry them. */
+  /**
+   * Makes a blob of it: from now on nobody changes the bytes, and messages can carry them. Throws
+   * `Invalid` if a stream of bytes has taken the memory over.
+   */
   freeze(): Blob;
   /** Gives the memory back if it was not frozen. */
   close(): void;
@@ -209,8 +220,10 @@ export class Blob {
   private constructor();
   readonly byteLength: number;
   /**
-   * Its bytes, where they lie, if the runtime allows that (`isInPlace`), and else a copy. Do not write
-   * to it: other processes would see that. `toBuffer` gives bytes of your own.
+   * Its bytes, where they lie, if the runtime allows that (`isInPlace`), and else a copy. Do not write to
+   * it: other processes would see that. `toBuffer` gives bytes of your own. It cannot be transferred, and
+   * it is empty after `close()`. Throws `Invalid` then, and `TooLong` for more bytes than a `Buffer` can
+   * have, which in Node 20 is 4 GiB.
    */
   readonly buffer: ArrayBuffer;
   /** Whether `buffer` is the shared memory itself. */
@@ -221,7 +234,10 @@ export class Blob {
   toBuffer(from?: number, to?: number): Buffer;
   /** Throws `Corrupt` if bytes of it are lost, because another process has cut its memory short. */
   check(): void;
-  /** This process lets go of it. `buffer` is empty then; messages that carry it are not affected. */
+  /**
+   * This process lets go of it. The `buffer` that it has given out is empty then; messages that carry it
+   * are not affected. Do not call it while a write of that memory is in progress, to a file or a socket.
+   */
   close(): void;
   [Symbol.dispose](): void;
 }
@@ -278,10 +294,11 @@ export class Server implements AsyncIterable<Request> {
 
   readonly segment: Segment;
   /**
-   * Answers each request with what `handler` returns, until the server is stopped or closed. An
-   * iterator, such as a generator makes, is a reply in parts. If `handler` throws, its caller gets a
-   * `RemoteError` with the type and the text. What was taken by then is answered before the promise
-   * resolves, so a handler that never settles keeps it waiting.
+   * Answers each request with what `handler` returns, until the server is stopped or closed. An iterator,
+   * such as a generator makes, is a reply in parts. If `handler` throws, its caller gets a `RemoteError`
+   * with the type and the text. What was taken by then is answered before the promise resolves, so a
+   * handler that never settles keeps it waiting. While the process is short of descriptors or memory, it
+   * takes no requests and says so on stderr.
    */
   serve(handler: Handler, options?: ServeOptions): Promise<void>;
   /**

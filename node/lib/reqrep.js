@@ -2,12 +2,13 @@
 
 // Module `reqrep`: requests and replies through shared memory.
 
+const { constants: { MAX_LENGTH } } = require('node:buffer');
 const { inspect, types: { isUint8Array } } = require('node:util');
 const { setTimeout: sleep } = require('node:timers/promises');
 const native = require('./native.js');
 const { Closed, error } = require('./errors.js');
 const {
-  ELSEWHERE, RECORD, SPIN, Spin, TURN, calls, fast, giveUp, giveUpAll, lookSoon, numbers, payload, promise, renew, setRef, slab,
+  ELSEWHERE, RECORD, REF, SPIN, Spin, TURN, calls, fast, giveUp, giveUpAll, lookSoon, numbers, payload, promise, renew, setRef, slab,
   start, turn,
 } = require('./loop.js');
 const {
@@ -144,6 +145,31 @@ function segmentOf(place, open) {
   throw wrongType('segment', 'a Segment, or the path of one', place);
 }
 
+/** The memory of a blob as an `ArrayBuffer`; undefined if this runtime takes only memory of its own. */
+function shown(compiled) {
+  const { byteLength } = compiled;
+  if (byteLength > MAX_LENGTH) {
+    throw error('TooLong', 'blob buffer', `${byteLength} bytes, and an ArrayBuffer of this runtime has at most ${MAX_LENGTH}`);
+  }
+  const memory = byteLength === 0 ? undefined : compiled.memory();
+  return memory && Object.defineProperties(memory, UNTRANSFERABLE);
+}
+
+/**
+ * What moves the memory of an `ArrayBuffer` into another one. `structuredClone` and `postMessage` refuse
+ * that themselves. Streams of bytes do it all the same: then the memory lives as long as the other one.
+ */
+const UNTRANSFERABLE = {};
+for (const name of ['transfer', 'transferToFixedLength', 'transferToImmutable']) {
+  if (!(name in ArrayBuffer.prototype)) continue;
+  UNTRANSFERABLE[name] = {
+    value() {
+      const text = 'the buffer of a blob cannot be transferred: slice() makes a copy';
+      throw Object.assign(new TypeError(text), { code: 'ERR_PIPEWORK_PINNED' });
+    },
+  };
+}
+
 class BlobMut {
   #native;
   #memory;
@@ -161,7 +187,7 @@ class BlobMut {
 
   get buffer() {
     if (this.#memory === undefined) {
-      const memory = this.#native.memory();
+      const memory = shown(this.#native);
       this.#isInPlace = memory !== undefined;
       this.#memory = memory ?? new ArrayBuffer(this.byteLength);
     }
@@ -170,20 +196,19 @@ class BlobMut {
 
   freeze() {
     if (this.#memory !== undefined && !this.#isInPlace) this.#native.fill(new Uint8Array(this.#memory));
-    this.#letGo();
-    return new Blob(MADE, this.#native.freeze());
+    const frozen = this.#native.freeze(this.#shown);
+    this.#memory = undefined;
+    return new Blob(MADE, frozen);
   }
 
   close() {
-    this.#letGo();
-    this.#native.close();
+    this.#native.close(this.#shown);
+    this.#memory = undefined;
   }
 
-  /** From now on nobody writes through the `ArrayBuffer`: it is empty. */
-  #letGo() {
-    if (this.#isInPlace) native.detach(this.#memory);
-    this.#memory = undefined;
-    this.#isInPlace = false;
+  /** The `ArrayBuffer` that is to be emptied, so that nobody writes through it. */
+  get #shown() {
+    return this.#isInPlace ? this.#memory : undefined;
   }
 
   [inspect.custom]() {
@@ -208,7 +233,7 @@ class Blob {
 
   get buffer() {
     if (this.#memory === undefined) {
-      const memory = this.#native.memory();
+      const memory = shown(this.#native);
       this.#isInPlace = memory !== undefined;
       this.#memory = memory ?? this.toBuffer().buffer;
     }
@@ -230,6 +255,9 @@ class Blob {
         code: 'ERR_OUT_OF_RANGE',
       });
     }
+    if (to - from > MAX_LENGTH) {
+      throw Object.assign(new RangeError(`a Buffer has at most ${MAX_LENGTH} bytes: copy fewer at a time`), { code: 'ERR_OUT_OF_RANGE' });
+    }
     return this.#native.copy(from, to);
   }
 
@@ -238,10 +266,8 @@ class Blob {
   }
 
   close() {
-    if (this.#isInPlace) native.detach(this.#memory);
+    this.#native.close(this.#isInPlace ? this.#memory : undefined);
     this.#memory = undefined;
-    this.#isInPlace = false;
-    this.#native.close();
   }
 
   static [MADE](blob) {
@@ -256,6 +282,7 @@ class Blob {
 /** The compiled halves of the blobs that a message is to carry. */
 function attached(blobs) {
   if (blobs === undefined) return undefined;
+  if (typeof blobs?.[Symbol.iterator] !== 'function') throw wrongType('blobs', 'a list of Blob objects', blobs);
   return Array.from(blobs, (blob) => {
     if (blob instanceof Blob) return Blob[MADE](blob);
     throw wrongType('blobs', `a list of Blob objects${blob instanceof BlobMut ? ' (freeze() it first)' : ''}`, blob);
@@ -556,8 +583,9 @@ class Server {
 
   async serve(handler, given) {
     callable('handler', handler);
-    const { limit = 100, signal, onError = report } = options('reqrep serve', given, SERVE);
+    const { limit = LIMIT, signal, onError = report } = options('reqrep serve', given, SERVE);
     signal?.throwIfAborted();
+    if (this.#closed) throw error('Invalid', 'reqrep serve', 'this server is closed');
     const stop = () => this.stop();
     signal?.addEventListener('abort', stop);
     let working = 0;
@@ -567,21 +595,38 @@ class Server {
       freed?.();
     };
     try {
+      // How many to take at a time: one, unless handlers are done with it at once. Those that must wait
+      // for one before them are left to other servers.
+      let most = 1;
+      let pause = 0;
       for (let taken = 0; ; ) {
         if (working >= limit) await new Promise((resolve) => { freed = resolve; });
         if (taken >= TURN) {
           taken = 0;
           await turn();
         }
-        const requests = await this.#next(Math.min(limit - working, TURN));
+        let requests;
+        try {
+          requests = await this.#next(Math.min(limit - working, most));
+        } catch (thrown) {
+          if (!SHORTAGES.has(thrown.code)) throw thrown;
+          // The requests are left to other servers, and to this one once there is enough again.
+          if (pause === 0) console.error('pipework: a server takes no requests for now:', thrown.message);
+          pause = Math.min(2 * pause + 1, LONGEST_PAUSE);
+          await sleep(pause, undefined, { ref: this[REF] !== false });
+          continue;
+        }
         if (requests === undefined) return;
+        pause = 0;
         taken += requests.length;
+        const began = performance.now();
         for (const request of requests) {
           working += 1;
           const answering = answer(request, handler, this.#partTimeout, onError);
           if (answering === undefined) working -= 1;
           else answering.then(free, free);
         }
+        most = performance.now() - began < BRIEF ? Math.min(2 * most, TURN) : 1;
       }
     } finally {
       signal?.removeEventListener('abort', stop);
@@ -613,6 +658,15 @@ class Server {
     return `Server of ${inspect(this.#segment)}`;
   }
 }
+
+/** How many requests a server works on at a time, unless it is told. */
+const LIMIT = 10;
+
+/** Milliseconds within which handlers have to be done with all that was taken, so that more is taken at a time. */
+const BRIEF = 0.1;
+
+/** What a process can run short of for a while. */
+const SHORTAGES = new Set(['EMFILE', 'ENFILE', 'ENOMEM', 'ENOSPC']);
 
 /** As `defaults::PART_TIMEOUT` of the core, in milliseconds. */
 const PART_TIMEOUT = 10_000;
@@ -825,13 +879,21 @@ function isIterator(made) {
   return Symbol.asyncIterator in made || (Symbol.iterator in made && typeof made.next === 'function');
 }
 
-/** "RangeError: not a number": what the caller may know. */
+/** "RangeError: not a number": what the caller may know. A handler may throw anything. */
 function reasonOf(thrown) {
-  return thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown);
+  try {
+    return thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown);
+  } catch {
+    return 'the handler has thrown a value that has no text';
+  }
 }
 
 function report(thrown) {
-  console.error('pipework: a request failed:', thrown);
+  try {
+    console.error('pipework: a request failed:', thrown);
+  } catch {
+    console.error('pipework: a request failed:', reasonOf(thrown));
+  }
 }
 
 if (Symbol.dispose !== undefined) {

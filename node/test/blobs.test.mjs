@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
+import { constants } from 'node:buffer';
+import { statfsSync } from 'node:fs';
 import test from './limited.mjs';
 import { Invalid, TooLong } from 'pipework';
 import { Blob, Client, Segment, Server } from 'pipework/reqrep';
-import { ended, folder, program, until } from './support.mjs';
+import { TIMES, ended, folder, program, until } from './support.mjs';
 
 test('a blob is filled in place, frozen, sent, read in place and handed on', async (t) => {
   const path = `${folder(t)}/calls`;
@@ -37,6 +39,112 @@ test('a blob is filled in place, frozen, sent, read in place and handed on', asy
   child.kill();
   await ended(child);
   client.close();
+});
+
+test('the buffer of a blob cannot be transferred', () => {
+  const blob = Segment.anonymous().blobFrom('bytes');
+  const { buffer } = blob;
+  for (const name of ['transfer', 'transferToFixedLength', 'transferToImmutable']) {
+    if (name in ArrayBuffer.prototype) assert.throws(() => buffer[name](), { name: 'TypeError', code: 'ERR_PIPEWORK_PINNED' });
+  }
+  const { port1, port2 } = new MessageChannel();
+  for (const transfer of [() => structuredClone(buffer, { transfer: [buffer] }), () => port1.postMessage(buffer, [buffer])]) {
+    // Node 20 makes a copy.
+    try {
+      transfer();
+    } catch (error) {
+      assert.equal(error.name, 'DataCloneError');
+    }
+    assert.equal(buffer.byteLength, 5);
+  }
+  port1.close();
+  port2.close();
+  assert.deepEqual(Object.keys(buffer), []);
+});
+
+/** What moves memory all the same: each returns where it is then. */
+const MOVERS = {
+  async 'a stream of bytes'(buffer) {
+    const stream = new ReadableStream({
+      type: 'bytes',
+      start(controller) {
+        controller.enqueue(new Uint8Array(buffer));
+        controller.close();
+      },
+    });
+    return (await stream.getReader().read()).value.buffer;
+  },
+  async 'a method of its own'(buffer) {
+    return ArrayBuffer.prototype.transfer?.call(buffer);
+  },
+};
+
+for (const [how, move] of Object.entries(MOVERS)) {
+  test(`memory that ${how} has moved lives as long as it is used, and is frozen by nobody`, { skip: globalThis.gc === undefined && 'needs --expose-gc' }, async () => {
+    const segment = Segment.anonymous();
+    const length = 1 << 20;
+    for (let i = 0; i < 10 * TIMES; i += 1) {
+      const [draft, blob] = [segment.blob(length), segment.blobFrom(Buffer.alloc(length, 'b'))];
+      new Uint8Array(draft.buffer).fill(97);
+      let moved = [await move(draft.buffer), await move(blob.buffer)];
+      if (moved[0] === undefined) return;
+      assert.equal(blob.buffer.byteLength, 0);
+      assert.throws(() => draft.freeze(), (error) => error instanceof Invalid && error.message.includes('transferred'));
+      draft.close();
+      blob.close();
+      // These would get the memory if it were free.
+      const others = [1, 2, 3].map(() => segment.blobFrom(Buffer.alloc(length, 'o')));
+      for (const [at, letter] of ['a', 'b'].entries()) {
+        assert.ok(Buffer.from(moved[at]).equals(Buffer.alloc(length, letter)));
+        new Uint8Array(moved[at]).fill(120);
+      }
+      for (const other of others) {
+        assert.ok(other.toBuffer().equals(Buffer.alloc(length, 'o')));
+        other.close();
+      }
+      assert.ok(segment.blobStats().held >= 2 * length);
+      moved = undefined;
+      await until(async () => {
+        globalThis.gc();
+        await new Promise(setImmediate);
+        return segment.blobStats().held === 0;
+      });
+    }
+  });
+}
+
+test('a blob that is too long for one ArrayBuffer is an error, or has its buffer', (t) => {
+  const length = 2 ** 32 + 1;
+  const { bavail, bsize } = statfsSync('/dev/shm');
+  if (bavail * bsize < 1.5 * length) return t.skip('needs 6 GiB of /dev/shm');
+  const draft = Segment.anonymous().blob(length);
+  for (let i = 0; i < 10 * TIMES; i += 1) {
+    if (constants.MAX_LENGTH >= length) assert.equal(draft.buffer.byteLength, length);
+    else assert.throws(() => draft.buffer, (error) => error instanceof TooLong && error.message.includes('4294967297 bytes'));
+  }
+  const blob = draft.freeze();
+  if (constants.MAX_LENGTH < length) {
+    assert.throws(() => blob.buffer, TooLong);
+    assert.throws(() => blob.toBuffer(), RangeError);
+  }
+  assert.equal(blob.toBuffer(length - 5).length, 5);
+  blob.close();
+});
+
+test('blobs have to be a list', async () => {
+  const segment = Segment.anonymous();
+  const [client, server] = [new Client(segment), new Server(segment)];
+  const blob = segment.blobFrom('x');
+  for (const blobs of [blob, 7, {}, null, 'x', [blob, 'x'], [segment.blob(1)]]) {
+    await assert.rejects(client.call('', { blobs }), TypeError);
+    await assert.rejects(client.send('', { blobs }), TypeError);
+    await assert.rejects(client.stream('', { blobs }).next(), TypeError);
+  }
+  const call = client.call('');
+  const request = await server.recv();
+  await assert.rejects(request.reply('', { blobs: blob }), TypeError);
+  await request.reply('x');
+  assert.equal(String(await call), 'x');
 });
 
 test('two blobs of the same memory have a buffer each', async () => {

@@ -1,9 +1,9 @@
 // `guardStdout`, on every kind of stdout, with readers that are slow, stand still or leave.
 
 import assert from 'node:assert/strict';
-import { closeSync, constants, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { closeSync, constants, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { Socket } from 'node:net';
-import test from 'node:test';
+import test from './limited.mjs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createFifo } from 'pipework/atomic';
 import { TIMES, beside, ended, line, printed, program, run, scratch, until } from './support.mjs';
@@ -190,7 +190,6 @@ test('guardStdout on a file, a terminal, a full device and a closed descriptor',
   const place = scratch(t);
   // An ES module that finds the package, as those beside the tests do.
   const script = beside(`.guarded-${process.pid}.mjs`);
-  const { rmSync } = await import('node:fs');
   t.after(() => rmSync(script, { force: true }));
   const shell = async (command, source) => {
     writeFileSync(script, source);

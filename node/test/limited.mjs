@@ -3,7 +3,7 @@
 import test from 'node:test';
 
 // Long runs, which ask for it, take hours.
-const isLong = process.env.PIPEWORK_MANY !== undefined || process.env.PIPEWORK_KILLS !== undefined;
+const isLong = ['PIPEWORK_MANY', 'PIPEWORK_KILLS', 'PIPEWORK_TIMES'].some((name) => process.env[name] !== undefined);
 const timeout = isLong ? Infinity : 1000 * Number(process.env.PIPEWORK_TEST_LIMIT ?? 300);
 
 export default function limited(name, options, body) {

@@ -4,10 +4,10 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import test from './limited.mjs';
-import { PeerDied } from 'pipework';
+import { PeerDied, WouldBlock } from 'pipework';
 import { Torn, pair } from 'pipework/atomic';
 import { Client, Segment, Server } from 'pipework/reqrep';
-import { SOON, beside, ended, folder, line, printed, program, until } from './support.mjs';
+import { SOON, TIMES, beside, ended, folder, line, printed, program, run, until } from './support.mjs';
 
 const allFree = (segment) => segment.audit().free === segment.geometry.slots;
 
@@ -104,6 +104,136 @@ test('a caller gets PeerDied, or another server, when a server is killed', async
   await assert.rejects(died, (error) => error instanceof PeerDied && error.code === 'ERR_PIPEWORK_PEER_DIED' && error.op === 'reqrep call');
   await assert.rejects(part, PeerDied);
   assert.equal((await went).toString(), 'redelivered 1');
+});
+
+/** Two servers whose handlers take 20 ms. They say who has answered. */
+async function twoServers(t, path, wait) {
+  const servers = [1, 2].map(() => program(t, `
+    import { Server } from 'pipework/reqrep';
+    const cell = new Int32Array(new SharedArrayBuffer(4));
+    const wait = ${wait};
+    console.log('ready');
+    await new Server(process.argv[1]).serve(async () => {
+      await wait();
+      return String(process.pid);
+    });
+  `, { args: [path] }));
+  await Promise.all(servers.map(line));
+  return servers;
+}
+const WAITS = {
+  'that wait': '() => new Promise((resolve) => setTimeout(resolve, 20))',
+  'that compute': '() => Atomics.wait(cell, 0, 0, 20)',
+};
+const CALLS = 60;
+
+for (const [which, wait] of Object.entries(WAITS)) {
+  test(`two servers with handlers ${which} share the calls`, async (t) => {
+    const path = `${folder(t)}/calls`;
+    const segment = Segment.create(path);
+    const servers = await twoServers(t, path, wait);
+    const client = new Client(segment);
+    await until(() => segment.members().length === 3);
+    for (let i = 0; i < TIMES; i += 1) {
+      const replies = await Promise.all(Array.from({ length: CALLS }, () => client.call('x', { timeout: SOON })));
+      const counts = servers.map(({ pid }) => replies.filter((reply) => Number(reply) === pid).length);
+      assert.equal(counts[0] + counts[1], CALLS);
+      assert.ok(Math.min(...counts) >= CALLS / 4, `they have answered ${counts}`);
+    }
+    client.close();
+  });
+
+  test(`the death of one of two servers with handlers ${which} costs few calls`, async (t) => {
+    const path = `${folder(t)}/calls`;
+    const segment = Segment.create(path);
+    const [first, second] = await twoServers(t, path, wait);
+    const client = new Client(segment);
+    await until(() => segment.members().length === 3);
+    const calls = Array.from({ length: CALLS }, async () => {
+      const pid = Number(await client.call('x', { timeout: SOON }));
+      if (pid === first.pid) first.kill('SIGKILL');
+      return pid;
+    });
+    const outcomes = await Promise.allSettled(calls);
+    const lost = outcomes.filter(({ status }) => status === 'rejected');
+    assert.ok(lost.every(({ reason }) => reason instanceof PeerDied));
+    // As many as it worked on.
+    assert.ok(lost.length <= 10, `${lost.length} calls are lost`);
+    assert.ok(outcomes.some(({ value }) => value === second.pid));
+    client.close();
+  });
+}
+
+test('a server that runs out of descriptors goes on when it has some again', async (t) => {
+  const path = `${folder(t)}/calls`;
+  const segment = Segment.create(path);
+  const source = `
+    import { closeSync, openSync } from 'node:fs';
+    import { once } from 'node:events';
+    import { Server } from 'pipework/reqrep';
+    const serving = new Server(process.argv[1]).serve((request) => String(request.data.length));
+    const opened = [];
+    const fill = () => { try { for (;;) opened.push(openSync('/dev/null')); } catch {} };
+    fill();
+    // Log lines need one, too, the first time.
+    console.error('full');
+    fill();
+    console.log('full');
+    await once(process.stdin, 'data');
+    opened.forEach((fd) => closeSync(fd));
+    await serving;
+  `;
+  const child = run(t, 'sh', ['-c', 'ulimit -n 64; exec "$0" --input-type=module --eval "$1" "$2"', process.execPath, source, path], {
+    stdio: 'pipe', cwd: beside('.'),
+  });
+  let said = '';
+  child.stderr.on('data', (chunk) => { said += chunk; });
+  await line(child);
+  const client = new Client(segment);
+  const call = client.call('x'.repeat(100_000));
+  call.catch(() => {});
+  await until(() => said.includes('pipework: a server takes no requests for now: '));
+  child.stdin.write('go on');
+  assert.equal(String(await client.call('y'.repeat(200_000), { timeout: SOON })), '200000');
+  assert.equal(said.split('takes no requests').length, 2);
+  client.close();
+});
+
+test('a server that exits with requests in its hands has died for their callers', async (t) => {
+  const path = `${folder(t)}/calls`;
+  const segment = Segment.create(path);
+  const child = program(t, `
+    import { Server } from 'pipework/reqrep';
+    const server = new Server(process.argv[1]);
+    globalThis.held = [];
+    server.serve((request) => request.data.length === 0 ? process.exit() : new Promise((resolve) => held.push(resolve)));
+  `, { args: [path] });
+  await until(() => segment.members().length === 1);
+  const [once, again] = [new Client(segment), new Client(segment, { redeliveries: 1 })];
+  const calls = [once.call('x'), again.call('x')];
+  calls.forEach((call) => call.catch(() => {}));
+  await until(() => segment.audit().taken === 2);
+  calls.push(once.call(''));
+  await assert.rejects(calls[2], PeerDied);
+  await assert.rejects(calls[0], PeerDied);
+  const server = new Server(segment);
+  const request = await server.recv();
+  assert.equal(request.redeliveries, 1);
+  await request.reply('y');
+  assert.equal(String(await calls[1]), 'y');
+  assert.equal(await ended(child), 0);
+  server.close();
+});
+
+test('a client for each call, never closed, does not run out of places', async (t) => {
+  const segment = Segment.create(`${folder(t)}/calls`, { members: 200 });
+  const server = new Server(segment);
+  const serving = server.serve((request) => request.data);
+  for (let i = 0; i < 1000; i += 1) assert.equal(String(await new Client(segment.path).call('x')), 'x');
+  const clients = [];
+  assert.throws(() => { for (;;) clients.push(new Client(segment)); }, (error) => error instanceof WouldBlock && error.message.includes('close the clients'));
+  server.stop();
+  await serving;
 });
 
 test('a storm of kills: no wrong reply, and none that hangs', async (t) => {

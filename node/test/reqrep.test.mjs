@@ -4,7 +4,7 @@ import test from './limited.mjs';
 import { inspect } from 'node:util';
 import * as pipework from 'pipework';
 import { Client, Segment, Server } from 'pipework/reqrep';
-import { SOON, folder, until } from './support.mjs';
+import { SOON, TIMES, folder, until } from './support.mjs';
 
 const { Closed, Invalid, NoServer, OsError, PipeworkError, RemoteError, Stale, TimedOut, TooLong } = pipework;
 const silent = { onError() {} };
@@ -128,6 +128,61 @@ test('a handler that throws gives its caller the type and the text, and onError 
   ]);
 });
 
+/** What handlers may throw although nothing can be said of it. */
+const UNSPEAKABLE = {
+  'an object without a prototype': () => Object.create(null),
+  'a symbol': () => Symbol('s'),
+  'an error with a symbol as its text': () => Object.assign(new Error(), { message: Symbol('s') }),
+  'an error whose getter throws': () => Object.defineProperty(new Error('x'), 'message', { get() { throw new Error('of a getter'); } }),
+  'an error whose name has no text': () => Object.assign(new Error('x'), { name: Object.create(null) }),
+  'an object whose toString throws': () => ({ toString() { throw new Error('of toString'); } }),
+  'an object whose toString returns an object': () => ({ toString: () => ({}), valueOf: () => ({}) }),
+  'a revoked proxy': () => {
+    const { proxy, revoke } = Proxy.revocable({}, {});
+    revoke();
+    return proxy;
+  },
+  'an object that inspect cannot show': () => ({ [inspect.custom]() { throw new Error('of inspect'); } }),
+  'an error that inspect cannot show': () => Object.assign(new Error('x'), { [inspect.custom]() { throw new Error('of inspect'); } }),
+  'nothing': () => undefined,
+  'null': () => null,
+  'a function': () => () => {},
+  'a thenable that throws': () => ({ then() { throw new Error('of then'); } }),
+};
+const HANDLERS = {
+  'throws': (make) => () => { throw make(); },
+  'rejects with': (make) => () => Promise.reject(make()),
+  'throws later': (make) => async () => {
+    await null;
+    throw make();
+  },
+  'throws in a generator': (make) => async function* parts() {
+    yield 'part';
+    throw make();
+  },
+  'returns': (make) => () => make(),
+  'gives as the reason': (make) => (request) => request.fail(make()),
+};
+
+for (const [how, handlerOf] of Object.entries(HANDLERS)) {
+  test(`a handler that ${how} something without a text leaves no caller waiting, and its server goes on`, async (t) => {
+    // With the default of `onError`, too, which prints it.
+    t.mock.method(console, 'error', (...given) => { inspect(given); });
+    for (const serve of [silent, {}]) {
+      let make;
+      const { client } = served(t, (request) => (request.data.length > 0 ? request.data : handlerOf(make)(request)), { serve });
+      for (let i = 0; i < TIMES; i += 1) {
+        for (make of Object.values(UNSPEAKABLE)) {
+          const [{ status, reason, value }] = await Promise.allSettled([client.call('')]);
+          if (status === 'rejected') assert.ok(reason instanceof RemoteError, String(reason));
+          else assert.ok(value.length === 0 && how !== 'throws');
+          assert.equal(String(await client.call('goes on')), 'goes on');
+        }
+      }
+    }
+  });
+}
+
 test('a handler that returns something else fails its call', async (t) => {
   const { client } = served(t, () => ({ no: 'bytes' }));
   await assert.rejects(client.call(''), (error) => error instanceof RemoteError && error.message.startsWith('TypeError: data must be'));
@@ -241,6 +296,12 @@ test('serve answers what it has taken before it returns', async (t) => {
   server.stop();
   await serving;
   assert.equal((await call).toString(), 'x');
+});
+
+test('serve on a closed server is refused', async () => {
+  const server = new Server(Segment.anonymous());
+  server.close();
+  await assert.rejects(server.serve(() => ''), (error) => error instanceof Invalid && error.message.includes('this server is closed'));
 });
 
 test('serve ends when its signal is aborted', async () => {

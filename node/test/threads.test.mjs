@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import test from './limited.mjs';
 import { MessageChannel, Worker } from 'node:worker_threads';
+import { PeerDied } from 'pipework';
 import { pair } from 'pipework/atomic';
 import { Client, Segment, Server } from 'pipework/reqrep';
-import { SOON, beside, folder, threads, until } from './support.mjs';
+import { SOON, TIMES, beside, folder, threads, until } from './support.mjs';
 
 /** A thread that runs an ES module beside the tests. */
 function thread(t, source, workerData) {
@@ -62,6 +63,40 @@ test('a thread that is terminated in the middle leaves nothing', async (t) => {
   }
   // The thread that waits for descriptors is one of the process.
   await until(() => threads() <= before + 1, 'its threads end');
+});
+
+test('a thread that is terminated with requests in its hands has died for their callers', async (t) => {
+  for (let i = 0; i < TIMES; i += 1) {
+    const path = `${folder(t)}/calls`;
+    const segment = Segment.create(path);
+    const worker = thread(t, `
+      import { parentPort, workerData } from 'node:worker_threads';
+      import { Server } from 'pipework/reqrep';
+      const server = new Server(workerData);
+      const request = (globalThis.kept = await server.recv());
+      await request.sendPart('one');
+      globalThis.held = [];
+      server.serve(() => new Promise((resolve) => held.push(resolve)));
+      parentPort.postMessage('ready');
+    `, path);
+    const [once_, again] = [new Client(segment), new Client(segment, { redeliveries: 1 })];
+    const parts = again.stream('x');
+    assert.equal(String((await parts.next()).value), 'one');
+    const calls = [once_.call('x'), again.call('x')];
+    calls.forEach((call) => call.catch(() => {}));
+    await until(() => segment.audit().taken === 3);
+    const part = parts.next();
+    part.catch(() => {});
+    await worker.terminate();
+    await assert.rejects(calls[0], PeerDied);
+    await assert.rejects(part, PeerDied);
+    const server = new Server(segment);
+    const request = await server.recv();
+    assert.equal(request.redeliveries, 1);
+    await request.reply('y');
+    assert.equal(String(await calls[1]), 'y');
+    server.close();
+  }
 });
 
 test('a handle that is posted or cloned says what to do instead', async () => {

@@ -2,59 +2,56 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use napi::Env;
-use napi::bindgen_prelude::{Either, Undefined};
+use napi::bindgen_prelude::{ArrayBuffer, Either, Undefined};
 use napi_derive::napi;
 use pipework::reqrep;
 
 use crate::error::{Failure, OrThrow};
-use crate::memory::{External, external};
+use crate::memory::{External, Shown, Transferred};
 use crate::value::Value;
 
 /// Memory that has to be filled.
 #[napi]
 pub struct BlobMut {
     len: usize,
-    /// `None` once it is frozen or closed. An `ArrayBuffer` holds it as well, and keeps it open.
-    draft: Rc<RefCell<Option<reqrep::BlobMut>>>,
+    draft: Shown<reqrep::BlobMut>,
 }
 
 #[napi]
 impl BlobMut {
-    /// Its memory, in place; undefined if this runtime does not allow that. The caller detaches it
-    /// before it freezes the draft.
+    /// Its memory, in place; undefined if this runtime does not allow that. Only once.
     #[napi]
     pub fn memory(&self, env: Env) -> napi::Result<Either<External, Undefined>> {
-        let mut draft = self.draft.borrow_mut();
-        let draft = draft.as_mut().ok_or_else(|| gone(MEMORY).thrown(&env))?;
-        let memory: *mut [u8] = &mut draft[..];
-        // SAFETY: the draft is taken out of its cell only by `freeze` and `close`, after the
-        // `ArrayBuffer` was detached.
-        let made = unsafe { external(&env, memory, Rc::clone(&self.draft)) }?;
+        // SAFETY: the core maps it for writing until the draft is dropped or frozen, and only `take` and
+        // `close` have the draft.
+        let shown = unsafe { self.draft.show(&env, |draft| &mut draft[..]) };
+        let made = shown.ok_or_else(|| gone(MEMORY).thrown(&env))??;
         Ok(made.map_or(Either::B(()), Either::A))
     }
 
     /// Copies `data` to its beginning: for a runtime without `memory`.
     #[napi]
     pub fn fill(&self, env: Env, data: &[u8]) -> napi::Result<()> {
-        let mut draft = self.draft.borrow_mut();
-        let draft = draft.as_mut().ok_or_else(|| gone(FREEZE).thrown(&env))?;
-        draft[..data.len()].copy_from_slice(data);
-        Ok(())
+        let filled = self.draft.with(|draft| draft[..data.len()].copy_from_slice(data));
+        filled.ok_or_else(|| gone(FREEZE).thrown(&env))
     }
 
+    /// Freezes it; `buffer` is that of `memory`.
     #[napi]
-    pub fn freeze(&self, env: Env) -> napi::Result<Blob> {
-        let draft = self.draft.borrow_mut().take().ok_or_else(|| gone(FREEZE).thrown(&env))?;
+    pub fn freeze(&self, env: Env, buffer: Option<ArrayBuffer<'_>>) -> napi::Result<Blob> {
+        let taken = self.draft.take(buffer).map_err(|Transferred| {
+            let text = "its buffer was transferred, and can still be written to: fill another draft";
+            Failure::invalid(FREEZE, text).thrown(&env)
+        })?;
+        let draft = taken.ok_or_else(|| gone(FREEZE).thrown(&env))?;
         Ok(Blob::new(draft.freeze().or_throw(&env)?))
     }
 
+    /// Gives it back; `buffer` is that of `memory`.
     #[napi]
-    pub fn close(&self) {
-        drop(self.draft.borrow_mut().take());
+    pub fn close(&self, buffer: Option<ArrayBuffer<'_>>) {
+        self.draft.close(buffer);
     }
 
     #[napi(getter)]
@@ -65,7 +62,7 @@ impl BlobMut {
 
 impl BlobMut {
     pub(super) fn new(draft: reqrep::BlobMut) -> BlobMut {
-        BlobMut { len: draft.len(), draft: Rc::new(RefCell::new(Some(draft))) }
+        BlobMut { len: draft.len(), draft: Shown::new(draft) }
     }
 }
 
@@ -81,21 +78,23 @@ fn gone(op: &'static str) -> Failure {
 pub struct Blob {
     len: usize,
     is_copied: bool,
-    /// `None` once it is closed. An `ArrayBuffer` holds it as well, and keeps it open.
-    blob: Rc<RefCell<Option<reqrep::Blob>>>,
+    blob: Shown<reqrep::Blob>,
 }
 
 #[napi]
 impl Blob {
-    /// Its memory, in place; undefined if this runtime does not allow that. The caller detaches it
-    /// before it closes the blob.
+    /// Its memory, in place; undefined if this runtime does not allow that. Only once.
     #[napi]
     pub fn memory(&self, env: Env) -> napi::Result<Either<External, Undefined>> {
-        let blob = self.get(&env, MEMORY)?;
-        let memory: *const [u8] = &blob[..];
-        // SAFETY: the core maps it for reading and writing. The blob is taken out of its cell only
-        // by `close`, after the `ArrayBuffer` was detached.
-        let made = unsafe { external(&env, memory.cast_mut(), Rc::clone(&self.blob)) }?;
+        // SAFETY: the core maps it for reading and writing until the blob is dropped, which only `close`
+        // has.
+        let shown = unsafe {
+            self.blob.show(&env, |blob| {
+                let memory: *const [u8] = &blob[..];
+                memory.cast_mut()
+            })
+        };
+        let made = shown.ok_or_else(|| closed(MEMORY).thrown(&env))??;
         Ok(made.map_or(Either::B(()), Either::A))
     }
 
@@ -111,9 +110,10 @@ impl Blob {
         self.get(&env, "blob check")?.check().or_throw(&env)
     }
 
+    /// Lets go of it; `buffer` is that of `memory`.
     #[napi]
-    pub fn close(&self) {
-        drop(self.blob.borrow_mut().take());
+    pub fn close(&self, buffer: Option<ArrayBuffer<'_>>) {
+        self.blob.close(buffer);
     }
 
     #[napi(getter)]
@@ -130,10 +130,14 @@ impl Blob {
 impl Blob {
     pub(super) fn new(blob: reqrep::Blob) -> Blob {
         let (len, is_copied) = (blob.len(), blob.is_copied());
-        Blob { len, is_copied, blob: Rc::new(RefCell::new(Some(blob))) }
+        Blob { len, is_copied, blob: Shown::new(blob) }
     }
 
     pub(super) fn get(&self, env: &Env, op: &'static str) -> napi::Result<reqrep::Blob> {
-        self.blob.borrow().clone().ok_or_else(|| Failure::invalid(op, "this blob is closed").thrown(env))
+        self.blob.with(|blob| blob.clone()).ok_or_else(|| closed(op).thrown(env))
     }
+}
+
+fn closed(op: &'static str) -> Failure {
+    Failure::invalid(op, "this blob is closed")
 }

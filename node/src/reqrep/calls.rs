@@ -271,12 +271,16 @@ impl Calls {
     }
 }
 
-/// The loop is ending. Tasks hold the table, and the table holds them.
+/// The loop is ending: `worker.terminate()`, or the end of the process. For the clients that is the
+/// death of a server. Tasks hold the table, and the table holds them.
 impl Drop for Calls {
     fn drop(&mut self) {
         let Table { tasks, clients, servers, requests, fresh } = &*self.0;
         tasks.clear();
-        drop((fresh.take(), requests.take(), clients.take(), servers.take()));
+        for request in requests.take().into_values().filter_map(|request| request.request.take()) {
+            request.report_death();
+        }
+        drop((fresh.take(), clients.take(), servers.take()));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use napi::Env;
-use napi::bindgen_prelude::BigInt;
+use napi::bindgen_prelude::{BigInt, ObjectFinalize};
 use napi_derive::napi;
 use pipework::ErrorKind;
 use pipework::defaults::MAX_MESSAGE;
@@ -12,7 +12,7 @@ use pipework::reqrep::{self, ClientOptions as Options, Message, Ticket};
 use super::calls::{Calls, PAST, Table, Unheard, answered};
 use super::message::{Blobs, Held, attached, received};
 use super::parts::Parts;
-use super::segment::Segment;
+use super::segment::{Segment, refused};
 use crate::error::{Failure, OrThrow};
 use crate::value::Value;
 
@@ -43,7 +43,12 @@ impl ClientOptions {
     }
 }
 
-#[napi]
+/// The bytes that the collector takes a client for. One that a program drops keeps its place in the
+/// segment until it is collected. So it must be large enough that places do not run out before the
+/// collector begins to work, which V8 does after some tens of mebibytes.
+const WEIGHT: i64 = 1 << 20;
+
+#[napi(custom_finalize)]
 pub struct Client {
     table: Rc<Table>,
     /// Under which the table has it until it is closed.
@@ -55,10 +60,14 @@ pub struct Client {
 impl Client {
     #[napi(constructor)]
     pub fn new(env: Env, calls: &Calls, segment: &Segment, options: ClientOptions) -> napi::Result<Client> {
-        let client = segment.get(&env)?.client_with(&options.options()).or_throw(&env)?;
+        let client = segment
+            .get(&env)?
+            .client_with(&options.options())
+            .map_err(|error| refused(error).thrown(&env))?;
         let longest = options.max_message.map_or(MAX_MESSAGE, |bytes| bytes as usize);
         let max_message = longest.max(client.segment().geometry().request_bytes as usize);
         let table = calls.table();
+        env.adjust_external_memory(WEIGHT)?;
         Ok(Client { number: table.add_client(client), table, max_message })
     }
 
@@ -153,8 +162,14 @@ impl Client {
     }
 
     #[napi]
-    pub fn close(&self) {
-        drop(self.table.remove_client(self.number));
+    pub fn close(&self, env: Env) -> napi::Result<()> {
+        match self.table.remove_client(self.number) {
+            Some(client) => {
+                drop(client);
+                env.adjust_external_memory(-WEIGHT).map(drop)
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -173,8 +188,8 @@ impl Client {
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.close();
+impl ObjectFinalize for Client {
+    fn finalize(self, env: Env) -> napi::Result<()> {
+        self.close(env)
     }
 }

@@ -180,6 +180,15 @@ impl Segment {
     }
 }
 
+/// The error of a client or a server that cannot attach.
+pub(super) fn refused(error: pipework::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::WouldBlock => Failure::from(error)
+            .advised("close the clients and servers that are not used any more, or make the segment with more `members`"),
+        _ => Failure::from(error),
+    }
+}
+
 impl Segment {
     fn new(segment: reqrep::Segment) -> Segment {
         Segment { geometry: *segment.geometry(), segment: RefCell::new(Some(segment)) }

@@ -9,7 +9,7 @@ use pipework::reqrep::{self, ServerOptions as Options};
 use pipework::{ErrorKind, defaults};
 
 use super::calls::{Calls, Table};
-use super::segment::Segment;
+use super::segment::{Segment, refused};
 use crate::error::{Failure, OrThrow};
 use crate::value::{Value, milliseconds};
 
@@ -43,7 +43,10 @@ pub struct Server {
 impl Server {
     #[napi(constructor)]
     pub fn new(env: Env, calls: &Calls, segment: &Segment, options: ServerOptions) -> napi::Result<Server> {
-        let server = segment.get(&env)?.server_with(&options.options()).or_throw(&env)?;
+        let server = segment
+            .get(&env)?
+            .server_with(&options.options())
+            .map_err(|error| refused(error).thrown(&env))?;
         let longest = options.max_message.map_or(defaults::MAX_MESSAGE, |bytes| bytes as usize);
         let max_message = longest.max(server.segment().geometry().reply_bytes as usize);
         let table = calls.table();
