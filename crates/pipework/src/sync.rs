@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use crate::clock;
-use crate::sys::memory::KnownFile;
+use crate::sys::known::{self, KnownFile, Mark};
 use crate::sys::{self, Errno, memory};
 
 #[cfg(loom)]
@@ -539,7 +539,7 @@ impl NoForks {
         let Kept { listed, last } = &mut *self.kept;
         let Listed { file, id, unshared, .. } = &listed[idx];
         let is_lower = *unshared && file.as_fd().as_raw_fd() < *last;
-        let again = is_lower.then(|| sys::duplicate_above(file.as_fd(), *last).and_then(KnownFile::of));
+        let again = is_lower.then(|| file.duplicate_above(*last));
         if let Some(Ok(file)) = again {
             let id = *id;
             listed.push(Listed { file, id, lost: Arc::new(Flag::new()), unshared: true });
@@ -547,7 +547,7 @@ impl NoForks {
     }
 
     fn keep(&mut self, file: KnownFile, unshared: bool) -> KeptFd {
-        let (fd, identity, id) = (file.as_fd().as_raw_fd(), file.identity(), new_id());
+        let (fd, mark, id) = (file.as_fd().as_raw_fd(), file.mark(), new_id());
         // If the kernel gives out the number of a listed descriptor again, the program has closed
         // that descriptor.
         for mut before in self.kept.listed.extract_if(.., |listed| listed.file.as_fd().as_raw_fd() == fd) {
@@ -557,17 +557,17 @@ impl NoForks {
         let lost = Arc::new(Flag::new());
         self.kept.listed.push(Listed { file, id, lost: Arc::clone(&lost), unshared });
         self.raise(self.kept.listed.len() - 1);
-        KeptFd { fd, identity, id, lost }
+        KeptFd { fd, mark, id, lost }
     }
 }
 
-/// Closes the descriptor when it is dropped, unless its number belongs to another file by then. The
+/// Closes the descriptor when it is dropped, unless its number belongs to another owner by then. The
 /// program may have closed the descriptor and opened another file under its number. This notices
-/// every other `KeptFd`, and any other file with another device and inode.
+/// every other `KeptFd`, and any open file without the same mark.
 #[derive(Debug)]
 pub(crate) struct KeptFd {
     fd: RawFd,
-    identity: (u64, u64),
+    mark: Mark,
     id: u64,
     lost: Arc<Flag>,
 }
@@ -577,21 +577,15 @@ impl KeptFd {
         no_forks().keep(file, false)
     }
 
-    /// Device and inode of its file.
-    pub(crate) fn identity(&self) -> (u64, u64) {
-        self.identity
-    }
-
-    /// Whether the program has left it open, as far as the kernel can tell: all eventfds have one
-    /// inode, for instance.
+    /// Whether the program has left it open.
     pub(crate) fn is_intact(&self) -> bool {
-        !self.lost.is_set() && memory::is_of(self.as_fd(), self.identity)
+        !self.lost.is_set() && self.mark.is_on(self.as_fd())
     }
 }
 
 impl AsFd for KeptFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        memory::borrow(self.fd, self)
+        known::borrow(self.fd, self)
     }
 }
 

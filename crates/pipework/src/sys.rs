@@ -154,6 +154,7 @@ macro_rules! allowed {
 }
 
 pub(crate) mod memory;
+pub(crate) mod known;
 pub(crate) mod file;
 pub(crate) mod closes;
 pub(crate) mod net;

@@ -14,7 +14,8 @@ use std::slice;
 
 use crate::region::{Mapping, Region};
 use crate::sync::{AtomicU64, Ordering, fence};
-use crate::sys::memory::{self, Facts, KnownFile};
+use crate::sys::known::KnownFile;
+use crate::sys::memory::{self, Facts};
 use crate::sys::{self, Errno};
 
 /// Bytes in front of the data.
@@ -364,7 +365,7 @@ impl BlobFile {
     }
 
     fn is_intact(&self) -> bool {
-        memory::is_of(self.fd.as_fd(), self.facts.identity)
+        self.fd.is_intact()
     }
 
     /// Whether it still has its name and its length. Another program may have removed the folder.

@@ -234,7 +234,7 @@ impl Options {
     /// As [`open`](Options::open).
     pub fn from_fd(&self, fd: OwnedFd) -> Result<Segment> {
         sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at("reqrep open"))?;
-        Shared::check(fd, &self.checks()).map(|shared| self.segment(shared))
+        Shared::open_behind(fd, &self.checks()).map(|shared| self.segment(shared))
     }
 
     /// Opens the segment behind a duplicate of a descriptor.

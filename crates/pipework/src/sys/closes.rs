@@ -6,8 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-use super::{Errno, For, Result};
-use crate::deadline::Deadline;
+use super::{Errno, Result};
 
 /// A new inotify instance. EMFILE if the user has none left: 128 are usual.
 pub(crate) fn open() -> Result<OwnedFd> {
@@ -27,23 +26,9 @@ pub(crate) fn remove(instance: BorrowedFd<'_>, number: i32) -> Result<()> {
     inotify::remove_watch(instance, number).map_err(Errno::from)
 }
 
-/// Waits for reports, and adds the numbers of their watches; `None` if the kernel has dropped some.
-/// Returns false if none came before the deadline. [`Errno::BADF`] if the descriptor is of something
-/// else by then.
-pub(crate) fn wait(
-    instance: BorrowedFd<'_>,
-    deadline: Deadline,
-    numbers: &mut BTreeSet<Option<i32>>,
-) -> Result<bool> {
-    if !super::wait(&[instance], For::Reading, deadline)? {
-        return Ok(false);
-    }
-    // All descriptors without a file have one inode. The program may have closed this one, and made
-    // an eventfd under its number.
-    let link = rustix::fs::readlink(format!("/proc/self/fd/{}", instance.as_raw_fd()), Vec::new())?;
-    if link.as_bytes() != b"anon_inode:inotify" {
-        return Err(Errno::BADF);
-    }
+/// Takes the reports that have come, and adds the numbers of their watches; `None` if the kernel has
+/// dropped some.
+pub(crate) fn take(instance: BorrowedFd<'_>, numbers: &mut BTreeSet<Option<i32>>) -> Result<()> {
     let mut buf = [MaybeUninit::uninit(); 4096];
     let mut reports = inotify::Reader::new(instance, &mut buf);
     loop {
@@ -52,7 +37,7 @@ pub(crate) fn wait(
                 let is_lost = report.events().contains(ReadFlags::QUEUE_OVERFLOW);
                 numbers.insert((!is_lost).then(|| report.wd()));
             }
-            Err(rustix::io::Errno::AGAIN) => return Ok(true),
+            Err(rustix::io::Errno::AGAIN) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
     }

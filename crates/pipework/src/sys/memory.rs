@@ -2,9 +2,8 @@
 //! protection from SIGBUS.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
-use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null, null_mut};
@@ -73,58 +72,6 @@ pub(crate) fn names_and_len(fd: BorrowedFd<'_>, identity: (u64, u64)) -> Option<
     // This does not use `facts`, as above.
     let stat = rustix::fs::fstat(fd).ok().filter(|stat| (stat.st_dev, stat.st_ino) == identity)?;
     Some((stat.st_nlink, stat.st_size as u64))
-}
-
-/// A descriptor, and the identity of its file.
-///
-/// Some programs close descriptors that they do not know, and the next file that they open gets the
-/// number. So this checks the file before each use that matters, and does not close the file of
-/// another owner.
-#[derive(Debug)]
-pub(crate) struct KnownFile {
-    fd: ManuallyDrop<OwnedFd>,
-    identity: (u64, u64),
-}
-
-impl KnownFile {
-    pub(crate) fn new(fd: OwnedFd, identity: (u64, u64)) -> KnownFile {
-        KnownFile { fd: ManuallyDrop::new(fd), identity }
-    }
-
-    pub(crate) fn of(fd: OwnedFd) -> Result<KnownFile> {
-        let identity = facts(fd.as_fd())?.identity;
-        Ok(KnownFile::new(fd, identity))
-    }
-
-    /// Device and inode of the file that it must refer to.
-    pub(crate) fn identity(&self) -> (u64, u64) {
-        self.identity
-    }
-
-    /// Whether the descriptor still refers to that file.
-    fn is_intact(&self) -> bool {
-        is_of(self.as_fd(), self.identity)
-    }
-
-    /// Leaves the number to its present owner.
-    pub(crate) fn forget(&mut self) {
-        self.identity = (0, 0);
-    }
-}
-
-impl AsFd for KnownFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl Drop for KnownFile {
-    fn drop(&mut self) {
-        if self.is_intact() {
-            // SAFETY: it is not used after this.
-            unsafe { ManuallyDrop::drop(&mut self.fd) };
-        }
-    }
 }
 
 /// The user that this process acts as.
@@ -330,16 +277,6 @@ fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, bytes: Range<u64>)
         -1 => Err(Errno::last()),
         _ => Ok(c_int::from(lock.l_type)),
     }
-}
-
-/// The descriptor of that number, for as long as `_owner` lives, which closes it.
-///
-/// The program may have closed it all the same, and opened another file under its number. So the
-/// caller only makes calls that harm no other file, or has called [`is_of`] before.
-pub(crate) fn borrow<T>(fd: RawFd, _owner: &T) -> BorrowedFd<'_> {
-    // SAFETY: the number is a descriptor's, not -1, and soundness needs nothing else: the comment
-    // above covers a descriptor that belongs to another owner by now.
-    unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 /// An open file that stays open without a descriptor, and so do its locks: this process has a page
@@ -630,6 +567,8 @@ fn call_membarrier(command: c_int) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
     use crate::sys::fault::{Fault, all_met, order};
 

@@ -5,8 +5,8 @@
 //! of them dies, the other hears of it, and the next process that waits takes its place.
 //!
 //! The proof of a death stays the lock of the member, and a tick finds every death that no report
-//! comes for. So all of this may fail in silence: without /proc, without a thread, when the user has
-//! no inotify instance left, or when the program closes the descriptor.
+//! comes for. So all of this may fail in silence: without /proc, without a thread, or when the user
+//! has no inotify instance left. If the program closes the descriptor, the next wait begins again.
 
 #[cfg(all(test, not(loom)))]
 pub(super) mod tests;
@@ -22,8 +22,8 @@ use crate::deadline::Deadline;
 use crate::reqrep::shm::mapping::{LISTENERS, Shared};
 use crate::reqrep::shm::member::Membership;
 use crate::sync::{self, Flag, NoForks, Own, Unshared};
-use crate::sys::memory::{self, KnownFile};
-use crate::sys::{self, Errno, closes};
+use crate::sys::known::KnownFile;
+use crate::sys::{self, Errno, For, closes, memory};
 
 /// The variable that keeps a process from having the thread: `off`.
 const VARIABLE: &str = "PIPEWORK_DEATH_THREAD";
@@ -92,6 +92,22 @@ struct Running {
     thread: ManuallyDrop<JoinHandle<()>>,
 }
 
+impl Deaths {
+    fn has(&self, instance: &Arc<Unshared>) -> bool {
+        self.instance.as_ref().is_some_and(|known| Arc::ptr_eq(known, instance))
+    }
+
+    /// Starts from nothing; the thread ends with the next report. Drop the result where forks do not
+    /// wait.
+    fn begin_again(&mut self) -> impl Sized + use<> {
+        let (first_wait, is_off) = (self.first_wait, self.is_off);
+        let left = std::mem::replace(self, Deaths { first_wait, is_off, ..Deaths::default() });
+        left.running.as_ref().inspect(|running| running.stop.set(true));
+        let thread = left.running.map(|running| ManuallyDrop::into_inner(running.thread));
+        (left.files, left.instance, thread)
+    }
+}
+
 /// The result of `call` for the inotify instance. EBADF if the program has closed it.
 fn with<T>(instance: &Unshared, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
     if instance.is_intact() { instance.with(call).unwrap_or(Err(Errno::BADF)) } else { Err(Errno::BADF) }
@@ -117,6 +133,11 @@ pub(super) fn listen(member: &Arc<Membership>) -> Listening {
         deaths.is_off || deaths.is_ending || first_wait.elapsed() < SETTLED || is_known
     };
     // This also drops what a parent had, before forks wait: closing a descriptor waits for forks.
+    let lost = DEATHS.with(|deaths| {
+        let is_lost = deaths.instance.as_ref().is_some_and(|instance| !instance.is_intact());
+        is_lost.then(|| deaths.begin_again())
+    });
+    drop(lost);
     if DEATHS.with(does_not_begin) || shared.is_lost() {
         return Listening::Not;
     }
@@ -154,7 +175,7 @@ pub(super) fn listen(member: &Arc<Membership>) -> Listening {
         let is_over = Arc::clone(&stop);
         let thread = sys::start_thread("pipework-deaths", move || {
             hear(&heard, &is_over);
-            DEATHS.with(|deaths| deaths.is_ending = false);
+            DEATHS.with(|deaths| deaths.is_ending &= !deaths.has(&heard));
         });
         DEATHS.with(|deaths| match thread {
             Ok(thread) => deaths.running = Some(Running { stop, thread: ManuallyDrop::new(thread) }),
@@ -166,7 +187,7 @@ pub(super) fn listen(member: &Arc<Membership>) -> Listening {
 
 fn open(forks_wait: &mut NoForks) -> Option<Arc<Unshared>> {
     let is_wanted = std::env::var_os(VARIABLE).is_none_or(|set| set != "off");
-    let open = || closes::open().and_then(KnownFile::of);
+    let open = || closes::open().and_then(KnownFile::nameless);
     is_wanted.then(|| Unshared::open(forks_wait, open).ok().map(Arc::new)).flatten()
 }
 
@@ -221,18 +242,27 @@ pub(super) fn forget(member: &Arc<Membership>) {
 }
 
 /// The thread.
-fn hear(instance: &Unshared, is_over: &Flag) {
+fn hear(instance: &Arc<Unshared>, is_over: &Flag) {
     let (mut numbers, mut pauses, mut rest) = (BTreeSet::new(), [].iter(), Duration::ZERO);
     loop {
         #[cfg(all(test, not(loom)))]
         tests::before_a_report();
         let (pause, rested) = (pauses.next(), Instant::now());
         let deadline = pause.map_or(Deadline::NEVER, |pause| Deadline::after(*pause));
-        match with(instance, |instance| closes::wait(instance, deadline, &mut numbers)) {
-            _ if is_over.is_set() => return,
-            Ok(true) => pauses = AGAIN.iter(),
-            Ok(false) => {}
-            Err(_) => return give_up(),
+        let waited = with(instance, |instance| sys::wait(&[instance], For::Reading, deadline));
+        // The program may have closed the descriptor while this waited. Then the kernel has still
+        // reported something, and the number may belong to an instance of the program.
+        let taken = match waited {
+            Ok(true) => with(instance, |instance| closes::take(instance, &mut numbers)),
+            waited => waited.map(drop),
+        };
+        if is_over.is_set() {
+            return;
+        }
+        match (waited, taken) {
+            (_, Err(_)) => _ = numbers.insert(None),
+            (Ok(true), Ok(())) => pauses = AGAIN.iter(),
+            _ => {}
         }
         let is_reported =
             |watched: &&Watched| numbers.contains(&Some(watched.number)) || numbers.contains(&None);
@@ -244,6 +274,9 @@ fn hear(instance: &Unshared, is_over: &Flag) {
             // An error comes with the next tick of whatever waits.
             let is_done = || member.has_left() || recover(member.shared()).unwrap_or(true);
             let _ = (0..MOST_LOOKS).find(|_| is_done());
+        }
+        if let Err(errno) = taken {
+            return give_up(instance, errno);
         }
         if pauses.len() == 0 {
             numbers.clear();
@@ -261,11 +294,15 @@ fn recover(shared: &Shared) -> crate::error::Result<bool> {
     Ok(shared.recover_dead(|_| true, OP)?.is_done)
 }
 
-/// Ends the thread for good: the program has closed its descriptor, or the kernel has no memory.
-fn give_up() {
-    let (files, ended) = DEATHS.with(|deaths| {
-        deaths.is_off = true;
-        (std::mem::take(&mut deaths.files), deaths.running.take())
+/// Ends the thread. If the program has closed its descriptor, the next wait may start another one;
+/// if the kernel has no memory, this process listens no more.
+fn give_up(instance: &Arc<Unshared>, errno: Errno) {
+    let left = DEATHS.with(|deaths| {
+        // Another thread may have begun again with another instance.
+        deaths.has(instance).then(|| {
+            deaths.is_off = errno != Errno::BADF;
+            deaths.begin_again()
+        })
     });
-    drop((files, ended.map(|ended| ManuallyDrop::into_inner(ended.thread))));
+    drop(left);
 }

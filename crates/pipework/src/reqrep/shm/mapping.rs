@@ -25,7 +25,8 @@ use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
 use crate::sync::{AtomicU32, AtomicU64, Hint, KeptFd, Numbers, Ordering, ShortLock};
-use crate::sys::memory::{Facts, KnownFile};
+use crate::sys::known::KnownFile;
+use crate::sys::memory::Facts;
 use crate::sys::{self, Errno, memory};
 
 /// A segment that this process has mapped.
@@ -277,6 +278,7 @@ impl Shared {
         let (mapping, facts, random) = made().map_err(|errno: Errno| errno.at(op))?;
         let header = SegmentHeader { geometry, sparse, identity: facts.identity, random };
         let bytes = layout::encode(&header);
+        let file = KnownFile::new(file, facts.identity);
         let shared = Shared::new(mapping, file, facts, &header, layout::mark(&bytes));
         let written = shared.region(Area { at: 0, len: FIXED, space: FIXED }).copy_in(&bytes);
         assert!(written, "a header is as long as its bytes");
@@ -284,14 +286,14 @@ impl Shared {
         Ok(shared)
     }
 
-    fn new(mapping: Mapping, file: OwnedFd, facts: Facts, header: &SegmentHeader, mark: u64) -> Shared {
+    fn new(mapping: Mapping, file: KnownFile, facts: Facts, header: &SegmentHeader, mark: u64) -> Shared {
         let layout = Layout::new(header.geometry);
         let unknown = || [Hint::new(0), Hint::new(0)];
         let reserved = if header.sparse { header.geometry.slots } else { 0 };
         Shared {
             mapping,
             layout,
-            file: KeptFd::new(KnownFile::new(file, facts.identity)),
+            file: KeptFd::new(file),
             path: None,
             acquired: Numbers::below(header.geometry.slots),
             looked_at: Hint::new(0),
@@ -314,13 +316,27 @@ impl Shared {
             Errno::LOOP => errno.at("reqrep open: symbolic link"),
             errno => errno.at("reqrep open"),
         })?;
-        Ok(Shared::check(file, checks)?.named(path))
+        let facts = regular(file.as_fd())?;
+        Ok(Shared::check(KnownFile::new(file, facts.identity), facts, checks)?.named(path))
     }
 
-    /// Maps the segment behind a descriptor, after the same checks.
-    pub(crate) fn check(file: OwnedFd, checks: &Checks<'_>) -> Result<Shared> {
-        const OP: &str = "reqrep open";
+    /// Opens the segment behind a descriptor.
+    pub(crate) fn open_behind(file: OwnedFd, checks: &Checks<'_>) -> Result<Shared> {
         let facts = regular(file.as_fd())?;
+        let mut shared = Shared::check(KnownFile::passed(file), facts, checks)?;
+        // Other descriptors of the program, and other processes, may have the same open file. Without
+        // /proc, or without the permission, it must do.
+        if let Ok(again) = memory::open_again(shared.file())
+            && memory::is_of(again.as_fd(), facts.identity)
+        {
+            shared.file = KeptFd::new(KnownFile::new(again, facts.identity));
+        }
+        Ok(shared)
+    }
+
+    /// Maps a segment, after the same checks.
+    fn check(file: KnownFile, facts: Facts, checks: &Checks<'_>) -> Result<Shared> {
+        const OP: &str = "reqrep open";
         if facts.owner != memory::user() && !checks.any_owner {
             return Err(Error::new(ErrorKind::Invalid, "reqrep open: another user's file"));
         }
@@ -393,7 +409,7 @@ impl Shared {
 
     /// Opens the file once more, for a lock.
     pub(crate) fn open_again(&self) -> std::result::Result<KnownFile, Errno> {
-        let here = self.file.identity();
+        let here = self.facts.identity;
         let known = |file: OwnedFd| {
             let found = memory::facts(file.as_fd())?.identity;
             if found == here { Ok(KnownFile::new(file, found)) } else { Err(Errno::NOENT) }
@@ -436,7 +452,7 @@ impl Shared {
             Err(Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(errno.at(OP)),
         };
-        let is_here = there == self.file.identity();
+        let is_here = there == self.facts.identity;
         if is_here {
             memory::unlink(path).map_err(|errno| errno.at(OP))?;
         }
@@ -559,7 +575,7 @@ impl Shared {
 
     /// Device and inode of the file.
     pub(crate) fn identity(&self) -> (u64, u64) {
-        self.file.identity()
+        self.facts.identity
     }
 
     /// The number at the end of the file.

@@ -1,7 +1,7 @@
 //! The registered interests of tasks and event loops, and the descriptor that event loops watch.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::reqrep::liveness::Liveness;
 use crate::reqrep::shm::mapping::{Shared, refused};
 use crate::reqrep::shm::ticket::Ticket;
 use crate::spin::{Looks, Spin};
-use crate::sync::{self, Reach, Unshared};
-use crate::sys::memory::KnownFile;
+use crate::sync::{self, Flag, Reach, Unshared};
+use crate::sys::known::KnownFile;
 use crate::sys::{self, Errno};
 
 impl WatcherState {
@@ -26,7 +26,7 @@ impl WatcherState {
             generation: sync::generation(),
             spin: Spin::new(Duration::ZERO, Looks::Load),
             rest: Event::new(),
-            eventfd: OnceLock::new(),
+            has_descriptor: Flag::new(),
             interests: Mutex::default(),
         }
     }
@@ -38,13 +38,16 @@ impl WatcherState {
 
     /// A descriptor that is readable while there is something to receive, as of the last look.
     pub(in crate::reqrep) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
+        // Dropped last: closing a descriptor waits for forks.
+        let _lost;
         {
             let mut forks_wait = sync::no_forks();
             let mut interests = self.interests();
-            if self.eventfd.get().is_none() {
-                let made = Unshared::open(&mut forks_wait, || sys::eventfd().and_then(KnownFile::of))
+            if interests.intact().is_none() {
+                let made = Unshared::open(&mut forks_wait, || sys::eventfd().and_then(KnownFile::nameless))
                     .map_err(|errno| errno.at(op))?;
-                self.eventfd.set(made).expect("it was just looked for, under the lock");
+                _lost = interests.eventfd.replace(made);
+                self.has_descriptor.set(true);
                 interests.armed = true;
             }
         }
@@ -52,24 +55,23 @@ impl WatcherState {
         if !self.is_here() {
             return Err(Error::new(ErrorKind::Stale, op));
         }
-        let copy = self.with_eventfd(sys::duplicate).unwrap_or(Err(Errno::BADF));
-        copy.map_err(|errno| refused(errno, op))
-    }
-
-    /// The result of `call` for the eventfd; `None` if there is none, or if the program has closed
-    /// it. Another file may then have its number, and that file is neither read nor written.
-    fn with_eventfd<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
-        self.eventfd.get().filter(|eventfd| eventfd.is_intact())?.with(call)
+        // Not a duplicate of the eventfd: the program's duplicates of it would have its mark.
+        let around = |eventfd: BorrowedFd<'_>| {
+            let epoll = sys::epoll()?;
+            sys::epoll_add(&epoll, eventfd).map(|()| epoll)
+        };
+        let given = self.interests().with_eventfd(around).unwrap_or(Err(Errno::BADF));
+        given.map_err(|errno| refused(errno, op))
     }
 
     /// Whether a descriptor was given out.
     pub(in crate::reqrep) fn has_descriptor(&self) -> bool {
-        self.eventfd.get().is_some()
+        self.has_descriptor.is_set()
     }
 
     /// Makes the descriptor report a call.
     pub(in crate::reqrep) fn expect(&self, call: AwaitedCall) {
-        if self.eventfd.get().is_some() {
+        if self.has_descriptor() {
             let mut interests = self.interests();
             // Another thread may have sent the next call in that slot. That call must stay.
             let stays = |known: &AwaitedCall| known.ticket == call.ticket || !self.is_over(known);
@@ -147,7 +149,7 @@ impl WatcherState {
             DescriptorNews::Known => return,
             DescriptorNews::News => return self.ring(&mut interests),
         }
-        self.with_eventfd(sys::eventfd_clear);
+        interests.with_eventfd(sys::eventfd_clear);
         interests.armed = true;
         drop(interests);
         self.look_once_more();
@@ -189,11 +191,24 @@ impl WatcherState {
 
     pub(super) fn ring(&self, interests: &mut Interests) {
         interests.armed = false;
-        self.with_eventfd(sys::eventfd_ring);
+        interests.with_eventfd(sys::eventfd_ring);
     }
 
     pub(super) fn interests(&self) -> MutexGuard<'_, Interests> {
         locked(&self.interests)
+    }
+}
+
+impl Interests {
+    /// The eventfd; `None` if there is none, or if the program has closed it.
+    fn intact(&self) -> Option<&Unshared> {
+        self.eventfd.as_ref().filter(|eventfd| eventfd.is_intact())
+    }
+
+    /// The result of `call` for the eventfd, if it is intact. Otherwise another file may have its
+    /// number, and that file is neither read nor written.
+    fn with_eventfd<T>(&self, call: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+        self.intact()?.with(call)
     }
 }
 

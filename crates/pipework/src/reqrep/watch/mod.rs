@@ -20,7 +20,7 @@ mod model;
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -91,14 +91,16 @@ pub(super) struct WatcherState {
     spin: Spin,
     /// The event at which the thread parks while there are no interests.
     rest: Event,
-    /// The eventfd behind the descriptors that were given out, once one was.
-    eventfd: OnceLock<Unshared>,
+    /// Whether a descriptor was given out.
+    has_descriptor: Flag,
     interests: Mutex<Interests>,
 }
 
 /// The interests: what to report, and to which tasks and loops.
 #[derive(Debug, Default)]
 struct Interests {
+    /// The eventfd behind the descriptors that were given out, once one was.
+    eventfd: Option<Unshared>,
     /// Whether the eventfd is unreadable and must be rung for the next event.
     armed: bool,
     /// The calls that it is rung for, by slot. Each stays until it was received.

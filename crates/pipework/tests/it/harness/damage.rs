@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -36,6 +36,12 @@ pub(crate) fn close_all() {
     assert_eq!(unsafe { libc::close_range(3, u32::MAX, 0) }, 0);
 }
 
+/// As [`close_all`], but leaves the numbers from `limit` on.
+pub(crate) fn close_below(limit: u32) {
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::close_range(3, limit - 1, 0) }, 0);
+}
+
 /// Descriptors of this process that refer to the file at `path`.
 pub(crate) fn descriptors_of(path: &Path) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc/self/fd").expect("/proc is there").flatten();
@@ -50,6 +56,28 @@ pub(crate) fn eventfd_at(number: i32) {
     unsafe {
         let made = libc::eventfd(0, 0);
         assert!(made >= 0 && (made == number || libc::dup2(made, number) == number));
+    }
+}
+
+/// Makes the second number another name of the first, whatever it was before.
+pub(crate) fn put_at(fd: &impl AsRawFd, number: i32) -> OwnedFd {
+    // SAFETY: as above. The number is open from now on, and the caller's.
+    unsafe {
+        assert_eq!(libc::dup3(fd.as_raw_fd(), number, libc::O_CLOEXEC), number);
+        OwnedFd::from_raw_fd(number)
+    }
+}
+
+/// A descriptor that reports SIGWINCH, if that is blocked.
+pub(crate) fn signal_descriptor() -> OwnedFd {
+    // SAFETY: the set is plain data, and outlives the calls. The descriptor is new.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGWINCH);
+        let made = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        assert!(made >= 0, "{}", io::Error::last_os_error());
+        OwnedFd::from_raw_fd(made)
     }
 }
 

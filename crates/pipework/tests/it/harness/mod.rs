@@ -3,6 +3,7 @@
 
 mod process;
 pub(crate) mod damage;
+pub(crate) mod theirs;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tracee;
 

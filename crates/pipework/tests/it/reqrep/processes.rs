@@ -12,6 +12,7 @@ use crate::harness::{Child, PATIENCE, PROMPT, TOLERANCE, awaited, fork, shared};
 
 mod alive;
 mod dead;
+mod foreign;
 mod heirs;
 mod lost;
 mod many;
