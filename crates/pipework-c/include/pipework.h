@@ -120,7 +120,10 @@ typedef int32_t pwk_status;
 #define PWK_WOULD_BLOCK 1
 /* The deadline passed first. Work that the call had not done by then is not done. */
 #define PWK_TIMED_OUT 2
-/* A signal handler ran while the call waited. Nothing is lost; call again. */
+/*
+ * A signal handler ran while the call waited. Nothing is lost; call again. (Only pwk_client_call,
+ * under each of its names, has cancelled its call, which a server may have carried out.)
+ */
 #define PWK_INTERRUPTED 3
 /* The other side is gone: no more bytes to read, or no reader. */
 #define PWK_CLOSED 4

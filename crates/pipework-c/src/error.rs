@@ -14,7 +14,8 @@ pub const PWK_OK: pwk_status = 0;
 pub const PWK_WOULD_BLOCK: pwk_status = 1;
 /// The deadline passed first. Work that the call had not done by then is not done.
 pub const PWK_TIMED_OUT: pwk_status = 2;
-/// A signal handler ran while the call waited. Nothing is lost; call again.
+/// A signal handler ran while the call waited. Nothing is lost; call again. (Only pwk_client_call,
+/// under each of its names, has cancelled its call, which a server may have carried out.)
 pub const PWK_INTERRUPTED: pwk_status = 3;
 /// The other side is gone: no more bytes to read, or no reader.
 pub const PWK_CLOSED: pwk_status = 4;

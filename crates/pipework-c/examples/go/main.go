@@ -1,8 +1,14 @@
 // A call, and a reply that comes word by word, from Go by way of cgo.
 package main
 
-// #cgo pkg-config: pipework
-// #include <pipework.h>
+/*
+#cgo pkg-config: pipework
+#include <pipework.h>
+
+// Go's runtime signals its threads now and then. With this hook no signal ends a wait.
+static bool go_on(void) { return true; }
+static pwk_status wait_on(pwk_error *error) { return pwk_set_interrupt_hook(go_on, error); }
+*/
 import "C"
 
 import (
@@ -11,16 +17,6 @@ import (
 	"strings"
 	"unsafe"
 )
-
-// Go's runtime signals its threads now and then. No wait loses anything by that: the same call is
-// made again, with the same deadline.
-func again(call func() C.pwk_status) C.pwk_status {
-	status := call()
-	for status == C.PWK_INTERRUPTED {
-		status = call()
-	}
-	return status
-}
 
 func check(status C.pwk_status, failed *C.pwk_error) {
 	if status != C.PWK_OK {
@@ -47,9 +43,7 @@ func serve(server *C.pwk_server) {
 	defer C.pwk_buffer_free(&data)
 	for {
 		var request C.pwk_request
-		status := again(func() C.pwk_status {
-			return C.pwk_server_recv(server, C.PWK_NEVER, &data, &request, &failed)
-		})
+		status := C.pwk_server_recv(server, C.PWK_NEVER, &data, &request, &failed)
 		if status == C.PWK_CLOSED {
 			return // It was stopped.
 		}
@@ -57,9 +51,7 @@ func serve(server *C.pwk_server) {
 		words := strings.Fields(text(&data))
 		for _, word := range words[:len(words)-1] {
 			part, size := at([]byte(word + " "))
-			check(again(func() C.pwk_status {
-				return C.pwk_server_part(server, request.ticket, part, size, 0, C.pwk_in_ms(5000), nil, &failed)
-			}), &failed)
+			check(C.pwk_server_part(server, request.ticket, part, size, 0, C.pwk_in_ms(5000), nil, &failed), &failed)
 		}
 		last, size := at([]byte(words[len(words)-1]))
 		check(C.pwk_server_reply(server, request.ticket, last, size, &failed), &failed)
@@ -71,34 +63,25 @@ func main() {
 	var segment *C.pwk_segment
 	var client *C.pwk_client
 	var server *C.pwk_server
+	check(C.wait_on(&failed), &failed)
 	check(C.pwk_segment_anonymous(nil, &segment, &failed), &failed)
 	check(C.pwk_server_new(segment, nil, &server, &failed), &failed)
 	check(C.pwk_client_new(segment, nil, &client, &failed), &failed)
 	served := make(chan struct{})
 	go func() { serve(server); close(served) }()
 
-	// A call. (pwk_client_call would be cancelled by a signal.)
-	var ticket C.uint64_t
+	// A call.
 	var reply C.pwk_buffer
 	deadline := C.pwk_in_ms(5000)
 	data, size := at([]byte("hello from Go"))
-	check(again(func() C.pwk_status {
-		return C.pwk_client_send(client, data, size, deadline, &ticket, &failed)
-	}), &failed)
-	check(again(func() C.pwk_status {
-		return C.pwk_client_recv(client, ticket, deadline, &reply, &failed)
-	}), &failed)
+	check(C.pwk_client_call(client, data, size, deadline, &reply, &failed), &failed)
 	fmt.Println(text(&reply))
 
 	// The same, part by part.
 	var stream *C.pwk_stream
-	check(again(func() C.pwk_status {
-		return C.pwk_client_stream(client, data, size, 0, deadline, &stream, &failed)
-	}), &failed)
+	check(C.pwk_client_stream(client, data, size, 0, deadline, &stream, &failed), &failed)
 	for {
-		status := again(func() C.pwk_status {
-			return C.pwk_stream_next_part(stream, C.pwk_in_ms(5000), &reply, nil, &failed)
-		})
+		status := C.pwk_stream_next_part(stream, C.pwk_in_ms(5000), &reply, nil, &failed)
 		if status == C.PWK_CLOSED {
 			break // That was the last.
 		}

@@ -177,6 +177,7 @@ fn examples_in_documents_are_run() {
             "python" if is_a_page => package().contains(r#"(ROOT / "docs").rglob("*.md")"#),
             "python" => package().contains(&format!("ROOT / \"{path}\"")),
             "c" => (is_a_page || path == "README.md") && programs().contains("../../README.md"),
+            "go" => read("crates/pipework-c/tests/it/languages.rs").contains(path),
             "perl" => (is_a_page || ["README.md", "perl/README.md"].contains(&path)) && perl(),
             "js" => {
                 let is_listed = ["README.md", "node/README.md", "docs/start/node.md"].contains(&path);
