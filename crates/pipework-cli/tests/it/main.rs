@@ -77,6 +77,11 @@ fn shell(folder: &Folder, script: &str) -> Command {
     command
 }
 
+#[test]
+fn scripts_of_the_tests_ignore_no_signal() {
+    assert_eq!(clean("grep SigIgn /proc/self/status"), "SigIgn:\t0000000000000000\n");
+}
+
 /// Runs a shell script and returns its output and its status.
 #[derive(Debug, PartialEq)]
 struct Outcome {

@@ -1,5 +1,7 @@
-//! The project itself: the rules for its tree, the defaults that its pages name, and whether the sanitizers are awake.
+//! The project itself: the rules for its tree, the defaults that its pages name, how its tests are run, and whether the
+//! sanitizers are awake.
 
 mod defaults;
+mod make_test;
 mod sanitizer;
 mod tidy;
