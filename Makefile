@@ -34,7 +34,10 @@ test: cargo tools ## run every test, part by part, and say in a table what passe
 	@tests/run bench rust loom packages python+perl+node
 TESTED := cargo $(LOCKED) --config "target.'cfg(all())'.runner='$(abspath tests/cargo)'" test
 test-bench: cargo ; $(TESTED) $(BENCH) --all-targets
-test-rust: cargo ; $(TESTED) --workspace --all-features --no-fail-fast
+# rustdoc runs all examples in one process if another program starts them, and some change their process.
+test-rust: cargo
+	$(TESTED) --workspace --all-features --no-fail-fast --tests || failed=1; \
+		tests/limit 1200 cargo test $(LOCKED) --workspace --all-features --no-fail-fast --doc && [ -z "$$failed" ]
 test-loom: cargo ; RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 $(TESTED) --package pipework --lib model
 # What the next ones test, and what they exchange messages with. Each is built, even if another one cannot be.
 test-packages: cargo
