@@ -162,7 +162,8 @@ person decides. An output that takes nothing for 5 seconds after a signal is
 given up, and a message says how much is left out. Without a terminal each
 command has a process group of its own, and the group is signalled. If this
 process itself is killed (SIGKILL), its commands get SIGTERM; processes that
-they started do not.
+they started do not. A signal that was ignored when this began, as under nohup
+or in the background of a script, stays ignored here and in the commands.
 
 Examples:
   Messages and stray prints of a program, told apart (the program sends with
