@@ -91,6 +91,7 @@ fn table_adds_up_what_each_runner_says_and_names_what_failed() {
             ℹ cancelled 0\nℹ skipped 1\n✖ failing tests:\n✖ breaks (3.5ms)\n",
         ),
         ("loom", "2 3", "error: could not compile\n"),
+        ("packages", "0 5", "Compiling pipework\n"),
         ("newest", "0 3", "left out: the newest Node: npm cannot fetch it here\n"),
     ];
     let mut table = script("table");
@@ -107,6 +108,7 @@ fn table_adds_up_what_each_runner_says_and_names_what_failed() {
         "python     FAILED        20       1         2   0:09",
         "perl       FAILED        27       2         2   0:09",
         "node       FAILED         5       1         1   0:09",
+        "packages   passed         0       0         0   0:05",
         "newest     left out       0       0         1   0:03",
         "rust: a::b",
         "python: tests/test_a.py::test_b",
