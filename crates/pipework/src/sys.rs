@@ -153,17 +153,17 @@ macro_rules! allowed {
     }};
 }
 
+mod raised;
 pub(crate) mod memory;
 pub(crate) mod known;
 pub(crate) mod file;
 pub(crate) mod closes;
 pub(crate) mod net;
 mod carrier;
-mod sigpipe;
 pub(crate) mod timed_fd;
 
 pub(crate) use carrier::{Access, Carrier, carrier};
-pub(crate) use sigpipe::{met_closed_end, without_sigpipe};
+pub(crate) use raised::{met_closed_end, without_sigpipe};
 
 // ---------------------------------------------------------------- descriptors
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
+use super::raised::without_sigxfsz;
 use super::{Errno, Result, without_signals};
 
 // ---------------------------------------------------------------- files
@@ -174,13 +175,15 @@ pub(crate) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
     sys!("chmod", rustix::fs::fchmod(fd, Mode::from_raw_mode(mode)))
 }
 
-/// Makes the file `len` bytes long without giving it pages.
+/// Makes the file `len` bytes long without giving it pages. EFBIG if the process may not make files
+/// that long.
 pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
-    again(|| sys!("truncate", rustix::fs::ftruncate(fd, len)))
+    without_sigxfsz(|| again(|| sys!("truncate", rustix::fs::ftruncate(fd, len))))
 }
 
 /// Allocates pages for `len` bytes from `off` on, so that a full file system is an error now and
-/// not a signal later. The file grows if it is shorter.
+/// not a signal later. The file grows if it is shorter. EFBIG if the process may not make files that
+/// long.
 ///
 /// It is one call of any length, because only then does the kernel notice that its own pages fill
 /// the memory, and refuses. With many calls the kernel kills processes instead. Files in memory
@@ -188,7 +191,7 @@ pub(crate) fn set_len(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
 /// wait meanwhile.
 pub(crate) fn reserve(fd: BorrowedFd<'_>, off: u64, len: u64) -> Result<()> {
     let call = || sys!("fallocate", rustix::fs::fallocate(fd, FallocateFlags::empty(), off, len));
-    without_signals(|| again(call))
+    without_sigxfsz(|| without_signals(|| again(call)))
 }
 
 /// Frees the pages of `len` bytes from `off` on: they read as zero from then on.

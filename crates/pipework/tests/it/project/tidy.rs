@@ -78,7 +78,7 @@ const UNSAFE: [&str; 39] = [
     "crates/pipework/src/sys/known.rs",
     "crates/pipework/src/sys/memory.rs",
     "crates/pipework/src/sys/net.rs",
-    "crates/pipework/src/sys/sigpipe.rs",
+    "crates/pipework/src/sys/raised.rs",
     "crates/pipework/tests/it/harness/damage.rs",
     "crates/pipework/tests/it/harness/process.rs",
     "crates/pipework/tests/it/project/sanitizer.rs",

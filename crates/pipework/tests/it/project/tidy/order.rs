@@ -184,7 +184,7 @@ fn files_of_a_folder_use_only_earlier_files() {
         (CORE, "atomic/writer.rs", "use super::Options;"),
         (CORE, "reqrep/shm/slot.rs", "use super::member::Membership;"),
         (CORE, "reqrep/shm/slot.rs", "use crate::reqrep::Client;"),
-        (CORE, "sys/net.rs", "use super::sigpipe::met_closed_end;"),
+        (CORE, "sys/net.rs", "use super::timed_fd::TimedFd;"),
         (CORE, "sys/file.rs", "use crate::sys::carrier;"),
         (COMMAND, "fifo.rs", "use crate::recv::recv;"),
         (C_LIBRARY, "bytes.rs", "use crate::reqrep::segment::pwk_segment;"),

@@ -1,10 +1,12 @@
-//! SIGPIPE, which the kernel raises with every EPIPE of a pipe, and which by default kills the
-//! program.
+//! Signals that the kernel raises together with an error, and that by default kill the program:
+//! SIGPIPE with every EPIPE of a pipe, and SIGXFSZ with the EFBIG of a file that would become longer
+//! than the process's limit (RLIMIT_FSIZE, `ulimit -f`).
 //!
-//! Linux 6.18 can be asked to write without it, per call
+//! Linux 6.18 can be asked to write without SIGPIPE, per call
 //! ([`write_nosignal`](super::write_nosignal)); sockets always could. Any other write runs inside
 //! [`without_sigpipe`].
 
+use std::ffi::c_int;
 use std::marker::PhantomData;
 
 use super::{Errno, Result};
@@ -12,9 +14,19 @@ use super::{Errno, Result};
 /// Runs `writes` with SIGPIPE blocked in this thread. Consumes the signal if `met_closed_end` says
 /// that one of the writes met a closed end, or if `writes` panics.
 pub(crate) fn without_sigpipe<T>(writes: impl FnOnce() -> T, met_closed_end: impl FnOnce(&T) -> bool) -> T {
-    let mut blocked = Blocked::new();
-    let done = writes();
-    blocked.may_be_raised = met_closed_end(&done);
+    without(libc::SIGPIPE, writes, met_closed_end)
+}
+
+/// Runs a call that can make a file longer with SIGXFSZ blocked in this thread, and consumes the
+/// signal if the limit of the process has refused the call.
+pub(super) fn without_sigxfsz<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
+    without(libc::SIGXFSZ, call, |done| matches!(done, Err(Errno(libc::EFBIG))))
+}
+
+fn without<T>(signal: c_int, run: impl FnOnce() -> T, was_raised: impl FnOnce(&T) -> bool) -> T {
+    let mut blocked = Blocked::new(signal);
+    let done = run();
+    blocked.may_be_raised = was_raised(&done);
     done
 }
 
@@ -23,36 +35,36 @@ pub(crate) fn met_closed_end<T>(done: &Result<T>) -> bool {
     matches!(done, Err(Errno::PIPE))
 }
 
-/// Blocks SIGPIPE in this thread for as long as it lives, and consumes a signal that was raised
-/// meanwhile.
+/// Blocks a signal in this thread for as long as it lives, and consumes one that was raised meanwhile.
 struct Blocked {
+    signal: c_int,
     before: libc::sigset_t,
     /// Whether the program itself had blocked it.
     was_blocked: bool,
     /// Whether one was already pending; that one is the program's to receive.
     was_pending: bool,
-    /// True until the writes have reported that none of them raised it: they may panic.
+    /// True until the calls have reported that none of them raised it: they may panic.
     may_be_raised: bool,
     /// The mask belongs to this thread.
     _not_send: PhantomData<*const ()>,
 }
 
 impl Blocked {
-    fn new() -> Blocked {
+    fn new(signal: c_int) -> Blocked {
         // SAFETY: the sets are plain data, valid when zeroed, and initialised by the calls that
         // take pointers to them.
         unsafe {
             let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe(), &mut before);
-            let was_blocked = libc::sigismember(&before, libc::SIGPIPE) == 1;
+            libc::pthread_sigmask(libc::SIG_BLOCK, &only(signal), &mut before);
+            let was_blocked = libc::sigismember(&before, signal) == 1;
             // A signal that is not blocked does not stay pending, so in that case there is nothing
             // to ask.
             let was_pending = was_blocked && {
                 let mut pending: libc::sigset_t = std::mem::zeroed();
                 libc::sigpending(&mut pending);
-                libc::sigismember(&pending, libc::SIGPIPE) == 1
+                libc::sigismember(&pending, signal) == 1
             };
-            Blocked { before, was_blocked, was_pending, may_be_raised: true, _not_send: PhantomData }
+            Blocked { signal, before, was_blocked, was_pending, may_be_raised: true, _not_send: PhantomData }
         }
     }
 
@@ -60,7 +72,7 @@ impl Blocked {
         if self.may_be_raised && !self.was_pending {
             let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             // SAFETY: both pointers are to values that outlive the call.
-            unsafe { libc::sigtimedwait(&sigpipe(), std::ptr::null_mut(), &at_once) };
+            unsafe { libc::sigtimedwait(&only(self.signal), std::ptr::null_mut(), &at_once) };
         }
     }
 }
@@ -75,12 +87,12 @@ impl Drop for Blocked {
     }
 }
 
-fn sigpipe() -> libc::sigset_t {
+fn only(signal: c_int) -> libc::sigset_t {
     // SAFETY: the set is plain data, and initialised by sigemptyset.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGPIPE);
+        libc::sigaddset(&mut set, signal);
         set
     }
 }
@@ -121,7 +133,7 @@ mod tests {
             )
         };
         assert_eq!((write_to_nobody(), state()), (Err(Errno::PIPE), (false, false)));
-        let blocked = Blocked::new();
+        let blocked = Blocked::new(libc::SIGPIPE);
         assert_eq!((write_to_nobody(), state()), (Err(Errno::PIPE), (true, false)));
         // SAFETY: the signal goes to this thread, which has blocked it.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGPIPE) };
@@ -132,7 +144,7 @@ mod tests {
 
     #[test]
     fn without_sigpipe_takes_the_signal_back_after_a_panic() {
-        let _blocked = Blocked::new();
+        let _blocked = Blocked::new(libc::SIGPIPE);
         let (_, writer) = pipe().unwrap();
         let panics = || {
             assert_eq!(write(writer.as_fd(), b"to nobody", Blocking::Native), Err(Errno::PIPE));
