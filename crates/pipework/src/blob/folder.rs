@@ -1,12 +1,17 @@
 //! The folder of a channel's blobs: its path and its files.
 
+use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::file::{NEW, Name};
 use crate::sys::Errno;
 use crate::sys::memory::{self, Facts};
+
+/// The most bytes in the name of a file (NAME_MAX).
+const LONGEST_NAME: usize = 255;
 
 /// A folder that is made on first use.
 #[derive(Debug)]
@@ -22,10 +27,13 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// The folder of the segment at `path`, with that random number, user and mode.
+    /// The folder of the segment at `path`, with that random number, user and mode. If the segment's
+    /// name is so long that the folder's would be too long, the folder's begins with a part of it.
     pub(crate) fn beside(path: &Path, random: u64, owner: u32, mode: u32) -> Folder {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{random:016x}.blobs"));
+        let end = format!(".{random:016x}.blobs");
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let name = &name[..name.len().min(LONGEST_NAME - end.len())];
+        let name = OsString::from_vec([name, end.as_bytes()].concat());
         Folder { path: path.with_file_name(name), mode, owner, unnamed: None }
     }
 
