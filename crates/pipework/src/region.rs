@@ -75,7 +75,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        MAPPED.remove(self.start.as_ptr() as usize);
+        MAPPED.remove(self.place);
         // SAFETY: it was mapped by `new`, and every user of its address kept this alive.
         unsafe { memory::unmap(self.start, self.len) };
     }

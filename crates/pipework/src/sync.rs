@@ -637,6 +637,8 @@ impl Unshared {
 /// was added is never removed, so a handler may walk the blocks at any time.
 pub(crate) struct Ranges {
     here: [Range; 256],
+    /// How many entries of this block are in use. Only a thread that has [`NoForks`] uses it.
+    used: process::AtomicUsize,
     more: std::sync::OnceLock<Box<Ranges>>,
 }
 
@@ -670,7 +672,11 @@ impl Range {
 
 impl Ranges {
     pub(crate) const fn new() -> Ranges {
-        Ranges { here: [const { Range::unused() }; 256], more: std::sync::OnceLock::new() }
+        Ranges {
+            here: [const { Range::unused() }; 256],
+            used: process::AtomicUsize::new(0),
+            more: std::sync::OnceLock::new(),
+        }
     }
 
     /// Adds a range; returns its entry.
@@ -680,10 +686,13 @@ impl Ranges {
         let unused = |range: &&Range| range.start.load(process::Ordering::Relaxed) == 0;
         let mut block = self;
         let free = loop {
-            match block.here.iter().find(unused) {
-                Some(free) => break free,
-                None => block = block.more.get_or_init(|| Box::new(Ranges::new())),
+            let used = block.used.load(process::Ordering::Relaxed);
+            let free = if used < block.here.len() { block.here.iter().find(unused) } else { None };
+            if let Some(free) = free {
+                block.used.store(used + 1, process::Ordering::Relaxed);
+                break free;
             }
+            block = block.more.get_or_init(|| Box::new(Ranges::new()));
         };
         free.end.store(end, process::Ordering::Relaxed);
         free.found.store(0, process::Ordering::Relaxed);
@@ -693,10 +702,15 @@ impl Ranges {
         free
     }
 
-    pub(crate) fn remove(&self, start: usize) {
+    /// Removes a range that [`add`](Ranges::add) has returned.
+    pub(crate) fn remove(&self, range: &Range) {
         let _alone = no_forks();
-        let used = self.all().find(|range| range.start.load(process::Ordering::Relaxed) == start);
-        used.inspect(|range| range.start.store(0, process::Ordering::Relaxed));
+        range.start.store(0, process::Ordering::Relaxed);
+        let has_it = |block: &&Ranges| block.here.as_ptr_range().contains(&std::ptr::from_ref(range));
+        if let Some(block) = self.blocks().find(has_it) {
+            let used = block.used.load(process::Ordering::Relaxed);
+            block.used.store(used.saturating_sub(1), process::Ordering::Relaxed);
+        }
     }
 
     /// The range that contains `address`, and how many times this has found it before.
@@ -710,8 +724,11 @@ impl Ranges {
     }
 
     fn all(&self) -> impl Iterator<Item = &Range> {
-        let blocks = std::iter::successors(Some(self), |block| block.more.get().map(|more| &**more));
-        blocks.flat_map(|block| &block.here)
+        self.blocks().flat_map(|block| &block.here)
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &Ranges> {
+        std::iter::successors(Some(self), |block| block.more.get().map(|more| &**more))
     }
 }
 
@@ -728,6 +745,18 @@ mod tests {
         assert!(numbers.from(0).eq([0, 63, 64, 129]));
         assert!(numbers.from(64).eq([64, 129]) && numbers.from(65).eq([129]));
         assert!(Numbers::below(64).from(0).next().is_none());
+    }
+
+    #[test]
+    fn ranges_finds_what_was_added_and_uses_entries_again() {
+        let ranges = Ranges::new();
+        let added: Vec<_> = (1..=600).map(|number| ranges.add(number * 10, number * 10 + 5)).collect();
+        assert_eq!(ranges.find(6003), Some((6000..6005, 0)));
+        ranges.remove(added[3]);
+        ranges.remove(added[599]);
+        assert_eq!((ranges.find(6003), ranges.find(43)), (None, None));
+        assert!(std::ptr::eq(ranges.add(1, 2), added[3]) && std::ptr::eq(ranges.add(2, 3), added[599]));
+        assert_eq!(ranges.all().count(), 3 * 256);
     }
 
     /// A waiter of real-time priority would keep the lock's owner from running.
