@@ -420,12 +420,50 @@ fn begin() -> u32 {
     PROCESS.0.load(process::Ordering::Relaxed)
 }
 
-/// How many times this process has forked, as far as fork handlers see it.
+/// How many times this process has forked, as far as it has noticed that; at least once more if there is
+/// a child that it has not noticed yet.
 pub(crate) fn forks() -> u64 {
+    notice_forks();
     FORKS.get()
 }
 
+/// As [`forks`], for a value that is compared later: usually without a look for children.
+pub(crate) fn forks_noticed() -> u64 {
+    // The first write to the page is a fault as well, and so is the first one after a fork that a handler
+    // has counted.
+    if LOOKED_AT.get() != FORKS.get() {
+        notice_forks();
+    }
+    FORKS.get()
+}
+
+/// The number of forks at the last look for children.
+static LOOKED_AT: Hint = Hint::new(u64::MAX);
+
+/// Grows at each fork and at each look that finds a child. Of two threads that change it at the same
+/// time, one may be lost: a look that follows the fork makes up for it.
 static FORKS: Hint = Hint::new(0);
+
+/// Notices a child for which no fork handler ran: one of `_Fork` or of a bare `clone`.
+///
+/// A child shares the pages of its parent, whichever way it was made, and the first write to a page that
+/// they share is a fault in the writer. So a fork took place if this thread has a fault as it writes
+/// here. Nothing else writes here. If the kernel does not count faults, only fork handlers notice forks.
+fn notice_forks() {
+    static TOUCHED: OwnPage = OwnPage(process::AtomicU32::new(0));
+    // Without it, a thread could find no fault because another one has had it, and that has not counted
+    // yet.
+    static NOTICING: ShortLock = ShortLock(process::AtomicU64::new(0));
+    let _alone = NOTICING.lock();
+    let before = sys::faults();
+    // Volatile, because the compiler removes what is stored and never read.
+    // SAFETY: it is a static, and only the thread that has the lock writes to it.
+    unsafe { TOUCHED.0.as_ptr().write_volatile(1) };
+    if sys::faults() != before {
+        FORKS.set(FORKS.get() + 1);
+    }
+    LOOKED_AT.set(FORKS.get());
+}
 
 /// The descriptors of this process that are known by more than their numbers.
 ///

@@ -167,6 +167,16 @@ pub(crate) use raised::{met_closed_end, without_sigpipe};
 
 // ---------------------------------------------------------------- descriptors
 
+/// How many page faults this thread has had; `None` if the kernel does not say.
+pub(crate) fn faults() -> Option<[libc::c_long; 2]> {
+    // SAFETY: the struct is plain data, and outlives the call.
+    let (done, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::getrusage(libc::RUSAGE_THREAD, &mut usage), usage)
+    };
+    (done == 0).then_some([usage.ru_minflt, usage.ru_majflt])
+}
+
 /// A new pipe, read end first, both close-on-exec and blocking.
 pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     sys!("pipe", rustix::pipe::pipe_with(PipeFlags::CLOEXEC))

@@ -175,7 +175,7 @@ pub(super) struct Hold {
 
 impl Hold {
     fn new(counted: Counted, file: BlobFile, generation: u64, is_made: bool) -> Hold {
-        Hold { counted, file: Some(file), generation, is_made, forks: sync::forks() }
+        Hold { counted, file: Some(file), generation, is_made, forks: sync::forks_noticed() }
     }
 
     pub(super) fn file(&self) -> &BlobFile {
