@@ -233,7 +233,8 @@ impl Segment {
     /// Recovers the slots of dead members; returns their number. It happens by itself, where
     /// the client waits for it.
     fn recover(&self, py: Python<'_>) -> PyResult<usize> {
-        self.get(py)?.recover().or_raise(py)
+        let segment = self.get(py)?;
+        py.detach(|| segment.recover()).or_raise(py)
     }
 
     /// Writes the segment to the storage that its file lies on, if it lies on any, and waits for
@@ -244,9 +245,10 @@ impl Segment {
     }
 
     /// Removes its name, if that still leads here; False if it does not. Attached members stay
-    /// attached. Raises `Invalid` for a segment without a name.
+    /// attached. Then it frees the blobs of processes that have ended. Raises `Invalid` for a segment without a name.
     fn unlink(&self, py: Python<'_>) -> PyResult<bool> {
-        let unlinked = self.get(py)?.unlink();
+        let segment = self.get(py)?;
+        let unlinked = py.detach(|| segment.unlink());
         match &self.path {
             Some(path) => unlinked.or_raise_at(py, path),
             None => unlinked.or_raise(py),

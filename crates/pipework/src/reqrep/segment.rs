@@ -15,7 +15,7 @@ use super::shm::ticket::Ticket;
 use crate::blob::{self, BlobAudit, BlobMut, Limits};
 use crate::error::Result;
 use crate::spin;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Flag, Ordering};
 
 impl Geometry {
     /// The sizes of the segment at `path`, which is opened only for reading: to report them when
@@ -40,6 +40,25 @@ pub struct Segment(Arc<SegmentInner>);
 struct SegmentInner {
     shared: Arc<Shared>,
     spin: Duration,
+    /// Whether this process has removed its name.
+    is_unlinked: Flag,
+}
+
+impl SegmentInner {
+    /// Recovers dead members, and frees the blobs that dead processes have left.
+    fn free_left(&self) {
+        // The name is gone already, and an error would say that it is not.
+        let _ = self.shared.recover_all("reqrep unlink");
+        self.shared.blobs().sweep(&mut None, || false);
+    }
+}
+
+impl Drop for SegmentInner {
+    fn drop(&mut self) {
+        if self.is_unlinked.is_set() {
+            self.free_left();
+        }
+    }
 }
 
 /// A process's share of a channel's blobs.
@@ -58,7 +77,7 @@ impl Segment {
     pub(super) fn new(shared: Shared, spin: Duration, blob_limits: Limits) -> Segment {
         let shared = Arc::new(shared);
         shared.set_blob_limits(blob_limits);
-        Segment(Arc::new(SegmentInner { shared, spin }))
+        Segment(Arc::new(SegmentInner { shared, spin, is_unlinked: Flag::new() }))
     }
 
     /// Memory for a blob of `len` bytes: fill it, [freeze](BlobMut::freeze) it and
@@ -137,11 +156,20 @@ impl Segment {
     /// Removes its name if the name still leads to this segment; returns false if it does not.
     /// Attached members stay attached.
     ///
+    /// No process can open the segment after that. So this also recovers what dead members held and
+    /// frees the blobs that dead processes have left, as [`recover`](Segment::recover) does, and so
+    /// does the drop of this process's last handle of the segment.
+    ///
     /// # Errors
     ///
     /// `Invalid` for a segment without a name; `Os`.
     pub fn unlink(&self) -> Result<bool> {
-        self.shared().unlink()
+        let is_removed = self.shared().unlink()?;
+        if is_removed {
+            self.0.is_unlinked.set(true);
+            self.0.free_left();
+        }
+        Ok(is_removed)
     }
 
     /// Writes the segment to the storage of its file, if there is one, and blocks until that is
