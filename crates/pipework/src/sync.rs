@@ -7,7 +7,7 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::clock;
@@ -329,6 +329,19 @@ impl<T: Default> Own<T> {
         }
         done
     }
+
+    /// For a child that was just forked: begins with the default, after `act` has had the value of the
+    /// parent, unless a thread was changing that. The parent's value is not dropped.
+    pub(crate) fn begin(&self, act: impl FnOnce(&mut T)) {
+        let locked = self.lock.lock();
+        if locked.before >> 1 != locked.mine >> 1 {
+            // SAFETY: as above.
+            let mut of_parent = ManuallyDrop::new(std::mem::take(unsafe { &mut *self.value.get() }));
+            if locked.before & 1 == 0 {
+                act(&mut of_parent);
+            }
+        }
+    }
 }
 
 /// A set of small numbers that only grows. It starts empty, and takes one bit for each number that
@@ -491,6 +504,9 @@ struct Listed {
 }
 
 thread_local! {
+    /// Whether this thread holds the lock.
+    static HOLDS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+
     /// The lock that a thread holds while it forks. It is never dropped with its thread:
     /// registering that would allocate, and a fork in a signal handler may have interrupted the
     /// allocator.
@@ -515,6 +531,9 @@ fn watch_forks() {
         }
         generation();
         in_parent();
+        if let Some(act) = IN_CHILDREN.get() {
+            act();
+        }
     }
     if !REGISTER.is_completed() {
         REGISTER.call_once(|| {
@@ -526,6 +545,16 @@ fn watch_forks() {
     }
 }
 
+/// From now on each child that is forked runs `act`, before the fork returns there, if fork handlers
+/// run. The fork may have interrupted the allocator, so `act` allocates and frees nothing. There is one
+/// such act.
+pub(crate) fn in_children(act: fn()) {
+    watch_forks();
+    IN_CHILDREN.get_or_init(|| act);
+}
+
+static IN_CHILDREN: OnceLock<fn()> = OnceLock::new();
+
 /// While it lives, no other thread of this process forks, no other thread adds a kept descriptor,
 /// and signals wait in this thread.
 ///
@@ -534,6 +563,17 @@ pub(crate) struct NoForks {
     // Dropped first, which unlocks the list.
     kept: MutexGuard<'static, Kept>,
     _signals_wait: sys::NoSignals,
+}
+
+impl Drop for NoForks {
+    fn drop(&mut self) {
+        HOLDS.set(false);
+    }
+}
+
+/// Whether a [`NoForks`] lives in this thread: another one would wait for ever.
+pub(crate) fn has_no_forks() -> bool {
+    HOLDS.get()
 }
 
 pub(crate) fn no_forks() -> NoForks {
@@ -547,6 +587,7 @@ impl NoForks {
         let signals_wait = sys::no_signals();
         watch_forks();
         let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        HOLDS.set(true);
         NoForks { kept, _signals_wait: signals_wait }
     }
 

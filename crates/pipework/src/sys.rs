@@ -12,6 +12,7 @@
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -131,6 +132,20 @@ macro_rules! sys {
     }};
 }
 
+/// As `sys!`, for a call that makes a descriptor. If none is left, it gives up the files that this
+/// process keeps for later, and tries again.
+macro_rules! opens {
+    ($name:literal, $call:expr) => {{
+        let mut made = sys!($name, $call);
+        if matches!(made, Err($crate::sys::Errno::MFILE | $crate::sys::Errno::NFILE))
+            && $crate::sys::gives_up_descriptors()
+        {
+            made = $call.map_err($crate::sys::Errno::from);
+        }
+        made
+    }};
+}
+
 /// How much a call may move: `len`, unless a test has ordered a short count.
 macro_rules! capped {
     ($name:literal, $len:expr) => {{
@@ -167,6 +182,31 @@ pub(crate) use raised::{met_closed_end, without_sigpipe};
 
 // ---------------------------------------------------------------- descriptors
 
+/// Closes descriptors that this process can do without, and returns whether there were any.
+static GIVES_UP: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// From now on, when no descriptor is left, `give_up` is called before that is an error.
+pub(crate) fn when_descriptors_run_out(give_up: fn() -> bool) {
+    GIVES_UP.get_or_init(|| give_up);
+}
+
+/// Runs `run` again if it failed for want of a descriptor and this process has closed some.
+pub(crate) fn with_descriptors<T>(
+    mut run: impl FnMut() -> std::result::Result<T, Error>,
+) -> std::result::Result<T, Error> {
+    let lacks_one = |error: &Error| {
+        [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.errno() == Some(errno.number()))
+    };
+    match run() {
+        Err(error) if lacks_one(&error) && gives_up_descriptors() => run(),
+        done => done,
+    }
+}
+
+fn gives_up_descriptors() -> bool {
+    GIVES_UP.get().is_some_and(|give_up| give_up())
+}
+
 /// How many page faults this thread has had; `None` if the kernel does not say.
 pub(crate) fn faults() -> Option<[libc::c_long; 2]> {
     // SAFETY: the struct is plain data, and outlives the call.
@@ -177,19 +217,25 @@ pub(crate) fn faults() -> Option<[libc::c_long; 2]> {
     (done == 0).then_some([usage.ru_minflt, usage.ru_majflt])
 }
 
+/// How many descriptors this process may have (RLIMIT_NOFILE).
+pub(crate) fn most_descriptors() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
+}
+
 /// A new pipe, read end first, both close-on-exec and blocking.
 pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd)> {
-    sys!("pipe", rustix::pipe::pipe_with(PipeFlags::CLOEXEC))
+    opens!("pipe", rustix::pipe::pipe_with(PipeFlags::CLOEXEC))
 }
 
 /// A new close-on-exec descriptor of the same open file.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    sys!("fcntl", rustix::io::fcntl_dupfd_cloexec(fd, 0))
+    opens!("fcntl", rustix::io::fcntl_dupfd_cloexec(fd, 0))
 }
 
 /// Duplicates the descriptor to a number above `low`.
 pub(crate) fn duplicate_above(fd: BorrowedFd<'_>, low: RawFd) -> Result<OwnedFd> {
-    sys!("dup", rustix::io::fcntl_dupfd_cloexec(fd, low + 1))
+    opens!("dup", rustix::io::fcntl_dupfd_cloexec(fd, low + 1))
 }
 
 /// Marks a descriptor from outside as close-on-exec.
@@ -235,7 +281,7 @@ pub(crate) fn open_fifo(path: &Path, how: Open) -> Result<OwnedFd> {
             Open::WriteWaiting => OFlags::WRONLY,
             Open::WriteAtOnce => OFlags::WRONLY | OFlags::NONBLOCK,
         };
-    let fd = sys!("open", rustix::fs::open(path, flags, Mode::empty()))?;
+    let fd = opens!("open", rustix::fs::open(path, flags, Mode::empty()))?;
     if how == Open::WriteAtOnce {
         let flags = sys!("fcntl", rustix::fs::fcntl_getfl(&fd))?;
         sys!("fcntl", rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK))?;
@@ -251,7 +297,7 @@ pub(crate) fn reopen_nonblocking(fd: BorrowedFd<'_>, access: Access) -> Result<O
         | OFlags::NONBLOCK
         | if access == Access::Write { OFlags::WRONLY } else { OFlags::RDONLY };
     let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
-    sys!("open", rustix::fs::open(path, flags, Mode::empty()))
+    opens!("open", rustix::fs::open(&path, flags, Mode::empty()))
 }
 
 /// The largest write that the kernel never splits. POSIX promises 512 bytes; Linux gives 4096.
@@ -286,7 +332,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
 /// A non-blocking eventfd that counts.
 pub(crate) fn eventfd() -> Result<OwnedFd> {
     use rustix::event::EventfdFlags;
-    sys!("eventfd", rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+    opens!("eventfd", rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
 }
 
 /// Makes an eventfd readable.
@@ -303,7 +349,7 @@ pub(crate) fn eventfd_clear(eventfd: BorrowedFd<'_>) {
 
 /// A new epoll descriptor.
 pub(crate) fn epoll() -> Result<OwnedFd> {
-    sys!("epoll", rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC))
+    opens!("epoll", rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC))
 }
 
 /// Makes `epoll` readable whenever `fd` is.

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::file::{BlobFile, path_of};
-use super::folder::Folder;
+use super::folder::{Folder, Spent};
 use crate::sys::memory::{self, KeptOpen};
 use crate::sys::{self, Errno};
 
@@ -100,8 +100,9 @@ fn lock(file: &OwnedFd, byte: u64) -> Result<(), Errno> {
 }
 
 /// Removes the folders beside this one whose channels no process has open, with the files in them,
-/// if it is of a channel without a path. Stops when it `is_late`, after one folder or file at least.
-pub(super) fn remove_unopened(folder: &Folder, is_late: impl Fn() -> bool) {
+/// if it is of a channel without a path. Stops when all time is spent, after one folder or file at
+/// least.
+pub(super) fn remove_unopened(folder: &Folder, spent: &mut Spent) {
     let is_ours = |path: &Path| {
         memory::facts_at(path).is_ok_and(|facts| facts.is_folder && facts.owner == memory::user())
     };
@@ -116,37 +117,39 @@ pub(super) fn remove_unopened(folder: &Folder, is_late: impl Fn() -> bool) {
     let first = sys::random().unwrap_or(0) as usize % folders.len().max(1);
     folders.rotate_left(first);
     for (number, path) in folders {
-        let (locks, byte) = (open_locks(&locks_of(above, number)), byte_of(number));
-        if let Ok(locks) = locks
-            && memory::try_lock(locks.as_fd(), byte) == Ok(true)
-        {
+        let byte = byte_of(number);
+        let mut unopened = None;
+        spent.step(|| {
+            let locks = open_locks(&locks_of(above, number));
+            unopened = locks.ok().filter(|locks| memory::try_lock(locks.as_fd(), byte) == Ok(true));
+            false
+        });
+        if let Some(locks) = unopened {
             if is_ours(&path) {
-                remove(&path, &is_late);
+                remove(&path, spent);
             }
             // Explicitly, because a child that another thread forks meanwhile has the descriptor, too.
             let _ = memory::unlock(locks.as_fd(), byte);
         }
-        if is_late() {
+        if spent.is_all() {
             return;
         }
     }
 }
 
 /// Removes a folder, with the files in it, while its channel's byte is locked exclusively.
-fn remove(path: &Path, is_late: impl Fn() -> bool) {
+fn remove(path: &Path, spent: &mut Spent) {
     if memory::facts_at(path).is_ok_and(|facts| facts.mode & 0o066 != 0) {
-        return remove_unused(path);
+        return remove_unused(path, spent);
     }
     let folder = Folder::left(path);
     for name in folder.names() {
         let path = path_of(path, name);
         // A process that could not show that it has the channel open may hold a file.
         let is_held = |file: OwnedFd| memory::is_any_locked(file.as_fd(), 0..2) != Ok(false);
-        if memory::open(&path).is_ok_and(is_held) {
-            return;
-        }
-        let _ = memory::unlink(&path);
-        if is_late() {
+        let is_freed =
+            spent.step(|| !memory::open(&path).is_ok_and(is_held) && memory::unlink(&path).is_ok());
+        if !is_freed || spent.is_all() {
             return;
         }
     }
@@ -156,18 +159,23 @@ fn remove(path: &Path, is_late: impl Fn() -> bool) {
 
 /// Removes the files that no process and no message needs, of a channel that other users may use:
 /// their processes do not show that they have it open.
-fn remove_unused(path: &Path) {
+fn remove_unused(path: &Path, spent: &mut Spent) {
     let folder = Folder::left(path);
     // A process makes the folder a while before it links the first file.
     let mut is_left = Folder::is_old(path);
     for name in folder.names() {
-        let Ok(Some(file)) = BlobFile::open(path, name) else { continue };
-        if file.is_held() {
-            // The channel is in use.
+        let mut is_used = false;
+        is_left |= spent.step(|| {
+            let Ok(Some(file)) = BlobFile::open(path, name) else { return false };
+            is_used = file.is_held();
+            !is_used && {
+                file.doubt();
+                file.look(path, None)
+            }
+        });
+        if is_used || spent.is_all() {
             break;
         }
-        file.doubt();
-        is_left |= file.look(path, None);
     }
     if is_left {
         // It stays if it has other files.

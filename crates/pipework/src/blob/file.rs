@@ -226,6 +226,12 @@ impl BlobFile {
         Ok(file.is_sound().then_some(file))
     }
 
+    /// Whether a process has a lock of the file of that name.
+    pub(super) fn is_locked(folder: &Path, name: Name) -> Result<bool, Errno> {
+        let file = memory::open(&path_of(folder, name))?;
+        memory::is_any_locked(file.as_fd(), HOLDERS..MAKER + 1)
+    }
+
     fn is_sound(&self) -> bool {
         let header = self.header();
         let capacity = (self.mapping.len() - HEADER) as u64;

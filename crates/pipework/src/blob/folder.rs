@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::file::{NEW, Name};
 use crate::sys::Errno;
@@ -120,13 +120,44 @@ impl Folder {
         }
     }
 
-    /// The blobs in it, sorted by name; empty if the folder does not exist.
+    /// The blobs in it, in no order; empty if the folder does not exist.
     pub(super) fn names(&self) -> Vec<Name> {
+        #[cfg(test)]
+        crate::sys::fault::reached("list blobs");
         let Ok(entries) = std::fs::read_dir(&self.path) else { return Vec::new() };
-        let names = entries.filter_map(|entry| Name::parse(entry.ok()?.file_name().to_str()?));
-        let mut names: Vec<_> = names.collect();
-        names.sort_unstable();
-        names
+        entries.filter_map(|entry| Name::parse(entry.ok()?.file_name().to_str()?)).collect()
+    }
+}
+
+/// How long a process that wants something else may look for files that others have left, and free them.
+///
+/// Freeing is allowed far longer: otherwise programs that leave more than one of them frees in its time
+/// would fill the memory.
+pub(super) struct Spent {
+    looking: Duration,
+    freeing: Duration,
+    most: [Duration; 2],
+}
+
+impl Spent {
+    pub(super) fn new() -> Spent {
+        Spent::up_to(Duration::from_millis(10), Duration::from_millis(200))
+    }
+
+    pub(super) fn up_to(looking: Duration, freeing: Duration) -> Spent {
+        Spent { looking: Duration::ZERO, freeing: Duration::ZERO, most: [looking, freeing] }
+    }
+
+    /// Runs a step that looks at a file, and returns whether it has freed it.
+    pub(super) fn step(&mut self, step: impl FnOnce() -> bool) -> bool {
+        let began = Instant::now();
+        let has_freed = step();
+        *(if has_freed { &mut self.freeing } else { &mut self.looking }) += began.elapsed();
+        has_freed
+    }
+
+    pub(super) fn is_all(&self) -> bool {
+        self.looking > self.most[0] || self.freeing > self.most[1]
     }
 }
 
@@ -144,4 +175,23 @@ fn make_folder(path: &Path, mode: u32) -> Result<Facts, Errno> {
     }
     let facts = memory::facts_at(path)?;
     if facts.is_folder { Ok(facts) } else { Err(Errno::PERM) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spent_counts_the_time_of_freeing_apart_from_that_of_looking() {
+        let take_some_time = |has_freed| {
+            let began = Instant::now();
+            while began.elapsed().is_zero() {}
+            has_freed
+        };
+        let mut spent = Spent::up_to(Duration::ZERO, Duration::MAX);
+        assert!((0..100).all(|_| spent.step(|| take_some_time(true))) && !spent.is_all());
+        assert!(!spent.step(|| take_some_time(false)) && spent.is_all());
+        let mut spent = Spent::up_to(Duration::MAX, Duration::ZERO);
+        assert!(spent.step(|| take_some_time(true)) && spent.is_all());
+    }
 }

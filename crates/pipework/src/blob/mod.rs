@@ -4,6 +4,7 @@
 mod file;
 mod folder;
 mod channels;
+mod idle;
 mod store;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -4,7 +4,7 @@
 //! Invariant: a step of the state takes a few system calls at most. Files are made, mapped and
 //! unmapped, and holds are dropped, outside of such steps.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::mem;
 use std::path::Path;
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use super::channels::{self, Shown};
 use super::file::{BlobFile, Handle, Name, Named, Slots, path_of};
-use super::folder::Folder;
-use crate::deadline::Deadline;
+use super::folder::{Folder, Spent};
+use super::idle::{self, IdleFiles};
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region::Region;
 use crate::sync::{self, Flag, Hint, Own};
-use crate::sys::{Errno, memory};
+use crate::sys::{self, Errno, memory};
 
 /// The files of a channel's blobs, of all processes together. While the channel is in use, the counts
 /// are not a snapshot.
@@ -51,19 +51,9 @@ pub(crate) struct Limits {
     pub(crate) held: u64,
 }
 
-/// A file is not kept if the file system had less than this many pools to spare, and less than half of
-/// its bytes, when the file was made. Other processes would lack the space: none gives up what it
-/// keeps because another one needs it.
-const SPARE: u64 = 8;
-
-/// The most files that are kept. They are searched one by one.
-const MOST_KEPT: usize = 64;
-
 pub(crate) struct Store {
-    folder: Folder,
     limits: Limits,
-    /// The slots that name blobs; gone when this process has closed the channel.
-    slots: OnceLock<Weak<dyn Slots>>,
+    idle: Arc<IdleFiles>,
     state: Own<State>,
     copied: Hint,
     /// Whether this process has used the folder.
@@ -76,55 +66,21 @@ pub(crate) struct Store {
 struct State {
     /// The blobs that this process holds and can find.
     holds: HashMap<Name, Weak<Hold>>,
-    /// Files that it made and has locked as their maker, the most recently used last.
-    pool: Vec<BlobFile>,
-    /// Files that other processes made, without a lock, in the same order.
-    seen: Vec<BlobFile>,
-    /// Files that a child may hold through an open file that it shares with this process. They are
-    /// checked later.
-    left: Vec<Name>,
+    /// Files to look at later, those that were looked at last at the end.
+    left: VecDeque<Left>,
     /// Bytes of the blobs that it holds.
     held: u64,
 }
 
-impl State {
-    /// Takes a kept file, and returns whether this process made it.
-    fn take(&mut self, name: Name) -> Option<(BlobFile, bool)> {
-        let mut take = |is_made| {
-            let files = if is_made { &mut self.pool } else { &mut self.seen };
-            let at = files.iter().rposition(|file| file.name == name)?;
-            Some((files.remove(at), is_made))
-        };
-        take(true).or_else(|| take(false))
-    }
-
-    /// Returns the file of a blob that this process made to the pool; gives it back if it is not
-    /// worth keeping.
-    fn keep_made(&mut self, file: BlobFile, limits: &Limits) -> Option<BlobFile> {
-        let bytes: u64 = self.pool.iter().map(|file| file.capacity() as u64).sum();
-        let fits = bytes.saturating_add(file.capacity() as u64) <= limits.pool
-            && file.left_free(limits.pool.saturating_mul(SPARE));
-        if !fits || !file.is_whole() || self.pool.len() == MOST_KEPT {
-            return Some(file);
-        }
-        self.pool.push(file);
-        None
-    }
-
-    /// Keeps the mapping of a file that another process made, for the next blob in it. Returns the
-    /// files that make room for it, and those that their makers have freed.
-    fn keep_seen(&mut self, file: BlobFile, limits: &Limits) -> Vec<BlobFile> {
-        let mut dropped: Vec<_> = self.seen.extract_if(.., |file| file.generation() == 0).collect();
-        self.seen.push(file);
-        let mut bytes: u64 = self.seen.iter().map(|file| file.capacity() as u64).sum();
-        while bytes > limits.pool || self.seen.len() > MOST_KEPT {
-            let oldest = self.seen.remove(0);
-            bytes -= oldest.capacity() as u64;
-            dropped.push(oldest);
-        }
-        dropped
-    }
+/// A file that this process must look at: a child may hold it through an open file that it shares with
+/// this process, or there was no descriptor to look at it.
+struct Left {
+    name: Name,
+    is_doubted: bool,
 }
+
+/// The most files that an operation frees after the child that held them has ended.
+const FREED_AT_ONCE: usize = 64;
 
 /// Bytes that count as held.
 pub(super) struct Counted {
@@ -135,8 +91,8 @@ pub(super) struct Counted {
 
 impl Counted {
     /// Counts them no longer, and removes the file of that name from those that can be found, if
-    /// its hold has been dropped. Runs `act` in the same step.
-    fn end<T>(&mut self, name: Option<Name>, act: impl FnOnce(&mut State) -> T) -> T {
+    /// its hold has been dropped.
+    fn end(&mut self, name: Option<Name>) {
         let is_here = self.process == sync::generation();
         let len = mem::take(&mut self.len);
         self.store.state.with(|state| {
@@ -148,15 +104,14 @@ impl Counted {
             {
                 state.holds.remove(&name);
             }
-            act(state)
-        })
+        });
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         if self.len > 0 {
-            self.end(None, |_| ());
+            self.end(None);
         }
     }
 }
@@ -202,8 +157,7 @@ impl Hold {
     /// Whether slots of the store's channel can name it. A process may have a channel open several
     /// times, with a store each.
     pub(super) fn is_of(&self, store: &Arc<Store>) -> bool {
-        Arc::ptr_eq(&self.counted.store, store)
-            || self.counted.store.folder.location() == store.folder.location()
+        Arc::ptr_eq(&self.counted.store, store) || self.counted.store.location() == store.location()
     }
 
     /// Makes it findable: if this process receives the same blob, it gets this hold.
@@ -219,22 +173,24 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let Some(file) = self.file.take() else { return };
         let (store, name) = (Arc::clone(&self.counted.store), file.name);
-        let limits = &store.limits;
         if !self.is_here() || self.forks != sync::forks() {
             // An unlock would also release the lock for the parent or the children, which share the
             // open file. So this only closes the file.
+            file.doubt();
             drop(file);
-            self.counted.end(Some(name), |state| state.left.push(name));
-            store.look_at_left();
+            self.counted.end(Some(name));
+            // The last of the processes that had it finds it free. Otherwise it is looked at again
+            // later: a process may end without a look.
+            store.look_again(Left { name, is_doubted: true });
+            store.look_at_some_left();
         } else if self.is_made {
-            let over = self.counted.end(Some(name), |state| state.keep_made(file, limits));
-            store.give_up(over);
+            self.counted.end(Some(name));
+            store.idle.keep_made(file);
         } else {
-            let kept = store.let_go(file);
-            let dropped = self
-                .counted
-                .end(Some(name), |state| kept.map_or_else(Vec::new, |file| state.keep_seen(file, limits)));
-            drop(dropped);
+            file.let_go();
+            store.idle.look_at(&file);
+            self.counted.end(Some(name));
+            store.idle.keep_seen(file);
         }
     }
 }
@@ -260,7 +216,7 @@ impl Found {
         match self {
             Found::Kept(kept) if !kept.is_made => {
                 if kept.file().remove_seen_name(seen) {
-                    kept.store.look_at(kept.file());
+                    kept.store.idle.look_at(kept.file());
                 }
             }
             found => found.file().remove_name(),
@@ -285,14 +241,12 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        let (store, limits) = (&self.store, &self.store.limits);
         // In a child that a signal handler has forked, the file is its parent's.
         let Some(file) = self.file.take().filter(|_| self.process == sync::generation()) else { return };
         if self.is_made {
-            let over = store.state.with(|state| state.keep_made(file, limits));
-            store.give_up(over);
-        } else if store.is_worth_keeping(&file) {
-            drop(store.state.with(|state| state.keep_seen(file, limits)));
+            self.store.idle.keep_made(file);
+        } else {
+            self.store.idle.keep_seen(file);
         }
     }
 }
@@ -300,28 +254,26 @@ impl Drop for Kept {
 impl Store {
     pub(crate) fn new(folder: Folder, limits: Limits) -> Store {
         let store = Store {
-            folder,
             limits,
-            slots: OnceLock::new(),
+            idle: IdleFiles::new(folder, limits.pool),
             state: Own::default(),
             copied: Hint::new(0),
             has_opened: Flag::new(),
             shown: OnceLock::new(),
         };
         // Without it, calls without blobs work, too. It is tried again before a file is made.
-        let _ = channels::show_open(&store.folder, &store.shown);
+        let _ = channels::show_open(store.idle.folder(), &store.shown);
         store
     }
 
     /// Sets the slots that name blobs. Called once, before anything else.
     pub(crate) fn set_slots(&self, slots: Weak<dyn Slots>) {
-        let is_first = self.slots.set(slots).is_ok();
-        debug_assert!(is_first);
+        self.idle.set_slots(slots);
     }
 
     #[cfg(all(test, not(loom)))]
     pub(crate) fn folder(&self) -> &Folder {
-        &self.folder
+        self.idle.folder()
     }
 
     /// How many blobs this process has copied because another user may change their files.
@@ -356,22 +308,12 @@ impl Store {
 
     /// Makes a blob of `len` bytes, in a new file or in one from the pool.
     pub(super) fn draft(self: &Arc<Self>, len: usize, op: &'static str) -> Result<Hold> {
-        let slots = self.slots();
-        let find = |state: &mut State| {
-            let is_fit = |file: &BlobFile| {
-                let is_large = file.capacity() / 4 > len.max(64 << 10);
-                file.capacity() >= len && !is_large && file.is_unused(slots.as_deref())
-            };
-            state.pool.iter().rposition(is_fit).map(|at| state.pool.remove(at))
-        };
-        let (counted, mut found, left) = self.state.with(|state| {
-            let counted = self.count(state, len as u64, op)?;
-            Ok::<_, Error>((counted, find(state), mem::take(&mut state.left)))
-        })?;
-        self.look_at_names(left);
+        let counted = self.state.with(|state| self.count(state, len as u64, op))?;
+        let mut found = self.idle.take_unused(len);
+        self.look_at_some_left();
         // Damaged files are dropped.
         while found.as_ref().is_some_and(|file| !file.is_there()) {
-            found = self.state.with(find);
+            found = self.idle.take_unused(len);
         }
         let file = match found {
             Some(file) => file,
@@ -382,7 +324,7 @@ impl Store {
     }
 
     fn create(&self, len: usize) -> std::result::Result<BlobFile, Errno> {
-        let folder = &self.folder;
+        let folder = self.idle.folder();
         self.has_opened.set(true);
         // EPERM comes from ext4, if the folder is removed while the file is being made.
         let is_gone = |errno| matches!(errno, Errno::NOENT | Errno::PERM);
@@ -395,8 +337,7 @@ impl Store {
                 let process = u64::from(sync::generation());
                 if folder.unnamed().is_some() && LOOKED_BESIDE.get() != process {
                     LOOKED_BESIDE.set(process);
-                    let limit = Deadline::after(LOOK_BESIDE);
-                    channels::remove_unopened(folder, || limit.has_passed());
+                    channels::remove_unopened(folder, &mut Spent::new());
                 }
                 let mut made = Err(errno);
                 // Another process may remove the folder as long as it is empty.
@@ -409,10 +350,10 @@ impl Store {
                 made
             }
             // Give up files that are kept for later or that a dead process has left, and try again.
-            Err(Errno::NOSPC | Errno::MFILE) => {
-                self.give_up_idle();
+            Err(Errno::NOSPC) => {
+                idle::give_up_all();
                 self.sweep(&mut None, || false);
-                channels::remove_unopened(folder, || false);
+                channels::remove_unopened(folder, &mut Spent::up_to(Duration::MAX, Duration::MAX));
                 create()
             }
             made => made,
@@ -422,16 +363,16 @@ impl Store {
     /// Holds the blob that a slot names. The slot must name it until this returns.
     pub(super) fn receive(self: &Arc<Self>, handle: &Handle, op: &'static str) -> Result<Arc<Hold>> {
         let corrupt = Error::new(ErrorKind::Corrupt, op);
-        let (held, counted, kept) =
+        let (held, counted) =
             self.state.with(|state| match state.holds.get(&handle.name).and_then(Weak::upgrade) {
-                Some(hold) => Ok::<_, Error>((Some(hold), None, None)),
-                None => Ok((None, Some(self.count(state, handle.len, op)?), state.take(handle.name))),
+                Some(hold) => Ok::<_, Error>((Some(hold), None)),
+                None => Ok((None, Some(self.count(state, handle.len, op)?))),
             })?;
         // A hold may be dropped here, but not in the step above, which it needs itself.
         let Some(counted) = counted else {
             return held.filter(|hold| hold.handle() == *handle).ok_or(corrupt);
         };
-        let (file, is_made) = self.open(handle.name, kept).map_err(|errno| errno.at(op))?.ok_or(corrupt)?;
+        let (file, is_made) = self.open(handle.name).map_err(|errno| errno.at(op))?.ok_or(corrupt)?;
         let is_it = file.is(handle);
         let hold = Hold::new(counted, file, handle.generation, is_made);
         if is_it { Ok(hold.share()) } else { Err(corrupt) }
@@ -464,7 +405,8 @@ impl Store {
             Err(Errno::NOENT) => None,
             Err(_) => {
                 // Without a descriptor its count cannot be changed; the next sweep corrects it.
-                self.state.with(|state| state.left.push(handle.name));
+                let left = Left { name: handle.name, is_doubted: false };
+                self.state.with(|state| state.left.push_back(left));
                 None
             }
         }
@@ -473,15 +415,12 @@ impl Store {
     /// Finds a file that this process holds or keeps, or opens it. `None` if it is not a sound blob
     /// file.
     fn find(self: &Arc<Self>, name: Name) -> std::result::Result<Option<Found>, Errno> {
-        let (held, kept) = self.state.with(|state| {
-            let held = state.holds.get(&name).and_then(Weak::upgrade);
-            let kept = if held.is_none() { state.take(name) } else { None };
-            (held, kept)
-        });
-        let (file, is_made) = match (held, kept) {
-            (Some(hold), _) => return Ok(Some(Found::Held(hold))),
-            (None, Some(kept)) => kept,
-            (None, None) => match self.open_file(name)? {
+        if let Some(hold) = self.state.with(|state| state.holds.get(&name).and_then(Weak::upgrade)) {
+            return Ok(Some(Found::Held(hold)));
+        }
+        let (file, is_made) = match self.idle.take(name) {
+            Some(kept) => kept,
+            None => match self.open_file(name)? {
                 Some(file) => (file, false),
                 None => return Ok(None),
             },
@@ -492,13 +431,9 @@ impl Store {
 
     /// Opens and locks a file, unless it was kept by this process, and returns whether this process
     /// is its maker; otherwise the lock is a holder's.
-    fn open(
-        &self,
-        name: Name,
-        kept: Option<(BlobFile, bool)>,
-    ) -> std::result::Result<Option<(BlobFile, bool)>, Errno> {
-        let file = match kept {
-            Some((_, true)) => return Ok(kept),
+    fn open(&self, name: Name) -> std::result::Result<Option<(BlobFile, bool)>, Errno> {
+        let file = match self.idle.take(name) {
+            Some((made, true)) => return Ok(Some((made, true))),
             Some((seen, false)) => Some(seen),
             None => self.open_file(name)?,
         };
@@ -509,101 +444,106 @@ impl Store {
 
     fn open_file(&self, name: Name) -> std::result::Result<Option<BlobFile>, Errno> {
         self.has_opened.set(true);
-        BlobFile::open(self.folder.location(), name)
+        BlobFile::open(self.location(), name)
     }
 
-    /// Releases files that this process made and will not use again.
-    fn give_up(&self, files: impl IntoIterator<Item = BlobFile>) {
-        for file in files {
-            file.give_up();
-            self.look_at(&file);
-        }
-    }
-
-    /// Unlocks a file that another process made; returns it if its mapping is worth keeping.
-    fn let_go(&self, file: BlobFile) -> Option<BlobFile> {
-        file.let_go();
-        self.look_at(&file);
-        self.is_worth_keeping(&file).then_some(file)
-    }
-
-    fn is_worth_keeping(&self, seen: &BlobFile) -> bool {
-        seen.generation() != 0 && seen.is_whole() && seen.capacity() as u64 <= self.limits.pool
-    }
-
-    fn slots(&self) -> Option<Arc<dyn Slots>> {
-        self.slots.get().and_then(Weak::upgrade)
-    }
-
-    /// Frees a file that this process has unlocked, if this process was its last holder.
-    fn look_at(&self, file: &BlobFile) -> bool {
-        file.look(self.folder.location(), self.slots().as_deref())
-    }
-
+    /// Looks at all files that are to be looked at later.
     pub(crate) fn look_at_left(&self) {
-        self.look_at_names(self.state.with(|state| mem::take(&mut state.left)));
+        let left = self.state.with(|state| mem::take(&mut state.left));
+        left.into_iter().for_each(|left| {
+            self.look_again(left);
+        });
     }
 
-    fn look_at_names(&self, names: Vec<Name>) {
-        let is_there = |name: &Name| match self.open_file(*name) {
-            Ok(Some(file)) => {
-                file.doubt();
-                !self.look_at(&file)
+    /// Looks at some of them. As long as a child has them all, it looks at one, however many there
+    /// are. Once the child has ended, each call frees some.
+    fn look_at_some_left(&self) {
+        for _ in 0..FREED_AT_ONCE {
+            let first = self.state.with(|state| state.left.pop_front());
+            if first.is_none_or(|left| !self.look_again(left)) {
+                break;
             }
-            Ok(None) => false,
-            Err(errno) => errno != Errno::NOENT,
-        };
-        let still: Vec<_> = names.into_iter().filter(is_there).collect();
-        if !still.is_empty() {
-            self.state.with(|state| state.left.extend(still));
         }
+    }
+
+    /// Frees the file if no process has it. Otherwise it is looked at later; then this returns false.
+    fn look_again(&self, left: Left) -> bool {
+        let stays = match BlobFile::is_locked(self.location(), left.name) {
+            Ok(true) if left.is_doubted => Some(left),
+            Ok(_) => match self.open_file(left.name) {
+                Ok(Some(file)) => {
+                    file.doubt();
+                    (!self.idle.look_at(&file)).then_some(Left { is_doubted: true, ..left })
+                }
+                Ok(None) | Err(Errno::NOENT) => None,
+                Err(_) => Some(left),
+            },
+            Err(Errno::NOENT) => None,
+            Err(_) => Some(left),
+        };
+        let is_gone = stays.is_none();
+        self.state.with(|state| state.left.extend(stays));
+        is_gone
     }
 
     /// Frees the files that dead processes left in the folder, now or when their last holders look.
-    /// Returns false if it stopped because it `is_late`. It starts after the name in `last`, and
-    /// leaves the last name that it has checked there.
-    pub(crate) fn sweep(&self, last: &mut Option<Name>, is_late: impl Fn() -> bool) -> bool {
-        for name in self.folder.names() {
-            if last.is_some_and(|last| name <= last) {
-                continue;
-            }
-            if let Ok(Some(file)) = self.open_file(name) {
-                file.doubt();
-                self.look_at(&file);
-            }
-            *last = Some(name);
+    /// Returns false if it stopped because it `is_late`, after one file at least.
+    ///
+    /// `left` is `None` at the beginning of a sweep. Afterwards it has the files that were there at the
+    /// beginning and are still to be looked at.
+    pub(crate) fn sweep(&self, left: &mut Option<Vec<Name>>, is_late: impl Fn() -> bool) -> bool {
+        // A dead process may have left an empty folder.
+        self.has_opened.set(true);
+        let left = left.get_or_insert_with(|| self.idle.folder().names());
+        while let Some(name) = left.pop() {
+            self.sweep_file(name);
             if is_late() {
                 return false;
             }
         }
-        self.folder.remove_unfinished();
+        self.idle.folder().remove_unfinished();
         true
+    }
+
+    /// A sweep of a process that wants something else: it takes a short time, and nobody goes on with
+    /// it. So it begins at a random file.
+    pub(crate) fn sweep_some(&self) {
+        let (mut names, mut spent) = (self.idle.folder().names(), Spent::new());
+        let first = sys::random().unwrap_or(0) as usize % names.len().max(1);
+        names.rotate_left(first);
+        for name in names {
+            spent.step(|| self.sweep_file(name));
+            if spent.is_all() {
+                return;
+            }
+        }
+        self.idle.folder().remove_unfinished();
+    }
+
+    /// Returns whether it has freed the file.
+    fn sweep_file(&self, name: Name) -> bool {
+        let Ok(Some(file)) = self.open_file(name) else { return false };
+        file.doubt();
+        self.idle.look_at(&file)
     }
 
     /// Counts the files of all processes. It opens them, and changes nothing.
     pub(crate) fn audit(&self) -> BlobAudit {
-        audit(&self.folder, self.slots().as_deref())
+        audit(self.idle.folder(), self.idle.slots().as_deref())
     }
 
     /// The folder of the files.
     pub(crate) fn location(&self) -> &Path {
-        self.folder.location()
-    }
-
-    /// Gives up the files that are kept for later.
-    fn give_up_idle(&self) {
-        let (pool, seen) = self.state.with(|state| (mem::take(&mut state.pool), mem::take(&mut state.seen)));
-        drop(seen);
-        self.give_up(pool);
+        self.idle.folder().location()
     }
 
     /// Gives up the files that are kept, and removes the folder if it is empty. Called when the
     /// channel is closed.
     pub(crate) fn close(&self) {
         self.look_at_left();
-        self.give_up_idle();
+        self.idle.give_up_all();
         if self.has_opened.is_set() {
-            self.folder.remove();
+            self.idle.folder().remove();
         }
     }
 }
@@ -617,10 +557,6 @@ impl Drop for Store {
 /// The generation of the last process that has looked at the folders of other channels without a path:
 /// of this one, or of one that it was forked from.
 static LOOKED_BESIDE: Hint = Hint::new(0);
-
-/// How long a process looks at the folders of other channels before its first blob. The next process
-/// looks at others.
-const LOOK_BESIDE: Duration = Duration::from_millis(10);
 
 fn audit(folder: &Folder, slots: Option<&dyn Slots>) -> BlobAudit {
     let mut audit = BlobAudit::default();
@@ -663,6 +599,6 @@ pub(super) fn remove_left(path: &Path) -> std::result::Result<Option<BlobAudit>,
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("Store").field("folder", self.idle.folder()).finish_non_exhaustive()
     }
 }

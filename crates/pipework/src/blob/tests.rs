@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::path_of;
+use super::folder::Spent;
 use super::{Blob, BlobMut, Detaching, Folder, Handle, Limits, Name, Named, Slots, Store, channels};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
@@ -243,9 +244,9 @@ fn sweep_frees_files_of_dead_processes_and_corrects_counts() {
     drop(blobs);
     assert_eq!(names(2, &[&maker, &other]), 2);
     let _slots = with_slots(&other, &[kept.name]);
-    let mut last = None;
-    assert!(!other.sweep(&mut last, || true), "it stops after one file");
-    assert!(other.sweep(&mut last, || false));
+    let mut left = None;
+    assert!(!other.sweep(&mut left, || true), "it stops after one file");
+    assert!(other.sweep(&mut left, || false));
     assert_eq!(
         (names(1, &[&maker, &other]), Blob::receive(&other, &gone, usize::MAX, "test").is_err()),
         (1, true)
@@ -370,7 +371,11 @@ impl Above {
 
     /// As the first blob of another channel's process does.
     fn remove_unopened(&self) {
-        channels::remove_unopened(&self.folder(100, 0o600), || false);
+        self.remove_unopened_in(Duration::MAX);
+    }
+
+    fn remove_unopened_in(&self, limit: Duration) {
+        channels::remove_unopened(&self.folder(100, 0o600), &mut Spent::up_to(limit, limit));
     }
 
     fn files(&self, random: u64) -> usize {
@@ -457,12 +462,12 @@ fn remove_unopened_stops_when_late_and_goes_on_the_next_time() {
     }));
     let left: Vec<_> = (0..3)
         .map(|_| {
-            channels::remove_unopened(&above.folder(100, 0o600), || true);
+            above.remove_unopened_in(Duration::ZERO);
             above.files(2)
         })
         .collect();
     assert_eq!((left, above.location(2).exists()), (vec![2, 1, 0], true));
-    channels::remove_unopened(&above.folder(100, 0o600), || true);
+    above.remove_unopened_in(Duration::ZERO);
     assert!(!above.location(2).exists());
 }
 
@@ -615,4 +620,44 @@ fn child_keeps_blobs_that_its_parent_drops_after_the_fork() {
     assert_ne!(named(&maker, &next).name, handle.name);
     here.write_all(&[1]).unwrap();
     wait(pid);
+}
+
+#[test]
+fn drops_after_a_fork_take_as_long_however_many_files_the_child_has() {
+    use std::io::Read;
+    const COUNT: usize = 200;
+    let place = Place::with(Some(Turn::alone()));
+    let maker = place.store();
+    let blobs: Vec<_> = (0..COUNT).map(|byte| made(&maker, &[byte as u8; 100])).collect();
+    let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut here = Some(here);
+    let pid = fork(|| {
+        drop(here.take());
+        there.read_exact(&mut [0]).unwrap_err();
+    });
+    // For each blob: a look at its file, a look at another file, and what the next draft asks.
+    const MOST: usize = 8;
+    order("lock", COUNT * MOST, Fault::Errno(libc::EIO));
+    for blob in blobs {
+        drop(blob);
+        drop(made(&maker, b"another"));
+    }
+    assert!(!all_met(), "more than {MOST} questions about locks for each blob");
+    assert!(maker.folder().names().len() >= COUNT, "the child has them");
+    drop(here);
+    wait(pid);
+    // Each operation frees some of them.
+    (0..COUNT).for_each(|_| drop(made(&maker, b"another")));
+    assert_eq!(names(1, &[&maker]), 1);
+}
+
+#[test]
+fn sweep_in_pieces_lists_the_folder_once() {
+    let place = Place::new();
+    let (maker, other) = (place.store_with(0, 0o600), place.store());
+    let blobs: Vec<_> = (0..20).map(|_| made(&maker, b"bytes")).collect();
+    order("list blobs", 1, Fault::Errno(0));
+    let mut left = None;
+    let pieces = (1..).find(|_| other.sweep(&mut left, || true)).unwrap();
+    assert_eq!((pieces, all_met()), (blobs.len() + 1, false));
 }

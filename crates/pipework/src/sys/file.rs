@@ -160,7 +160,7 @@ fn nonblock(nowait: bool) -> SpliceFlags {
 /// A new file of mode 0600 under `name`, which must not exist.
 pub(crate) fn create_new(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-    sys!("create", rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR))
+    opens!("create", rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR))
 }
 
 /// Whether anything has that name, even a dangling symbolic link.

@@ -84,7 +84,7 @@ pub(crate) fn user() -> u32 {
 /// no such files.
 pub(crate) fn create_unnamed(folder: &Path) -> Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match sys!("tmpfile", rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)) {
+    match opens!("tmpfile", rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)) {
         // A file system that does not know the flag returns this.
         Err(Errno(libc::EISDIR)) => Err(Errno::OPNOTSUPP),
         done => done,
@@ -94,12 +94,12 @@ pub(crate) fn create_unnamed(folder: &Path) -> Result<OwnedFd> {
 /// Makes a file at `path`, which must not exist.
 pub(crate) fn create_named(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-    sys!("create", rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR))
+    opens!("create", rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR))
 }
 
 /// Makes a file in memory that can be sealed.
 pub(crate) fn create_in_memory(name: &CStr) -> Result<OwnedFd> {
-    sys!("memfd", rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING))
+    opens!("memfd", rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING))
 }
 
 /// Gives an open file a name, which must not exist.
@@ -145,18 +145,18 @@ pub(crate) fn unlink(path: &Path) -> Result<()> {
 /// wait for another process.
 pub(crate) fn open(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
-    sys!("open", rustix::fs::open(path, flags, Mode::empty()))
+    opens!("open", rustix::fs::open(path, flags, Mode::empty()))
 }
 
 /// As `open`, only for reading.
 pub(crate) fn open_to_read(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK;
-    sys!("open", rustix::fs::open(path, flags, Mode::empty()))
+    opens!("open", rustix::fs::open(path, flags, Mode::empty()))
 }
 
 /// Opens the file behind `fd` once more. The result is a separate open file with separate locks.
 pub(crate) fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    sys!("open", rustix::fs::open(own_path(fd), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))
+    opens!("open", rustix::fs::open(own_path(fd), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))
 }
 
 /// The path of an open file; `None` for one that never had any, and without /proc.

@@ -42,12 +42,12 @@ const ACCEPTED: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Accepts the next connection.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
-    sys!("accept", rustix::net::accept_with(listener, ACCEPTED))
+    opens!("accept", rustix::net::accept_with(listener, ACCEPTED))
 }
 
 /// As [`accept`], with the peer's address.
 pub(crate) fn accept_from(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
-    sys!("accept", rustix::net::acceptfrom_with(listener, ACCEPTED))
+    opens!("accept", rustix::net::acceptfrom_with(listener, ACCEPTED))
 }
 
 /// Whether the socket accepts connections.

@@ -68,8 +68,8 @@ pub(crate) struct Sweep {
     pub(crate) process: u32,
     /// Members that were dead before it began.
     pub(crate) begun_for: BTreeMap<u16, u64>,
-    /// The last file that it has looked at.
-    pub(crate) last: Option<Name>,
+    /// The files that it has not looked at yet; `None` before it has listed them.
+    pub(crate) left: Option<Vec<Name>>,
 }
 
 /// The role of a member.

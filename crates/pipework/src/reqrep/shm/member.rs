@@ -128,6 +128,11 @@ impl Membership {
     /// the lock's descriptor, the lock is acquired again, unless another member has noticed; then
     /// this member joins again.
     pub(crate) fn hold(&self, op: &'static str) -> Result<()> {
+        // Forks wait while it opens the file, so it cannot close there what this process keeps.
+        sys::with_descriptors(|| self.try_to_hold(op))
+    }
+
+    fn try_to_hold(&self, op: &'static str) -> Result<()> {
         self.shared.check_whole(op)?;
         let number = self.present(op)?;
         let Some(byte) = self.shared.lock_byte(number) else { return Ok(()) };
@@ -194,7 +199,8 @@ impl Membership {
         self.shared.check_whole(op)?;
         let mut first = 1;
         loop {
-            let (number, before, lock) = match self.acquire_number(first, op)? {
+            // As in `hold`.
+            let (number, before, lock) = match sys::with_descriptors(|| self.acquire_number(first, op))? {
                 JoinStep::Joined(number) => {
                     self.shared.sweep_after_joining();
                     return Ok(number);

@@ -194,9 +194,9 @@ impl Shared {
             return true;
         }
         let begun = self.swap_sweep(None).filter(|begun| begun.process == sync::generation());
-        let fresh = || Sweep { process: sync::generation(), begun_for: gone.clone(), last: None };
+        let fresh = || Sweep { process: sync::generation(), begun_for: gone.clone(), left: None };
         let mut sweep = begun.unwrap_or_else(fresh);
-        if !self.blobs().sweep(&mut sweep.last, || limit.has_passed()) {
+        if !self.blobs().sweep(&mut sweep.left, || limit.has_passed()) {
             self.swap_sweep(Some(sweep));
             return false;
         }
@@ -207,8 +207,7 @@ impl Shared {
     /// Frees files left by processes whose deaths are not noticed, because they were not members or
     /// had left before. For a short time only: the next sweep finds the rest.
     pub(crate) fn sweep_after_joining(&self) {
-        let limit = Deadline::after(LOOK);
-        self.blobs().sweep(&mut None, || limit.has_passed());
+        self.blobs().sweep_some();
     }
 
     /// Exchanges the sweep in progress. Another thread that takes it meanwhile starts from the

@@ -38,19 +38,8 @@ impl WatcherState {
 
     /// A descriptor that is readable while there is something to receive, as of the last look.
     pub(in crate::reqrep) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
-        // Dropped last: closing a descriptor waits for forks.
-        let _lost;
-        {
-            let mut forks_wait = sync::no_forks();
-            let mut interests = self.interests();
-            if interests.intact().is_none() {
-                let made = Unshared::open(&mut forks_wait, || sys::eventfd().and_then(KnownFile::nameless))
-                    .map_err(|errno| errno.at(op))?;
-                _lost = interests.eventfd.replace(made);
-                self.has_descriptor.set(true);
-                interests.armed = true;
-            }
-        }
+        // Forks wait while it opens the eventfd, so it cannot close there what this process keeps.
+        sys::with_descriptors(|| self.make_eventfd(op))?;
         self.look_once_more();
         if !self.is_here() {
             return Err(Error::new(ErrorKind::Stale, op));
@@ -62,6 +51,21 @@ impl WatcherState {
         };
         let given = self.interests().with_eventfd(around).unwrap_or(Err(Errno::BADF));
         given.map_err(|errno| refused(errno, op))
+    }
+
+    fn make_eventfd(&self, op: &'static str) -> Result<()> {
+        // Dropped last: closing a descriptor waits for forks.
+        let _lost;
+        let mut forks_wait = sync::no_forks();
+        let mut interests = self.interests();
+        if interests.intact().is_none() {
+            let made = Unshared::open(&mut forks_wait, || sys::eventfd().and_then(KnownFile::nameless))
+                .map_err(|errno| errno.at(op))?;
+            _lost = interests.eventfd.replace(made);
+            self.has_descriptor.set(true);
+            interests.armed = true;
+        }
+        Ok(())
     }
 
     /// Whether a descriptor was given out.

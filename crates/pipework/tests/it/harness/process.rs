@@ -354,6 +354,13 @@ pub(crate) fn let_sigpipe_kill() {
     assert_ne!(before, libc::SIG_ERR);
 }
 
+/// Makes sure that SIGXFSZ kills: a program may be started with another disposition.
+pub(crate) fn let_sigxfsz_kill() {
+    // SAFETY: SIG_DFL runs no code of ours.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+    assert_ne!(before, libc::SIG_ERR);
+}
+
 /// Keeps this process alive when its parent's thread ends. It must end by itself.
 pub(crate) fn outlive_parent() {
     rustix::process::set_parent_process_death_signal(None).expect("prctl");

@@ -15,7 +15,8 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::harness::damage::{leave_no_core, tmpfs};
 use crate::harness::{
-    Folder, PATIENCE, alone, awaited, blob_files, blob_folder, blob_of, fork, outlive_parent, shared,
+    Folder, PATIENCE, alone, awaited, blob_files, blob_folder, blob_of, descriptors, fork,
+    fork_past_handlers, let_sigxfsz_kill, outlive_parent, shared,
 };
 
 fn small() -> Options {
@@ -430,5 +431,193 @@ fn first_blob_of_a_process_leaves_the_folder_of_a_channel_that_a_process_has_ope
         drop(blob_of(&small().anonymous().unwrap(), &[1; 10]));
         go.store(1, SeqCst);
         awaited(received);
+    });
+}
+
+#[test]
+fn held_blobs_do_not_change_in_a_child_for_which_no_fork_handler_ran() {
+    alone(|| {
+        let folder = Folder::new();
+        let [near, far] = open_twice(&folder.join("channel"), &small());
+        let (client, server) = (near.client().unwrap(), far.server().unwrap());
+        for round in 0..20 {
+            let (made, there) = (blob_of(&near, &[7; 100_000]), blob_of(&far, &[8; 100_000]));
+            let ticket = client.send(Message::new("ping"), PATIENCE).unwrap();
+            let request = server.recv(PATIENCE).unwrap();
+            assert_eq!(request.reply(Message::new("pong").attach(&there)), Ok(true));
+            let received = client.recv(ticket, PATIENCE).unwrap().blobs()[0].clone();
+            drop(there);
+            let go = &shared(1)[0];
+            let held = (made, received);
+            let child = fork_past_handlers(|| {
+                awaited(go);
+                assert!(held.0.iter().all(|byte| *byte == 7), "round {round}: one that it made");
+                assert!(held.1.iter().all(|byte| *byte == 8), "round {round}: one that it received");
+            });
+            drop(held);
+            for segment in [&near, &far] {
+                let _later: Vec<_> = (0..4).map(|_| blob_of(segment, &[9; 100_000])).collect();
+            }
+            go.store(1, SeqCst);
+            child.join();
+        }
+        drop((client, server));
+        near.recover().unwrap();
+        drop(far);
+        let files = blob_files(&near).len();
+        assert!(files <= 5, "files are used again when there is no child: {files}");
+    });
+}
+
+/// Lowers the limit of this process for descriptors, and returns the one before.
+fn limit_descriptors(most: u64) -> Rlimit {
+    let rich = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..rich }).unwrap();
+    rich
+}
+
+#[test]
+fn idle_files_of_all_channels_together_leave_descriptors_to_the_program() {
+    alone(|| {
+        let folder = Folder::new();
+        limit_descriptors(256);
+        let segments: Vec<_> =
+            (0..20).map(|number| small().create(folder.join(&number.to_string())).unwrap()).collect();
+        let before = descriptors();
+        for segment in segments.iter().chain(&segments) {
+            drop((0..30).map(|_| blob_of(segment, &[1; 100])).collect::<Vec<_>>());
+            assert!(descriptors() <= before + 256 / 8, "{} of {before}", descriptors());
+        }
+        assert!(segments.iter().map(|segment| blob_files(segment).len()).sum::<usize>() <= 256 / 8);
+        // The channel that was used last has its files.
+        let files = blob_files(&segments[19]);
+        assert_eq!(files.len(), 30);
+        let _again: Vec<_> = (0..30).map(|_| blob_of(&segments[19], &[2; 100])).collect();
+        let mut now = blob_files(&segments[19]);
+        now.retain(|file| !files.contains(file));
+        assert_eq!(now, [] as [&Path; 0]);
+    });
+}
+
+#[test]
+fn idle_files_are_closed_before_the_library_is_out_of_descriptors() {
+    alone(|| {
+        let folder = Folder::new();
+        let [near, far] = open_twice(&folder.join("channel"), &small());
+        let keep = |segment| drop([1, 2, 3, 4].map(|byte| blob_of(segment, &[byte; 100])));
+        let none_is_left = || {
+            keep(&near);
+            keep(&far);
+            limit_descriptors(File::open("/dev/null").unwrap().as_raw_fd() as u64)
+        };
+        let rich = none_is_left();
+        assert!(File::open("/dev/null").is_err());
+        let (client, server) = (near.client().unwrap(), far.server().unwrap());
+        answers(&client, &server);
+        rustix::process::setrlimit(Resource::Nofile, rich).unwrap();
+        none_is_left();
+        let other = small().create(folder.join("other")).unwrap();
+        drop(blob_of(&other, &[1; 100]));
+    });
+}
+
+#[test]
+fn child_that_uses_no_channel_keeps_no_idle_file_of_a_killed_parent() {
+    alone(|| {
+        let folder = Folder::new();
+        let segment = small().create(folder.join("channel")).unwrap();
+        let [ready, done] = shared(2) else { unreachable!("there are two") };
+        let parent = fork(|| {
+            drop((0..10).map(|_| blob_of(&segment, &[7; 10_000])).collect::<Vec<_>>());
+            let _child = fork(|| {
+                outlive_parent();
+                ready.store(1, SeqCst);
+                awaited(done);
+            });
+            thread::park();
+        });
+        awaited(ready);
+        assert_eq!(blob_files(&segment).len(), 10);
+        parent.kill();
+        segment.recover().unwrap();
+        assert_eq!(blob_files(&segment), [] as [&Path; 0]);
+        done.store(1, SeqCst);
+    });
+}
+
+#[test]
+fn unlink_frees_the_blobs_of_processes_that_have_ended() {
+    alone(|| {
+        for dies_later in [false, true] {
+            let folder = Folder::new();
+            let segment = small().create(folder.join("channel")).unwrap();
+            let client = segment.client().unwrap();
+            let (sent, go) = (&shared(1)[0], &shared(1)[0]);
+            let child = fork(|| {
+                let (client, kept) = (segment.client().unwrap(), blob_of(&segment, &[7; 10_000]));
+                client.send(Message::new("ping").attach(&kept), PATIENCE).unwrap();
+                sent.store(1, SeqCst);
+                awaited(go);
+                std::mem::forget((client, kept)); // It ends without closing anything.
+            });
+            awaited(sent);
+            if !dies_later {
+                go.store(1, SeqCst);
+                child.join();
+                assert_eq!(segment.unlink(), Ok(true));
+                assert_eq!(blob_files(&segment), [] as [&Path; 0]);
+            } else {
+                assert_eq!(segment.unlink(), Ok(true));
+                assert_eq!(blob_files(&segment).len(), 1, "a process holds it");
+                go.store(1, SeqCst);
+                child.join();
+            }
+            drop((segment, client));
+            assert_eq!(fs::read_dir(folder.join(".")).unwrap().count(), 0);
+        }
+    });
+}
+
+#[test]
+fn channel_with_the_longest_name_carries_long_payloads() {
+    for len in [231, 232, 233, 255] {
+        let folder = Folder::new();
+        // The byte at which the folder's name is cut is inside of a character.
+        let name = "é".repeat(len / 2) + &"e".repeat(len % 2);
+        let [near, far] = open_twice(&folder.join(&name), &small());
+        let (client, server) = (near.client().unwrap(), far.server().unwrap());
+        let ticket = client.send(&[1; 50_000], PATIENCE).unwrap();
+        let request = server.recv(PATIENCE).unwrap();
+        assert_eq!(*request, [1; 50_000]);
+        assert_eq!(request.reply(&[2; 50_000]), Ok(true));
+        assert_eq!(*client.recv(ticket, PATIENCE).unwrap(), [2; 50_000]);
+        assert_eq!(near.blob_folder(), far.blob_folder());
+        drop((client, server, far));
+        assert_eq!(near.unlink(), Ok(true));
+        drop(near);
+        assert_eq!(fs::read_dir(folder.join(".")).unwrap().count(), 0, "{len}");
+    }
+}
+
+#[test]
+fn limit_for_the_length_of_files_is_an_error_and_no_signal() {
+    alone(|| {
+        let_sigxfsz_kill();
+        let folder = Folder::new();
+        let [near, far] = open_twice(&folder.join("channel"), &small());
+        let (client, server) = (near.client().unwrap(), far.server().unwrap());
+        let rich = rustix::process::getrlimit(Resource::Fsize);
+        rustix::process::setrlimit(Resource::Fsize, Rlimit { current: Some(100_000), ..rich }).unwrap();
+        for sparse in [false, true] {
+            let options = Options::new().slots(1000).sparse(sparse);
+            assert_eq!(errno(options.create(folder.join("other"))), Some(libc::EFBIG), "{sparse}");
+            assert_eq!(errno(options.anonymous()), Some(libc::EFBIG), "{sparse}");
+        }
+        assert_eq!(errno(client.send(&vec![1; 200_000], PATIENCE)), Some(libc::EFBIG));
+        assert_eq!(errno(near.blob(200_000)), Some(libc::EFBIG));
+        let ticket = client.send("ping", PATIENCE).unwrap();
+        assert_eq!(errno(server.recv(PATIENCE).unwrap().reply(&vec![1; 200_000])), Some(libc::EFBIG));
+        assert_eq!(client.recv(ticket, PATIENCE).unwrap_err().kind(), ErrorKind::Failed);
+        answers(&client, &server);
     });
 }
