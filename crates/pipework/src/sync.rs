@@ -656,6 +656,17 @@ impl KeptFd {
         no_forks().keep(file, false)
     }
 
+    /// Keeps a descriptor that `open` makes, so that no other thread sees it before it is listed.
+    pub(crate) fn open(open: impl FnOnce() -> Result<KnownFile, Errno>) -> Result<KeptFd, Errno> {
+        let mut no_forks = no_forks();
+        open().map(|file| no_forks.keep(file, false))
+    }
+
+    /// The descriptor, if the program has left it open.
+    pub(crate) fn intact(&self) -> Option<BorrowedFd<'_>> {
+        self.is_intact().then(|| self.as_fd())
+    }
+
     /// Whether the program has left it open.
     pub(crate) fn is_intact(&self) -> bool {
         !self.lost.is_set() && self.mark.is_on(self.as_fd())

@@ -353,13 +353,13 @@ pub(crate) fn epoll() -> Result<OwnedFd> {
 }
 
 /// Makes `epoll` readable whenever `fd` is.
-pub(crate) fn epoll_add(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> Result<()> {
+pub(crate) fn epoll_add(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()> {
     use rustix::event::epoll::{EventData, EventFlags, add};
     sys!("epoll", add(epoll, fd, EventData::new_u64(0), EventFlags::IN))
 }
 
 /// Takes `fd` out of `epoll`.
-pub(crate) fn epoll_remove(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> Result<()> {
+pub(crate) fn epoll_remove(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()> {
     sys!("epoll", rustix::event::epoll::delete(epoll, fd))
 }
 

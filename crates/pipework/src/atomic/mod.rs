@@ -288,7 +288,8 @@ impl Options {
     pub fn write_fifo(&self, path: impl AsRef<Path>, deadline: impl Into<Deadline>) -> Result<Writer> {
         const OP: &str = "open fifo for writing";
         let fd = open_for_writing(path.as_ref(), deadline.into()).map_err(|errno| errno.at(OP))?;
-        self.write_to(PipeEnd::new(Held::Own(fd), Access::Write, OP)?)
+        let fd = Held::opened(fd).map_err(|errno| errno.at(OP))?;
+        self.write_to(PipeEnd::new(fd, Access::Write, OP)?)
     }
 
     /// Reads from a descriptor, which now belongs to the reader and becomes close-on-exec: a pipe,
@@ -298,7 +299,7 @@ impl Options {
     /// `Invalid` if it is none of these, or not open for reading;
     /// [`Error::explanation`](crate::Error::explanation) says what it is.
     pub fn reader(&self, fd: impl Into<OwnedFd>) -> Result<Reader> {
-        self.read_from(PipeEnd::new(Held::Own(fd.into()), Access::Read, READING)?)
+        self.read_from(PipeEnd::new(Held::own(fd.into()), Access::Read, READING)?)
     }
 
     /// Writes to a descriptor, which now belongs to the writer and becomes close-on-exec: a pipe, a
@@ -308,7 +309,7 @@ impl Options {
     /// `Invalid` if it is none of these, or not open for writing;
     /// [`Error::explanation`](crate::Error::explanation) says what it is.
     pub fn writer(&self, fd: impl Into<OwnedFd>) -> Result<Writer> {
-        self.write_through(Held::Own(fd.into()))
+        self.write_through(Held::own(fd.into()))
     }
 
     /// Reads from a descriptor that stays the caller's, of the kinds that [`Options::reader`]

@@ -6,7 +6,7 @@
 //! an eventfd that signals data that another clone has read and not used; decompressing happens
 //! outside the lock too.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
 use crate::interrupt;
 use crate::spin::Spin;
-use crate::sync;
+use crate::sync::{self, KeptFd};
+use crate::sys::known::KnownFile;
 use crate::sys::{self, Errno, For};
 
 /// The operation that makes a reader of a descriptor.
@@ -49,7 +50,7 @@ struct Clones {
     source: Mutex<Source>,
     /// Readable while bytes that one clone has read wait for another; created when the reader is
     /// first cloned.
-    eventfd: OnceLock<OwnedFd>,
+    eventfd: OnceLock<KeptFd>,
 }
 
 impl Reader {
@@ -329,7 +330,8 @@ impl Reader {
         const OP: &str = "clone reader";
         let end = self.end.try_clone(OP)?;
         if self.clones.eventfd.get().is_none() {
-            let eventfd = sys::eventfd().map_err(|errno| errno.at(OP))?;
+            let made = KeptFd::open(|| sys::eventfd().and_then(KnownFile::nameless));
+            let eventfd = made.map_err(|errno| errno.at(OP))?;
             // Another clone may have set it first; its eventfd is as good.
             let _ = self.clones.eventfd.set(eventfd);
         }
@@ -561,16 +563,20 @@ impl Clones {
         source.waiting += 1;
         drop(source);
         let woken = match self.eventfd.get() {
-            Some(eventfd) => sys::wait(&[end.as_fd(), eventfd.as_fd()], For::Reading, deadline),
+            Some(eventfd) => match eventfd.intact() {
+                Some(eventfd) => sys::wait(&[end.as_fd(), eventfd], For::Reading, deadline),
+                // The program has closed it, so no clone can wake another.
+                None => sys::wait(&[end.as_fd()], For::Reading, deadline.capped(WITHOUT_WAKE_UPS)),
+            },
             None => sys::wait(&[end.as_fd()], For::Reading, deadline),
         };
         self.lock().waiting -= 1;
         // Only a clone that checks again may clear the eventfd; one that leaves would consume the
         // others' wake-up.
         if woken.map_err(|errno| errno.at(op))?
-            && let Some(eventfd) = self.eventfd.get()
+            && let Some(eventfd) = self.eventfd.get().and_then(KeptFd::intact)
         {
-            sys::eventfd_clear(eventfd.as_fd());
+            sys::eventfd_clear(eventfd);
         }
         Ok(())
     }
@@ -583,12 +589,15 @@ impl Clones {
 
     fn wake_others(&self, source: &Source) {
         if source.waiting > 0
-            && let Some(eventfd) = self.eventfd.get()
+            && let Some(eventfd) = self.eventfd.get().and_then(KeptFd::intact)
         {
-            sys::eventfd_ring(eventfd.as_fd());
+            sys::eventfd_ring(eventfd);
         }
     }
 }
+
+/// How long a clone waits before it looks again, if clones cannot wake each other.
+const WITHOUT_WAKE_UPS: Duration = Duration::from_millis(50);
 
 /// Bytes of the largest [`read_size`](super::Options::read_size). More gains nothing, because no
 /// pipe holds more at once unless its owner is privileged.

@@ -601,8 +601,10 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // A drop cannot report errors; `close` can.
+        // A drop cannot report errors; `close` can. If the program has closed the descriptor, the rest
+        // must not go to whatever has the number now.
         while self.pending() > 0
+            && self.end.is_intact()
             && matches!(self.flush(Deadline::NEVER), Err(error) if error.kind() == ErrorKind::Interrupted)
             && !interrupt::is_hooked()
         {}

@@ -4,13 +4,14 @@
 //! move them there (splice(2)), and that pipe can be read. A plain read takes no more than it asks
 //! for out of a stream, but of a packet (`O_DIRECT`) it drops the part that does not fit.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::sys::known::KnownFile;
 use crate::sys::{self, Errno, file};
 
 /// The second pipe, empty between two looks; created when first needed.
 #[derive(Debug)]
-pub(super) struct Peek(Option<(OwnedFd, OwnedFd)>);
+pub(super) struct Peek(Option<(KnownFile, KnownFile)>);
 
 impl Peek {
     pub(super) fn new() -> Peek {
@@ -45,9 +46,14 @@ impl Peek {
         buf: &mut [u8],
         fill: impl FnOnce(BorrowedFd<'_>, usize) -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
-        let (read, write) = match self.0.take() {
+        // The program may have closed them, and opened others under the numbers.
+        let kept = self.0.take().filter(|(read, write)| read.is_intact() && write.is_intact());
+        let (read, write) = match kept {
             Some(second) => second,
-            None => sys::pipe()?,
+            None => {
+                let (read, write) = sys::pipe()?;
+                (KnownFile::nameless(read)?, KnownFile::nameless(write)?)
+            }
         };
         let len = fill(write.as_fd(), buf.len());
         let mut copied = 0;

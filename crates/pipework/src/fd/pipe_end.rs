@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::interrupt;
 use crate::spin::Spin;
 use crate::sync::Flag;
+use crate::sys::known::KnownFile;
 use crate::sys::net::{self, Take};
 use crate::sys::timed_fd::Pauses;
 use crate::sys::{self, Access, Blocking, Carrier, Errno, For};
@@ -33,7 +34,7 @@ pub(crate) struct PipeEnd {
     /// Whether a write has raised it.
     raised: bool,
     /// The open file of a FIFO whose lock tells others that it has a reader; clones share it.
-    claim: Option<Arc<OwnedFd>>,
+    claim: Option<Arc<KnownFile>>,
     peek: Peek,
 }
 
@@ -41,12 +42,30 @@ pub(crate) struct PipeEnd {
 #[derive(Debug)]
 pub(crate) enum Held {
     /// It belongs to the end: close-on-exec, and closed with it.
-    Own(OwnedFd),
+    Own(KnownFile),
     /// It belongs to the caller, and so do its flags.
     Lent(BorrowedFd<'static>),
 }
 
 impl Held {
+    /// A descriptor that the caller has given away.
+    pub(crate) fn own(fd: OwnedFd) -> Held {
+        Held::Own(KnownFile::passed(fd))
+    }
+
+    /// The descriptor of a FIFO that was opened here by its path. The program may open the same FIFO.
+    pub(crate) fn opened(fd: OwnedFd) -> std::result::Result<Held, Errno> {
+        KnownFile::nameless(fd).map(Held::Own)
+    }
+
+    /// Whether it is what it was, so far as the end answers for that.
+    fn is_intact(&self) -> bool {
+        match self {
+            Held::Own(fd) => fd.is_intact(),
+            Held::Lent(_) => true,
+        }
+    }
+
     fn keep_from_exec(&self) -> std::result::Result<(), Errno> {
         match self {
             Held::Own(fd) => sys::set_cloexec(fd.as_fd()),
@@ -96,13 +115,13 @@ enum NonBlocking {
     /// `RWF_NOWAIT`: anonymous pipes on Linux 6.5 and later.
     PerCall,
     /// On an open file of our own, which was opened non-blocking: FIFOs, and older kernels.
-    Reopened(OwnedFd),
+    Reopened(KnownFile),
     /// The descriptor was opened here, non-blocking, as a FIFO by its path.
     Native,
     /// As `Native`, but the pipe is reopened whenever its last writer has left. This is an epoll
     /// descriptor around it, so that an event loop sees one descriptor for as long as the reader
     /// lives.
-    Listening(OwnedFd),
+    Listening(KnownFile),
     /// `MSG_DONTWAIT`: sockets.
     Socket,
     /// A terminal, a file or a device, to which bytes are printed. Printing may wait.
@@ -169,18 +188,20 @@ impl PipeEnd {
 
     /// As [`PipeEnd::new`], for a FIFO that was just opened here for reading, non-blocking.
     pub(crate) fn fifo_reader(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
-        PipeEnd { non_blocking: NonBlocking::Native, ..PipeEnd::new(Held::Own(fd), Access::Read, op)? }
-            .claimed(op)
+        let fd = Held::opened(fd).map_err(|errno| errno.at(op))?;
+        PipeEnd { non_blocking: NonBlocking::Native, ..PipeEnd::new(fd, Access::Read, op)? }.claimed(op)
     }
 
     /// As [`PipeEnd::fifo_reader`], for use with [`PipeEnd::forget_writers`].
     pub(crate) fn fifo_listener(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
-        PipeEnd::new(Held::Own(fd), Access::Read, op)?.claimed(op)?.listening().map_err(|errno| errno.at(op))
+        let fd = Held::opened(fd).map_err(|errno| errno.at(op))?;
+        PipeEnd::new(fd, Access::Read, op)?.claimed(op)?.listening().map_err(|errno| errno.at(op))
     }
 
     /// Tells others that this FIFO has a reader.
     fn claimed(self, op: &'static str) -> Result<PipeEnd> {
-        let claim = sys::duplicate(self.fd.as_fd()).map_err(|errno| errno.at(op))?;
+        let claim = sys::duplicate(self.fd.as_fd()).and_then(KnownFile::nameless);
+        let claim = claim.map_err(|errno| errno.at(op))?;
         // On a file system without locks, other readers cannot be detected either.
         let _ = sys::memory::lock_shared(claim.as_fd(), 0);
         Ok(PipeEnd { claim: Some(Arc::new(claim)), ..self })
@@ -193,8 +214,7 @@ impl PipeEnd {
     }
 
     fn listening(self) -> std::result::Result<PipeEnd, Errno> {
-        let epoll = sys::epoll()?;
-        sys::epoll_add(&epoll, self.fd.as_fd())?;
+        let epoll = around(self.fd.as_fd())?;
         Ok(PipeEnd { non_blocking: NonBlocking::Listening(epoll), ..self })
     }
 
@@ -208,7 +228,7 @@ impl PipeEnd {
             let end = PipeEnd {
                 claim: self.claim.clone(),
                 ..PipeEnd::with(
-                    Held::Own(sys::duplicate(self.fd.as_fd())?),
+                    Held::own(sys::duplicate(self.fd.as_fd())?),
                     self.access,
                     NonBlocking::PerCall,
                 )
@@ -227,13 +247,17 @@ impl PipeEnd {
     /// Reopens a listener's pipe: the new description has no record of the writers that have left.
     /// Bytes in the pipe stay.
     pub(crate) fn forget_writers(&mut self) -> std::result::Result<(), Errno> {
-        if let NonBlocking::Listening(epoll) = &self.non_blocking {
-            let anew = sys::reopen_nonblocking(self.fd.as_fd(), Access::Read)?;
-            sys::epoll_add(epoll, anew.as_fd())?;
-            // Closing is not enough: a clone may hold the same description, and epoll watches
-            // descriptions.
-            sys::epoll_remove(epoll, self.fd.as_fd())?;
-            self.fd = Held::Own(anew);
+        if let NonBlocking::Listening(epoll) = &mut self.non_blocking {
+            let anew = Held::opened(sys::reopen_nonblocking(self.fd.as_fd(), Access::Read)?)?;
+            if epoll.is_intact() {
+                sys::epoll_add(epoll.as_fd(), anew.as_fd())?;
+                // Closing is not enough: a clone may hold the same description, and epoll watches
+                // descriptions.
+                sys::epoll_remove(epoll.as_fd(), self.fd.as_fd())?;
+            } else {
+                *epoll = around(anew.as_fd())?;
+            }
+            self.fd = anew;
         }
         Ok(())
     }
@@ -244,11 +268,14 @@ impl PipeEnd {
         // The pipe that peeks copy into is shared with the parent as well.
         self.peek = Peek::new();
         if let NonBlocking::Listening(inherited) = &mut self.non_blocking {
-            let epoll = sys::epoll()?;
-            sys::epoll_add(&epoll, self.fd.as_fd())?;
-            *inherited = epoll;
+            *inherited = around(self.fd.as_fd())?;
         }
         Ok(())
+    }
+
+    /// Whether the program has left the descriptor open, if it is the end's own.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.fd.is_intact()
     }
 
     fn is_socket(&self) -> bool {
@@ -449,6 +476,11 @@ impl PipeEnd {
                 done => return done,
             }
         }
+        if let NonBlocking::Reopened(own) = &self.non_blocking
+            && !own.is_intact()
+        {
+            self.non_blocking = self.without_per_call()?;
+        }
         match &self.non_blocking {
             NonBlocking::Reopened(own) => call(own.as_fd(), false),
             NonBlocking::Native | NonBlocking::Listening(_) => call(self.fd.as_fd(), false),
@@ -466,7 +498,7 @@ impl PipeEnd {
 
     fn without_per_call(&self) -> std::result::Result<NonBlocking, Errno> {
         match sys::reopen_nonblocking(self.fd.as_fd(), self.access) {
-            Ok(own) => Ok(NonBlocking::Reopened(own)),
+            Ok(own) => KnownFile::nameless(own).map(NonBlocking::Reopened),
             // ENXIO from opening a pipe for writing means that it has no reader.
             Err(Errno::NXIO) => Err(Errno::PIPE),
             // Descriptors have run out for now: this call polls first, and a later one tries again.
@@ -512,6 +544,13 @@ impl AsFd for PipeEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         if let NonBlocking::Listening(epoll) = &self.non_blocking { epoll.as_fd() } else { self.fd.as_fd() }
     }
+}
+
+/// An epoll instance that is readable whenever `fd` is.
+fn around(fd: BorrowedFd<'_>) -> std::result::Result<KnownFile, Errno> {
+    let epoll = sys::epoll().and_then(KnownFile::nameless)?;
+    sys::epoll_add(epoll.as_fd(), fd)?;
+    Ok(epoll)
 }
 
 /// The largest capacity in bytes that an unprivileged process may give a pipe

@@ -91,7 +91,7 @@ impl KnownFile {
         KnownFile::with(fd, mark)
     }
 
-    /// Any other descriptor that was made here: an eventfd, an epoll or inotify instance.
+    /// Any other open file that was made here: an eventfd, an epoll or inotify instance, a pipe.
     pub(crate) fn nameless(fd: OwnedFd) -> Result<KnownFile> {
         // SAFETY: it takes plain numbers, and touches no memory.
         if unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, SIGNAL) } < 0 {

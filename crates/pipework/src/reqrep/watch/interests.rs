@@ -1,6 +1,6 @@
 //! The registered interests of tasks and event loops, and the descriptor that event loops watch.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl WatcherState {
         // Not a duplicate of the eventfd: the program's duplicates of it would have its mark.
         let around = |eventfd: BorrowedFd<'_>| {
             let epoll = sys::epoll()?;
-            sys::epoll_add(&epoll, eventfd).map(|()| epoll)
+            sys::epoll_add(epoll.as_fd(), eventfd).map(|()| epoll)
         };
         let given = self.interests().with_eventfd(around).unwrap_or(Err(Errno::BADF));
         given.map_err(|errno| refused(errno, op))

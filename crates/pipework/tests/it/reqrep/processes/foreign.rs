@@ -11,9 +11,10 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipework::ErrorKind;
 use pipework::reqrep::{Client, ClientOptions, Options, Segment, Server};
+use pipework::{ErrorKind, atomic};
 use rustix::event::PollFlags;
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 use super::{assert_prompt, kind, options, sleep_until_killed};
 use crate::harness::damage::{close, close_below};
@@ -383,5 +384,42 @@ fn descriptors_of_the_program_stay_intact_in_any_order_of_actions() {
             })
         });
         runs.collect::<Vec<_>>().into_iter().for_each(|run| run.join());
+    });
+}
+
+// ---------------------------------------------------------------- ends of pipes
+
+fn ends_are_dropped(kind: Kind) {
+    let (folder, path) = folder();
+    options().create(&path).unwrap();
+    let material = Material::new(folder, path, OWN as i32);
+    let fifo = material.folder.join("fifo");
+    mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+    let ends = atomic::Options::new();
+    let (reader, mut writer) = ends.pair().unwrap();
+    let (fifo_reader, listener) = (ends.read_fifo(&fifo).unwrap(), ends.listen_fifo(&fifo).unwrap());
+    let fifo_writer = ends.write_fifo(&fifo, PATIENCE).unwrap();
+    let clones = (reader.try_clone().unwrap(), writer.try_clone().unwrap(), listener.try_clone().unwrap());
+    // What is pending is written when the writer is dropped.
+    while writer.pending() == 0 {
+        writer.try_send([1; LONG]).unwrap();
+    }
+    let last = open_numbers().into_iter().map(|(number, _)| number).max().expect("it has some");
+
+    close_below(OWN);
+    let mut theirs: Vec<Theirs> = Vec::new();
+    while theirs.last().is_none_or(|theirs| theirs.number() < last) {
+        let is_far = kind == Kind::Inotify && theirs.len() > 6;
+        theirs.push(Theirs::make(if is_far { Kind::File } else { kind }, &material));
+    }
+    drop((reader, writer, fifo_reader, listener, fifo_writer, clones));
+    theirs.iter().for_each(|theirs| theirs.assert_intact("the ends were dropped"));
+}
+
+#[test]
+fn ends_of_pipes_that_lost_their_descriptors_close_and_write_nothing() {
+    alone(|| {
+        let programs = Kind::ALL.map(|kind| fork(|| ends_are_dropped(kind)));
+        programs.into_iter().for_each(|program| program.join());
     });
 }
