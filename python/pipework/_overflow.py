@@ -111,21 +111,17 @@ class Overflow:
         if page == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         weakref.finalize(self, _libc.munmap, page, mmap.PAGESIZE).atexit = False
-        self._was_used = ctypes.c_uint64.from_address(page)
+        self.was_used = ctypes.c_uint64.from_address(page)
+        """Not 0 if an object was ever put there. A look at it is all that most queues pay for this."""
         self._given_back = 0
 
     def close(self) -> None:
         self._records.close()
         self._long.close()
 
-    @property
-    def was_used(self) -> bool:
-        """Whether an object was ever put there."""
-        return self._was_used.value != 0
-
     def count(self) -> int:
         """How many objects there are."""
-        if not self.was_used:
+        if not self.was_used.value:
             return 0
         file, size = self._records.opened()
         # One that is put and taken in between is counted in neither.
@@ -142,7 +138,7 @@ class Overflow:
             record = _PLACE.pack(_LONG, self._put_long(pickled), len(data), len(buffers))
         else:
             record = _LENGTH.pack(len(data)) + data
-        self._was_used.value = 1
+        self.was_used.value = 1
         if os.pwritev(self._records.fileno(), [record.ljust(_RECORD, b"\0")], 0, os.RWF_APPEND) < _RECORD:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 

@@ -208,7 +208,7 @@ class Queue(_Queue[T]):
         if self._overflow is None:
             if not self._channel.post(pickled, timeout if block else 0):
                 raise queue.Full
-        elif self._overflow.count() or not self._post(pickled):
+        elif (self._overflow.was_used.value and self._overflow.count()) or not self._post(pickled):
             self._overflow.put(pickled)
 
     def _post(self, pickled: Pickled) -> bool:
@@ -235,8 +235,8 @@ class Queue(_Queue[T]):
             left = pause if end is None else min(pause, end - time.monotonic())
             # A taker is woken for what is posted, but not for what is in the overflow. So it looks there
             # before it waits, and again while it waits: soon, if it has not waited for long.
-            request = self._channel.take(0 if overflow.was_used else left)
-            if request is None and overflow.was_used:
+            request = self._channel.take(0 if overflow.was_used.value else left)
+            if request is None and overflow.was_used.value:
                 record = self._from(overflow)
                 if record is not None:
                     return overflow.load(record)  # type: ignore[no-any-return]
