@@ -786,9 +786,9 @@ def test_broken_executor_ends_processes_that_ignore_sigterm(monkeypatch: pytest.
 def test_runs_leave_no_more_than_the_first_one_in_dev_shm(are_killed: bool, tmp_path: Path) -> None:
     def work(place: Path) -> None:
         used = []
-        for _ in range(100):
-            with Executor(2, mp_context=multiprocessing.get_context("fork")) as executor:
-                for result in executor.map(bytes, [100_000] * 20, timeout=SOON):
+        for _ in range(40):
+            with Executor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+                for result in executor.map(bytes, [100_000] * 8, timeout=SOON):
                     assert len(result) == 100_000
                 for process in executor._workers() if are_killed else []:
                     process.kill()
