@@ -10,10 +10,10 @@ use pipework::atomic::WriterKey;
 const WRITER: &str = "Pipework-Writer";
 const KIND: &str = "Pipework-Type";
 const MESSAGE: &str = "Pipework-Message";
-const PART: &str = "Pipework-Part";
+const OFFSET: &str = "Pipework-Offset";
 const MORE: &str = "Pipework-More";
 
-/// The longest name of a message that goes in parts.
+/// The longest name of a message that goes in pieces.
 const NAME: usize = 128;
 
 /// The kind of an item in the pipe.
@@ -44,8 +44,8 @@ pub struct Envelope {
 pub struct Piece {
     /// The message, by a name that no other has.
     pub message: String,
-    /// Counted from 0.
-    pub number: u32,
+    /// How many bytes of the message come before it.
+    pub offset: u64,
     /// Others follow.
     pub more: bool,
 }
@@ -65,10 +65,10 @@ impl Envelope {
             Some(_) => return Err("Pipework-Type: neither burst nor line"),
         };
         let writer = text(headers, WRITER).map(writer).transpose()?;
-        let piece = match (text(headers, MESSAGE), number(headers, PART)?, mark(headers, MORE)?) {
+        let piece = match (text(headers, MESSAGE), number(headers, OFFSET)?, mark(headers, MORE)?) {
             (None, None, false) => None,
-            (Some(name), Some(number), more) => Some(Piece::read(name, number, more)?),
-            _ => return Err("Pipework-Message and Pipework-Part: one without the other"),
+            (Some(name), Some(offset), more) => Some(Piece::read(name, offset, more)?),
+            _ => return Err("Pipework-Message and Pipework-Offset: one without the other"),
         };
         Ok(Envelope { kind, writer, piece })
     }
@@ -83,9 +83,9 @@ impl Envelope {
         if let Some(writer) = self.writer {
             headers.insert(WRITER, writer.to_string());
         }
-        if let Some(Piece { message, number, more }) = &self.piece {
+        if let Some(Piece { message, offset, more }) = &self.piece {
             headers.insert(MESSAGE, message.as_str());
-            headers.insert(PART, number.to_string());
+            headers.insert(OFFSET, offset.to_string());
             if *more {
                 headers.insert(MORE, "1");
             }
@@ -94,12 +94,11 @@ impl Envelope {
 }
 
 impl Piece {
-    fn read(name: &str, number: u64, more: bool) -> Result<Piece, Wrong> {
+    fn read(name: &str, offset: u64, more: bool) -> Result<Piece, Wrong> {
         if name.is_empty() || name.len() > NAME {
             return Err("Pipework-Message: empty, or longer than 128 bytes");
         }
-        let number = u32::try_from(number).map_err(|_| "Pipework-Part: more than 32 bits")?;
-        Ok(Piece { message: name.to_owned(), number, more })
+        Ok(Piece { message: name.to_owned(), offset, more })
     }
 }
 
@@ -140,7 +139,7 @@ mod tests {
                     .map(|pid| WriterKey { pid: pid as i32, tid: meant["tid"].as_i64().unwrap() as i32 }),
                 piece: meant["name"].as_str().map(|name| Piece {
                     message: name.to_owned(),
-                    number: meant["part"].as_u64().unwrap() as u32,
+                    offset: meant["offset"].as_u64().unwrap(),
                     more: meant["more"] == true,
                 }),
             };

@@ -1,7 +1,8 @@
 //! Messages that come in pieces, put together again. Pure.
 //!
-//! Pieces may come in any order, and more than once. Memory has a limit: past it, the message that
-//! waited longest for a piece is forgotten.
+//! Pieces may come in any order, and more than once. A publisher may cut a message again, smaller,
+//! so pieces may also overlap: each says which bytes of the message it has. Memory has a limit:
+//! past it, the message that waited longest for a piece is forgotten.
 
 use crate::envelope::Piece;
 use bytes::Bytes;
@@ -33,9 +34,13 @@ pub(crate) enum Step<T> {
 
 #[derive(Debug)]
 struct Begun<T> {
-    pieces: BTreeMap<u32, (Bytes, T)>,
-    /// The number of pieces, once the last one has come.
-    count: Option<u64>,
+    /// By their offsets and lengths.
+    pieces: BTreeMap<(u64, usize), (Bytes, T)>,
+    /// The length of the message, once its last piece has come.
+    total: Option<u64>,
+    /// All bytes before this one have come.
+    covered: u64,
+    /// The bytes of all pieces.
     bytes: usize,
     latest: Instant,
 }
@@ -59,35 +64,27 @@ impl<T> Gathering<T> {
 
     /// Takes a piece, and a value to be kept with it.
     pub(crate) fn take(&mut self, piece: Piece, data: Bytes, kept: T, now: Instant) -> Step<T> {
-        let Piece { message, number, more } = piece;
+        let Piece { message, offset, more } = piece;
         let mut begun = match self.begun.remove(&message) {
             Some(begun) => {
                 self.held -= begun.cost();
                 begun
             }
-            None => Begun { pieces: BTreeMap::new(), count: None, bytes: 0, latest: now },
+            None => Begun { pieces: BTreeMap::new(), total: None, covered: 0, bytes: 0, latest: now },
         };
         begun.latest = now;
-        begun.bytes += data.len();
-        if let Some((again, _)) = begun.pieces.insert(number, (data, kept)) {
-            begun.bytes -= again.len();
+        let len = data.len();
+        begun.bytes += len;
+        if begun.pieces.insert((offset, len), (data, kept)).is_some() {
+            begun.bytes -= len;
         }
-        let behind = u64::from(number) + 1;
-        let last = begun.pieces.last_key_value().map_or(0, |(number, _)| u64::from(*number));
-        let count = begun.count.or((!more).then_some(behind));
-        let contradicts = count.is_some_and(|count| last >= count) || (more && count == Some(behind));
-        begun.count = count;
-        if contradicts || begun.bytes > self.max_message || begun.cost() > self.limit() {
+        let end = offset.checked_add(len as u64);
+        let is_fit = end.is_some_and(|end| end <= self.max_message as u64 && begun.extend(offset, end, more));
+        if !is_fit || begun.cost() > self.limit() {
             return Step::Unfit(begun.kept());
         }
-        if count == Some(begun.pieces.len() as u64) {
-            let mut data = Vec::with_capacity(begun.bytes);
-            let mut kept = Vec::with_capacity(begun.pieces.len());
-            for (piece, each) in begun.pieces.into_values() {
-                data.extend_from_slice(&piece);
-                kept.push(each);
-            }
-            return Step::Whole(Whole { data, kept });
+        if begun.total == Some(begun.covered) {
+            return Step::Whole(begun.whole());
         }
         self.held += begun.cost();
         self.begun.insert(message, begun);
@@ -139,14 +136,57 @@ impl<T> Begun<T> {
     fn kept(self) -> Vec<T> {
         self.pieces.into_values().map(|(_, kept)| kept).collect()
     }
+
+    /// Notes that the bytes from `offset` to `end` have come; false if that contradicts others.
+    fn extend(&mut self, offset: u64, end: u64, more: bool) -> bool {
+        let last = self.pieces.keys().next_back().map_or(0, |&(offset, _)| offset);
+        let total = if more { self.total } else { Some(*self.total.get_or_insert(end)) };
+        let is_beyond = match total {
+            // Behind a piece with `more` there are others, and none begins at the end or behind it.
+            Some(total) => end > total || (more && end == total) || (!more && end != total) || last > total,
+            None => false,
+        };
+        if is_beyond {
+            return false;
+        }
+        if offset <= self.covered && end > self.covered {
+            let mut from = self.covered;
+            self.covered = end;
+            // Pieces that came early.
+            while let reach = self.reach(from)
+                && reach > self.covered
+            {
+                (from, self.covered) = (self.covered, reach);
+            }
+        }
+        true
+    }
+
+    /// The end of the bytes that have come, of pieces that begin at `from` or later, without a gap.
+    fn reach(&self, from: u64) -> u64 {
+        let reached = self.pieces.range((from, 0)..=(self.covered, usize::MAX));
+        reached.map(|(&(offset, len), _)| offset + len as u64).max().unwrap_or(0)
+    }
+
+    /// The message, all of which has come.
+    fn whole(self) -> Whole<T> {
+        let mut data = Vec::with_capacity(self.covered as usize);
+        let mut kept = Vec::with_capacity(self.pieces.len());
+        for ((offset, _), (piece, each)) in self.pieces {
+            let known = data.len() as u64 - offset;
+            data.extend_from_slice(piece.get(known as usize..).unwrap_or_default());
+            kept.push(each);
+        }
+        Whole { data, kept }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn piece(message: &str, number: u32, more: bool) -> Piece {
-        Piece { message: message.into(), number, more }
+    fn piece(message: &str, offset: u64, more: bool) -> Piece {
+        Piece { message: message.into(), offset, more }
     }
 
     #[test]
@@ -156,11 +196,13 @@ mod tests {
             let mut gathering = Gathering::new(100);
             for (nth, number) in order.into_iter().enumerate() {
                 let data = Bytes::from(vec![b'0' + number as u8; 2]);
-                let step = gathering.take(piece("a", number, number < 2), data.clone(), number, now);
+                let take = |gathering: &mut Gathering<u64>| {
+                    gathering.take(piece("a", 2 * number, number < 2), data.clone(), number, now)
+                };
+                let step = take(&mut gathering);
                 if nth < 2 {
                     assert_eq!(step, Step::Unfinished);
-                    let again = gathering.take(piece("a", number, number < 2), data, number, now);
-                    assert_eq!(again, Step::Unfinished);
+                    assert_eq!(take(&mut gathering), Step::Unfinished);
                     let other = gathering.take(piece("b", 7, true), Bytes::new(), 7, now);
                     assert_eq!(other, Step::Unfinished);
                 } else {
@@ -174,21 +216,61 @@ mod tests {
         }
     }
 
+    /// A publisher has cut the message once for each size, and some pieces of each are there, until
+    /// all of the last one are.
+    #[test]
+    fn pieces_that_were_cut_differently_make_the_message() {
+        use std::hash::{BuildHasher, RandomState};
+        let (now, text) = (Instant::now(), b"0123456789abcdefghijklmnopqrstuvwxyz");
+        for _ in 0..1000 {
+            let seed = RandomState::new();
+            let mut pieces: Vec<(usize, usize)> = Vec::new();
+            for size in [16, 7, 12, 5] {
+                let cuts = (0..text.len()).step_by(size).map(|at| (at, text.len().min(at + size)));
+                pieces.extend(cuts.filter(|cut| size == 5 || seed.hash_one((size, cut)) % 2 == 0));
+            }
+            pieces.sort_by_key(|cut| seed.hash_one(cut));
+            let mut gathering = Gathering::new(100);
+            let mut covered = [false; 36];
+            for (nth, &(from, to)) in pieces.iter().enumerate() {
+                covered[from..to].fill(true);
+                let (data, more) = (Bytes::from_static(&text[from..to]), to < text.len());
+                match gathering.take(piece("a", from as u64, more), data, nth, now) {
+                    Step::Whole(whole) => {
+                        assert!(covered.iter().all(|is_there| *is_there));
+                        assert_eq!(whole.data, text);
+                        assert!(whole.kept.len() <= nth + 1);
+                        break;
+                    }
+                    step => {
+                        assert_eq!(step, Step::Unfinished, "{pieces:?}");
+                        assert!(covered.iter().any(|is_there| !is_there), "{pieces:?}");
+                    }
+                }
+            }
+            assert_eq!((gathering.begun.len(), gathering.held), (0, 0), "{pieces:?}");
+        }
+    }
+
     #[test]
     fn incomplete_message_is_unfit() {
         let now = Instant::now();
         let mut gathering = Gathering::new(10);
         let mut take =
-            |number, more, len| gathering.take(piece("a", number, more), vec![0; len].into(), number, now);
+            |offset, more, len| gathering.take(piece("a", offset, more), vec![0; len].into(), offset, now);
         assert_eq!(take(0, true, 6), Step::Unfinished);
-        assert_eq!(take(1, true, 6), Step::Unfit(vec![0, 1]));
+        assert_eq!(take(6, true, 6), Step::Unfit(vec![0, 6]));
         // Behind the last one, and a last one that others follow.
-        assert_eq!(take(1, false, 1), Step::Unfinished);
-        assert_eq!(take(2, true, 1), Step::Unfit(vec![1, 2]));
-        assert_eq!(take(u32::MAX, true, 1), Step::Unfinished);
-        assert_eq!(take(3, false, 1), Step::Unfit(vec![3, u32::MAX]));
+        assert_eq!(take(3, false, 1), Step::Unfinished);
+        assert_eq!(take(4, true, 1), Step::Unfit(vec![3, 4]));
+        assert_eq!(take(8, true, 1), Step::Unfinished);
+        assert_eq!(take(3, false, 1), Step::Unfit(vec![3, 8]));
         assert_eq!(take(3, false, 1), Step::Unfinished);
         assert_eq!(take(3, true, 1), Step::Unfit(vec![3]));
+        // Two ends, and a place that no message has.
+        assert_eq!(take(3, false, 1), Step::Unfinished);
+        assert_eq!(take(2, false, 1), Step::Unfit(vec![2, 3]));
+        assert_eq!(take(u64::MAX, true, 1), Step::Unfit(vec![u64::MAX]));
     }
 
     #[test]

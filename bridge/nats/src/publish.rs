@@ -8,7 +8,6 @@ use crate::figures::{Figures, Side};
 use crate::inlet::{Found, Inlet, More};
 use crate::journal::{Journal, Place};
 use crate::names::{AFTER, ID};
-use crate::parts::cut;
 use async_nats::jetstream::context::{
     Context, ContextBuilder, GetStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind,
 };
@@ -191,8 +190,8 @@ struct Publisher {
     subject: String,
     jetstream: Option<(Context, String)>,
     figures: Rc<Figures>,
-    /// Bytes of a payload that the server takes.
-    limit: usize,
+    /// Bytes of a message that the stream takes, headers included.
+    stream_limit: Cell<usize>,
     window: Arc<Semaphore>,
     budget: Arc<Semaphore>,
     size: u32,
@@ -224,7 +223,7 @@ impl Publisher {
         nats: Client,
         figures: Rc<Figures>,
     ) -> Result<Rc<Publisher>, Failure> {
-        let mut limit = None;
+        let stream_limit = Cell::new(usize::MAX);
         let jetstream = match &settings.stream {
             None => None,
             Some(name) => {
@@ -235,19 +234,18 @@ impl Publisher {
                     let subject = &settings.subject;
                     return Err(Failure(format!("stream {name}: it does not take the subject {subject}")));
                 }
-                limit = usize::try_from(config.max_message_size).ok().filter(|bytes| *bytes > 0);
+                stream_limit.set(limit_of(&config));
                 Some((jetstream, name.clone()))
             }
         };
         connected(&nats).await;
-        let limit = limit.unwrap_or(usize::MAX).min(nats.max_payload()).saturating_sub(HEADERS).max(1);
         let size = u32::try_from(settings.window).unwrap_or(u32::MAX).max(1);
         Ok(Rc::new(Publisher {
             nats,
             subject: settings.subject.clone(),
             jetstream,
             figures,
-            limit,
+            stream_limit,
             window: Arc::new(Semaphore::new(size as usize)),
             budget: Arc::new(Semaphore::new(BUDGET as usize)),
             size,
@@ -276,41 +274,42 @@ impl Publisher {
             waiting.messages.push_back(Message { place, from, is_done: false, began: Instant::now() });
             waiting.first + waiting.messages.len() as u64 - 1
         };
-        let pieces = pieces(&name, envelope, data, self.limit);
+        let (parcel, whole) = (Parcel { name, envelope, after }, Span { offset: 0, data, is_last: true });
         match &self.jetstream {
             Some((jetstream, stream)) => {
-                let mut acks = Vec::new();
-                for (mut headers, id, payload) in pieces {
-                    headers.insert(ID, id);
-                    headers.insert(AFTER, after.to_string());
-                    headers.insert("Nats-Expected-Stream", stream.as_str());
+                let mut acks = VecDeque::new();
+                for span in whole.cut(self.limit()) {
                     // In this order; a repetition may come later than its successors.
-                    let sent = jetstream.publish_with_headers(
-                        self.subject.clone(),
-                        headers.clone(),
-                        payload.clone(),
-                    );
-                    acks.push((sent.await, headers, payload));
+                    acks.push_back((self.publish(jetstream, stream, &parcel, &span).await, span));
                 }
                 let this = Rc::clone(self);
                 tokio::task::spawn_local(async move {
                     let _permits: (OwnedSemaphorePermit, _) = (permit, budget);
-                    for (sent, headers, payload) in acks {
-                        this.see_to(sent, headers, payload).await;
-                    }
+                    this.see_to(&parcel, acks).await;
                     this.done(number);
                 });
             }
             None => {
-                let mut len = 0;
-                for (headers, _, payload) in pieces {
+                let len = whole.data.len();
+                let mut spans = VecDeque::from([whole]);
+                while let Some(span) = spans.pop_front() {
                     connected(&self.nats).await;
-                    len += payload.len();
+                    let limit = self.limit();
+                    if span.data.len() > limit {
+                        span.cut(limit).rev().for_each(|span| spans.push_front(span));
+                        continue;
+                    }
+                    let (headers, _) = parcel.headers(&span);
+                    let (subject, payload) = (self.subject.clone(), span.data.clone());
                     let sent = match headers.is_empty() {
-                        true => self.nats.publish(self.subject.clone(), payload).await,
-                        false => self.nats.publish_with_headers(self.subject.clone(), headers, payload).await,
+                        true => self.nats.publish(subject, payload).await,
+                        false => self.nats.publish_with_headers(subject, headers, payload).await,
                     };
-                    sent.map_err(at(&self.subject))?;
+                    match sent {
+                        // Another server has taken the place of the one that was asked.
+                        Err(_) if span.data.len() > self.limit() => spans.push_front(span),
+                        sent => sent.map_err(at(&self.subject))?,
+                    }
                 }
                 let unflushed = {
                     let unflushed = &mut self.waiting.borrow_mut().unflushed;
@@ -325,27 +324,53 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits for an acknowledgement, and publishes again until it comes.
-    async fn see_to(&self, sent: Sent, headers: HeaderMap, payload: Bytes) {
-        let Some((jetstream, _)) = &self.jetstream else { return };
-        let (mut sent, mut failures) = (sent, 0);
-        loop {
+    /// Bytes of a payload that the server takes now. Another server may have another limit.
+    fn limit(&self) -> usize {
+        self.stream_limit.get().min(self.nats.max_payload()).saturating_sub(HEADERS).max(1)
+    }
+
+    async fn publish(&self, jetstream: &Context, stream: &str, parcel: &Parcel, span: &Span) -> Sent {
+        let (mut headers, id) = parcel.headers(span);
+        headers.insert(ID, id);
+        headers.insert(AFTER, parcel.after.to_string());
+        headers.insert("Nats-Expected-Stream", stream);
+        jetstream.publish_with_headers(self.subject.clone(), headers, span.data.clone()).await
+    }
+
+    /// Waits for the acknowledgements of a message, and publishes again until they come; smaller, if
+    /// the limit has become smaller.
+    async fn see_to(&self, parcel: &Parcel, mut acks: VecDeque<(Sent, Span)>) {
+        let Some((jetstream, stream)) = &self.jetstream else { return };
+        let mut failures = 0;
+        while let Some((sent, span)) = acks.pop_front() {
             let outcome = match sent {
                 Ok(ack) => ack.await.map(drop),
                 Err(error) => Err(error),
             };
-            let Err(error) = outcome else { return };
-            self.figures.refused(match error.kind() {
+            let Err(error) = outcome else {
+                failures = 0;
+                continue;
+            };
+            let reason = match error.kind() {
                 PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => "no_acknowledgement",
                 PublishErrorKind::StreamNotFound => "no_stream",
                 _ => "refused_by_stream",
-            });
+            };
+            self.figures.refused(reason);
             self.complain(&error);
             sleep(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures)).await;
             failures += 1;
             connected(&self.nats).await;
-            sent =
-                jetstream.publish_with_headers(self.subject.clone(), headers.clone(), payload.clone()).await;
+            if reason == "refused_by_stream"
+                && let Ok(info) = jetstream.get_stream(stream).await
+            {
+                self.stream_limit.set(limit_of(&info.cached_info().config));
+            }
+            let mut again = Vec::new();
+            for span in span.cut(self.limit()) {
+                again.push((self.publish(jetstream, stream, parcel, &span).await, span));
+            }
+            again.into_iter().rev().for_each(|each| acks.push_front(each));
         }
     }
 
@@ -405,31 +430,53 @@ impl Publisher {
 
 type Sent = Result<PublishAckFuture, PublishError>;
 
-/// A message as NATS takes it: headers, name and payload of each of its pieces.
-fn pieces(
-    name: &str,
+/// What all pieces of a message have in common.
+struct Parcel {
+    name: String,
     envelope: Envelope,
+    /// The place before it.
+    after: Place,
+}
+
+/// Bytes of a message that are published at once.
+struct Span {
+    offset: u64,
     data: Bytes,
-    limit: usize,
-) -> impl Iterator<Item = (HeaderMap, String, Bytes)> {
-    let (is_whole, name) = (data.len() <= limit, name.to_owned());
-    let (mut rest, mut number) = (Some(data), 0);
-    std::iter::from_fn(move || {
-        let mut left = rest.take()?;
-        let payload = cut(&mut left, limit);
-        let more = !left.is_empty();
-        let mut envelope = envelope.clone();
-        let mut id = name.clone();
-        if !is_whole {
-            id = format!("{name}/{number}");
-            envelope.piece = Some(Piece { message: name.clone(), number, more });
+    /// They are the last ones.
+    is_last: bool,
+}
+
+impl Span {
+    /// The same in pieces of at most `limit` bytes.
+    fn cut(self, limit: usize) -> impl DoubleEndedIterator<Item = Span> {
+        let count = self.data.len().div_ceil(limit).max(1);
+        (0..count).map(move |nth| {
+            let from = nth * limit;
+            let to = self.data.len().min(from + limit);
+            let (offset, data) = (self.offset + from as u64, self.data.slice(from..to));
+            Span { offset, data, is_last: self.is_last && nth + 1 == count }
+        })
+    }
+}
+
+impl Parcel {
+    /// The headers and the name of some bytes of it; all of them have the name of the message.
+    fn headers(&self, span: &Span) -> (HeaderMap, String) {
+        let (mut envelope, mut id) = (self.envelope.clone(), self.name.clone());
+        if span.offset > 0 || !span.is_last {
+            id = format!("{id}/{}", span.offset);
+            let (message, offset) = (self.name.clone(), span.offset);
+            envelope.piece = Some(Piece { message, offset, more: !span.is_last });
         }
-        number += 1;
-        rest = more.then_some(left);
         let mut headers = HeaderMap::new();
         envelope.write(&mut headers);
-        Some((headers, id, payload))
-    })
+        (headers, id)
+    }
+}
+
+/// Bytes of a message that a stream takes, headers included.
+fn limit_of(config: &stream::Config) -> usize {
+    usize::try_from(config.max_message_size).ok().filter(|bytes| *bytes > 0).unwrap_or(usize::MAX)
 }
 
 /// Waits until the client is connected.
@@ -500,26 +547,36 @@ mod tests {
 
     #[test]
     fn message_is_published_in_one_piece_if_it_fits() {
-        let all = |len| -> Vec<_> {
-            pieces("n", Envelope { kind: Kind::Line, ..Envelope::default() }, vec![7; len].into(), 10)
-                .collect()
+        let name = "n".to_owned();
+        let envelope = Envelope { kind: Kind::Line, ..Envelope::default() };
+        let parcel = Parcel { name, envelope, after: Place::default() };
+        let whole = |len| Span { offset: 0, data: vec![7; len].into(), is_last: true };
+        let read = |span: &Span| {
+            let (headers, id) = parcel.headers(span);
+            (Envelope::read(Some(&headers)).unwrap().piece, id)
         };
         for (len, expected) in [(0, 1), (10, 1), (11, 2), (20, 2), (21, 3)] {
-            let pieces = all(len);
+            let pieces: Vec<Span> = whole(len).cut(10).collect();
             assert_eq!(pieces.len(), expected, "{len}");
-            assert_eq!(pieces.iter().map(|(_, _, payload)| payload.len()).sum::<usize>(), len);
-            let read: Vec<_> =
-                pieces.iter().map(|(headers, ..)| Envelope::read(Some(headers)).unwrap().piece).collect();
-            match expected {
-                1 => assert_eq!((read[0].clone(), pieces[0].1.as_str()), (None, "n")),
-                _ => {
-                    for (number, piece) in read.iter().enumerate() {
-                        let piece = piece.as_ref().unwrap();
-                        assert_eq!((piece.number as usize, piece.more), (number, number + 1 < expected));
-                        assert_eq!(pieces[number].1, format!("n/{number}"));
-                    }
-                }
+            assert_eq!(pieces.iter().map(|span| span.data.len()).sum::<usize>(), len);
+            if expected == 1 {
+                assert_eq!(read(&pieces[0]), (None, "n".into()));
+                continue;
+            }
+            for (nth, span) in pieces.iter().enumerate() {
+                let (piece, id) = read(span);
+                let piece = piece.unwrap();
+                assert_eq!((piece.offset, piece.more), (10 * nth as u64, nth + 1 < expected));
+                assert_eq!(id, format!("n/{}", 10 * nth));
             }
         }
+        // A piece that is cut again says the same of its bytes.
+        let again: Vec<Span> = whole(25).cut(10).nth(1).unwrap().cut(4).collect();
+        let read: Vec<_> = again.iter().map(|span| read(span).0.unwrap()).collect();
+        assert_eq!(
+            read.iter().map(|piece| (piece.offset, piece.more)).collect::<Vec<_>>(),
+            [(10, true), (14, true), (18, true)]
+        );
+        assert!(!read.iter().zip(&again).any(|(piece, span)| piece.more == span.is_last));
     }
 }

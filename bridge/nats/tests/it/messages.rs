@@ -254,6 +254,60 @@ fn publish_reads_no_faster_than_the_server_acknowledges() {
     assert!(publish.stop().success());
 }
 
+/// Published before the restart, some messages are larger than the server takes after it.
+#[test]
+fn messages_arrive_although_the_server_returns_with_a_smaller_limit() {
+    if !has_nats() {
+        return;
+    }
+    let limited = |pipes: &mut Pipes| {
+        let (store, conf) = (pipes.path("store").display().to_string(), pipes.path("conf"));
+        std::fs::write(&conf, "max_payload: 65536\n").unwrap();
+        let options = ["-js", "-sd", &store, "-c", &conf.display().to_string()];
+        pipes.nats = Nats::start_at(pipes.nats.port, &options);
+    };
+    let sizes = [300_000, 100, 2_000_000, 64_000];
+    for (publish, subscribe) in [(&PUBLISH[..], &SUBSCRIBE[..]), (&["inbox"], &["--to", "outbox"])] {
+        let has_stream = publish.contains(&STREAM);
+        let mut pipes = Pipes::new();
+        let metrics = format!("127.0.0.1:{}", free_port());
+        let publish = pipes.run("publish", publish);
+        let subscribe = pipes.run("subscribe", &[subscribe, &["--metrics", &metrics]].concat());
+        let listens = || figures(&metrics).contains("pipework_nats_subscribed 1");
+        wait_until("it listens", listens);
+        let (mut writer, mut reader) = (pipes.writer(), pipes.reader());
+        writer.send("before", SOON).unwrap();
+        assert_eq!(&*reader.recv(SOON).unwrap(), b"before");
+        pipes.nats.process.kill();
+        if !has_stream {
+            // Nobody keeps a message for a subscriber that has not come back.
+            limited(&mut pipes);
+            wait_until("it is back", || figures(&metrics).contains("pipework_nats_connects_total 2"));
+        }
+        let sending = thread::spawn(move || {
+            for (nth, len) in sizes.into_iter().enumerate() {
+                writer.send(vec![nth as u8; len], SOON).unwrap();
+            }
+            writer
+        });
+        if has_stream {
+            // They are on their way by then.
+            thread::sleep(Duration::from_millis(500));
+            limited(&mut pipes);
+        }
+        let mut received = [false; 4];
+        for _ in sizes {
+            let message = reader.recv(SOON).unwrap();
+            let nth = usize::from(message[0]);
+            assert!(message.len() == sizes[nth] && message.iter().all(|byte| usize::from(*byte) == nth));
+            assert!(!std::mem::replace(&mut received[nth], true), "twice: {nth}");
+        }
+        drop(sending.join().unwrap());
+        assert!(publish.stop().success());
+        assert!(subscribe.stop().success());
+    }
+}
+
 #[test]
 fn messages_without_a_stream_go_to_current_subscribers() {
     if !has_nats() {
@@ -275,7 +329,7 @@ fn messages_without_a_stream_go_to_current_subscribers() {
     pipes.ask(async |jetstream| {
         let client = jetstream.client();
         for (name, value) in [
-            ("Pipework-Part", "0"),
+            ("Pipework-Offset", "0"),
             ("Pipework-Message", ""),
             ("Pipework-Type", "song"),
             ("Pipework-Writer", "me"),
@@ -285,10 +339,10 @@ fn messages_without_a_stream_go_to_current_subscribers() {
             client.publish_with_headers(SUBJECT, headers, "wrong".into()).await.unwrap();
         }
         // Pieces without end, without a beginning, and of one that is too long.
-        for (part, more) in [(0, true), (7, false), (u32::MAX, true), (3, false)] {
+        for (offset, more) in [(0, true), (7000, false), (u64::MAX, true), (3000, false)] {
             let mut headers = HeaderMap::new();
             headers.insert("Pipework-Message", "x");
-            headers.insert("Pipework-Part", part.to_string());
+            headers.insert("Pipework-Offset", offset.to_string());
             if more {
                 headers.insert("Pipework-More", "1");
             }
