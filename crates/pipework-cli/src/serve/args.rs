@@ -116,7 +116,9 @@ Without --lines, --nul or --messages, each request is given to a process of
 its own: the request is its standard input, its output is the reply. Exit
 status 0 is an answer. With any other the call fails, and the last line of its
 standard error is the reason. The reply is complete when the process has ended
-and no other process holds its standard output any more.
+and no other process holds its standard output any more. A call that fails is
+over when the process has ended, and so is a job. A process that stays behind
+should have outputs of its own: `./daemon > log 2>&1 &`.
 
 Examples:
   A filter becomes a service; called from anywhere on this machine:

@@ -6,7 +6,7 @@
 //! with `$(...)` in a shell.
 
 use super::jobs::is_job;
-use super::process::Process;
+use super::process::{self, Process};
 use super::service::{Service, Stop, TICK};
 use crate::failure::{Failure, at, words};
 use crate::records::Records;
@@ -20,6 +20,8 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Reads that take all that a pipe holds. A process that was left behind may print without end.
+const READS: u32 = 16;
 /// How long to wait for the descriptors, the memory and the place that a process takes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -48,7 +50,7 @@ fn answer(service: &Service<'_>, request: Request<'_>) {
         }
     };
     let output = Records::new(b'\n');
-    let (stdout, slow, stopped) = (Some(stdout), None, None);
+    let (slow, stopped) = (None, None);
     let mut work = Work { service, request, deadline, process, stdout, output, slow, stopped };
     match work.until_over() {
         Ok(()) => work.end(),
@@ -64,12 +66,21 @@ fn start<'a>(
     service: &'a Service<'a>,
     request: &Request<'_>,
     deadline: Deadline,
-) -> io::Result<(Process<'a>, PipeReader)> {
+) -> io::Result<(Process<'a>, Option<PipeReader>)> {
+    let begin = || {
+        let stdin = Stdio::from(sys::file_in_memory(request)?);
+        let (stdout, printing) = match is_job(request) {
+            true => (None, Stdio::null()),
+            false => {
+                let (stdout, printing) = process::output()?;
+                (Some(stdout), printing)
+            }
+        };
+        Ok((Process::start(service, stdin, printing)?, stdout))
+    };
     let until = Deadline::after(PATIENCE);
     loop {
-        let stdin = sys::file_in_memory(request);
-        let started = stdin.and_then(|stdin| Process::start(service, Stdio::from(stdin)));
-        match started {
+        match begin() {
             Err(error)
                 if sys::is_startable_later(&error)
                     && !until.has_passed()
@@ -88,7 +99,7 @@ struct Work<'a> {
     request: Request<'a>,
     deadline: Deadline,
     process: Process<'a>,
-    /// `None` at its end.
+    /// `None` at its end, and for a job.
     stdout: Option<PipeReader>,
     /// Output that the caller has not got.
     output: Records,
@@ -99,43 +110,89 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn until_over(&mut self) -> io::Result<()> {
-        loop {
-            let has_ended = self.process.status().is_some();
-            if has_ended && (self.stdout.is_none() || self.process.is_forced()) {
-                return Ok(());
-            }
+        while !self.is_over() {
             self.give_lines();
-            self.stopped =
-                self.stopped.take().or_else(|| self.service.why_stop(&self.request, self.deadline));
+            if self.stopped.is_none() && self.has_to_stop()? {
+                // It was in time, after all.
+                break;
+            }
             if self.stopped.is_some() {
                 self.output.clear();
                 self.process.stop();
             }
             // A caller that is slow to take a line slows the process down, as a pipe does.
-            let has_line = self.service.args.stream && self.output.first().is_some();
+            let has_line = self.has_line();
             let stdout = self.stdout.as_ref().filter(|_| !has_line).map(|pipe| (pipe.as_fd(), PollFlags::IN));
             let until = if has_line { Deadline::now() } else { Deadline::after(TICK) };
             if self.process.wait(stdout.as_slice(), until)?.contains(&true) {
                 self.read();
             }
+            if self.stopped.is_none() && self.process.status().is_some_and(|status| !status.success()) {
+                if self.service.args.stream {
+                    self.read_all();
+                }
+                self.stdout = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is waited for any more.
+    fn is_over(&mut self) -> bool {
+        let Some(status) = self.process.status() else { return false };
+        match self.stopped {
+            _ if self.process.is_forced() => true,
+            // Its descendants are being stopped, too.
+            Some(_) => self.stdout.is_none() && !self.process.is_held(),
+            None => self.stdout.is_none() && (status.success() || !self.has_line()),
         }
     }
 
-    fn read(&mut self) {
-        let Some(stdout) = &mut self.stdout else { return };
-        let read = self.output.read(stdout);
-        if is_job(&self.request) {
-            // It goes nowhere.
-            self.output.clear();
+    /// Looks whether work has to stop, which `stopped` says then; returns whether it is over, for a
+    /// process that has ended is not stopped.
+    fn has_to_stop(&mut self) -> io::Result<bool> {
+        let Some(stop) = self.service.why_stop(&self.request, self.deadline) else { return Ok(false) };
+        self.process.wait(&[], Deadline::now())?;
+        let has_succeeded = self.process.status().is_some_and(|status| status.success());
+        if has_succeeded {
+            self.read_all();
         }
-        match read {
+        if self.is_over() {
+            return Ok(true);
+        }
+        let is_held = has_succeeded && matches!(stop, Stop::TimedOut);
+        self.stopped.get_or_insert(if is_held { Stop::Held } else { stop });
+        Ok(false)
+    }
+
+    /// Reads all that the process has printed, once it has ended.
+    fn read_all(&mut self) {
+        let mut reads = 0;
+        while self.read() && reads < READS {
+            reads += 1;
+        }
+    }
+
+    /// Whether the caller is to be given a line.
+    fn has_line(&mut self) -> bool {
+        self.service.args.stream && self.output.first().is_some()
+    }
+
+    /// Reads once; returns whether there may be more.
+    fn read(&mut self) -> bool {
+        let Some(stdout) = &mut self.stdout else { return false };
+        match self.output.read(stdout) {
             Ok(true) if self.output.len() > self.service.longest() => {
                 self.stopped.get_or_insert(Stop::TooLong);
+                false
             }
-            Ok(true) => {}
-            Ok(false) => self.stdout = None,
+            Ok(true) => true,
+            Ok(false) => {
+                self.stdout = None;
+                false
+            }
             // The pipe is empty now.
-            Err(_) => {}
+            Err(_) => false,
         }
     }
 

@@ -7,7 +7,7 @@
 //! is an answer; see [`Input`].
 
 use super::conversation::{Input, Output, Record};
-use super::process::Process;
+use super::process::{self, Process};
 use super::service::{Service, Stop, TICK};
 use crate::failure::{Failure, at, words};
 use crate::progress::say;
@@ -103,7 +103,8 @@ impl Gone<'_> {
 impl<'a> Worker<'a> {
     fn start(service: &'a Service<'a>) -> io::Result<Self> {
         let (stdin, input) = io::pipe()?;
-        let (process, stdout) = Process::start(service, Stdio::from(stdin))?;
+        let (stdout, printing) = process::output()?;
+        let process = Process::start(service, Stdio::from(stdin), printing)?;
         let (input, output) = (Input::new(service.args, input)?, Output::new(service, stdout)?);
         Ok(Self { service, process, input, output, answered: 0 })
     }

@@ -17,6 +17,13 @@ use std::time::Duration;
 /// Bytes of a line that can be a reason.
 const LONGEST_REASON: usize = 4096;
 
+/// A pipe for the standard output of a process, whose reading end never waits.
+pub(super) fn output() -> io::Result<(PipeReader, Stdio)> {
+    let (stdout, printing) = io::pipe()?;
+    sys::never_wait(&stdout)?;
+    Ok((stdout, printing.into()))
+}
+
 /// A process and its descendants. Dropping this kills them.
 pub(super) struct Process<'a> {
     service: &'a Service<'a>,
@@ -39,18 +46,16 @@ enum Ending {
 }
 
 impl<'a> Process<'a> {
-    /// Starts the command; returns the process with its standard output.
-    pub(super) fn start(service: &'a Service<'a>, stdin: Stdio) -> io::Result<(Self, PipeReader)> {
-        let (stdout, printing) = io::pipe()?;
+    /// Starts the command.
+    pub(super) fn start(service: &'a Service<'a>, stdin: Stdio, stdout: Stdio) -> io::Result<Self> {
         let (stderr, complaining) = Stderr::pair()?;
-        sys::never_wait(&stdout)?;
         let (name, arguments) = service.args.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(name);
         // In a group of its own on a terminal, too: Ctrl-C there is for the service, which lets
         // them finish.
         let start = Start { signals: &service.signals, apart: true };
         start.prepare(&mut command);
-        command.args(arguments).stdin(stdin).stdout(printing).stderr(complaining);
+        command.args(arguments).stdin(stdin).stdout(stdout).stderr(complaining);
         let mut group = start.group(command.spawn()?);
         let end = group.end().inspect_err(|_| {
             group.signal(libc::SIGKILL);
@@ -58,7 +63,7 @@ impl<'a> Process<'a> {
             let _ = group.wait();
         })?;
         let (stderr, last_line) = (Some(stderr), Vec::new());
-        Ok((Self { service, group, end, status: None, ending: Ending::No, stderr, last_line }, stdout))
+        Ok(Self { service, group, end, status: None, ending: Ending::No, stderr, last_line })
     }
 
     /// Waits until one of `others` is ready, the process has ended or said something, or until the
@@ -110,6 +115,11 @@ impl<'a> Process<'a> {
     /// Whether it was killed, with its descendants: nothing else is to be waited for.
     pub(super) fn is_forced(&self) -> bool {
         matches!(self.ending, Ending::Forced)
+    }
+
+    /// Whether a process still holds its standard error.
+    pub(super) fn is_held(&self) -> bool {
+        self.stderr.is_some()
     }
 
     /// Waits until it has ended: for a time by itself, then it is stopped.

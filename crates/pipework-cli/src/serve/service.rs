@@ -43,6 +43,8 @@ pub(super) enum Stop {
     Unwanted,
     /// It took longer than `--timeout`.
     TimedOut,
+    /// Its process has ended with status 0 in time, and others have not closed its output.
+    Held,
     /// The service has to end.
     Hurried,
     /// The reply is longer than `--max-message`.
@@ -223,6 +225,11 @@ impl<'a> Service<'a> {
         let reason = match stop {
             Stop::Unwanted => String::new(),
             Stop::TimedOut => format!("it took longer than the {} s that it may", self.timeout()),
+            Stop::Held => format!(
+                "its command has ended, but a process that it left behind held standard output for longer \
+                 than the {} s that it may take",
+                self.timeout()
+            ),
             Stop::Hurried => "the service was stopped".into(),
             Stop::TooLong => format!("the reply is longer than {} bytes", self.longest()),
             Stop::NotTaken(error) if error.kind() == ErrorKind::TimedOut => {

@@ -73,6 +73,36 @@ fn job_that_fails_is_retried_and_then_set_aside() {
     }
 }
 
+/// A process that the command leaves behind holds its standard output and standard error.
+#[test]
+fn job_whose_command_has_ended_well_is_done_although_a_process_stays_behind() {
+    for timeout in ["", "--timeout 1"] {
+        let script = format!(
+            "{UNTIL} pipework serve {timeout} --drain 20 ch -- sh -c 'sleep 1000 & echo $! >> left
+                cat >> tried; echo >> tried' 2> err & S=$!
+            until pipework call --queue ch one two 2> gone; do :; done
+            until_lines tried 2; kill $S; wait $S; echo $?; cat tried err; ls
+            kill $(cat left) && echo 'both stay'"
+        );
+        let done = sh(&Folder::new(), &script);
+        assert_eq!(done.out, "0\none\ntwo\nerr\ngone\nleft\ntried\nboth stay\n", "{timeout}: {done:?}");
+    }
+}
+
+/// Without --grace a process of the first attempt would still run beside the second one.
+#[test]
+fn job_that_is_stopped_comes_back_when_its_processes_have_ended() {
+    let script = format!(
+        "{UNTIL} pipework serve --timeout 0.5 --grace 0.5 --attempts 2 ch -- sh -c 'job=$(cat); echo $job >> tried
+            [ -e first ] || {{ : > first; (trap \"\" TERM; : > on; sleep 1000; :) & echo $! > left; sleep 1000; }}
+            case $(cut -d \" \" -f 3 /proc/$(cat left)/stat 2> gone) in [RSD]) echo still >> tried;; esac; exit 0' 2> err & S=$!
+        until pipework call --queue ch one 2> gone; do :; done
+        until_lines tried 2; kill $S; wait $S; echo $?; cat tried"
+    );
+    let done = sh(&Folder::new(), &script);
+    assert_eq!(done.out, "0\none\none\n", "{done:?}");
+}
+
 /// With --lines, a command dies before it has read any of the job. The next process gets the job;
 /// after that it is retried like any other.
 #[test]

@@ -434,3 +434,21 @@ fn serve_does_not_remove_a_channel_that_another_process_opened() {
     let done = sh(&folder, script);
     assert_eq!(done.out.replace("x\n\n", "x\n"), "0\nchannel\nx\nchannel\nx\ngone\n", "{}", done.err);
 }
+
+#[test]
+fn call_that_fails_does_not_wait_for_a_process_that_stays_behind() {
+    let serve =
+        "--stream ch -- sh -c 'sleep 1000 & echo $! >> left; echo one; echo two; echo why >&2; exit 3'";
+    let script = "call --stream x 2> failed; echo $?; cat failed; kill $(cat left) && echo 'it stays'";
+    assert_eq!(serving(serve, script), "one\ntwo\n1\npipework: why\nit stays\n");
+}
+
+#[test]
+fn reply_is_complete_when_no_process_holds_standard_output() {
+    let serve = "ch -- sh -c 'echo early; (until [ -e go ]; do sleep 0.02; done; echo late) & :'";
+    assert_eq!(serving(serve, "call x > out & C=$!; : > go; wait $C; cat out"), "early\nlate\n");
+    // The command has ended in time, and what it has left behind has not.
+    let serve = "--timeout 0.5 ch -- sh -c 'sleep 1000 & echo early'";
+    let out = serving(serve, "call x 2> failed; echo $?; cat failed");
+    assert!(out.starts_with("1\n") && out.contains("a process that it left behind"), "{out}");
+}
