@@ -60,6 +60,7 @@ use crate::serve::ServeArgs;
 use crate::tee::TeeArgs;
 use crate::top::TopArgs;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
 /// Sends and receives whole messages through pipes and FIFOs, answers calls and makes them.
@@ -188,6 +189,21 @@ fn main() -> ExitCode {
 
 /// Hands over to the subcommand; returns how it ends.
 fn obey(cli: &Cli) -> Result<Ending, Failure> {
+    let starts_commands = match &cli.command {
+        Command::Run(_) | Command::Serve(_) => true,
+        Command::Recv(args) => !args.exec.is_empty(),
+        _ => false,
+    };
+    // These commands may leave processes behind.
+    if starts_commands
+        && sys::adopts_orphans()
+        && let Some(status) = sys::stand_in().map_err(failure::at("fork"))?
+    {
+        return Ok(match status.signal() {
+            Some(number) => Ending::Signal(number),
+            None => Ending::Status(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+        });
+    }
     let status = match &cli.command {
         Command::Run(args) => return run::run(args, cli.quiet),
         Command::Tee(args) => return tee::tee(args, cli.quiet),

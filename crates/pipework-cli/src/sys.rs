@@ -528,6 +528,79 @@ pub(crate) fn terminal() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/tty", flags, Mode::empty())?)
 }
 
+/// Whether the kernel gives orphans to this process: it is the first one of a container, or has
+/// asked for them before it became this command.
+pub(crate) fn adopts_orphans() -> bool {
+    let mut asked: libc::c_int = 0;
+    // SAFETY: the call writes one int, which outlives it.
+    unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut asked) };
+    asked != 0 || rustix::process::getpid().is_init()
+}
+
+/// Goes on in a child, while this process waits for all children that it gets, so that no orphan
+/// stays a zombie. The child waits for its own only. Returns `None` in the child, and in this
+/// process how the child has ended.
+///
+/// The signals of other processes are handed on, except those of the terminal, which the child gets,
+/// too. To be called before any thread is started.
+pub(crate) fn stand_in() -> io::Result<Option<ExitStatus>> {
+    let parent = rustix::process::getpid();
+    // SAFETY: the sets are initialised before use, and every pointer refers to a local that outlives
+    // its call. There is one thread, so the child may go on as this process would. This process has
+    // only that to do which follows, for which it needs no descriptor.
+    unsafe {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        let (all, restore) = (all.assume_init(), libc::SIG_SETMASK);
+        // Ignored, children would end without a notice.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, before.as_mut_ptr());
+        let before = before.assume_init();
+        let child = match libc::fork() {
+            0 => {
+                // Killed, this process could hand nothing on.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if rustix::process::getppid() != Some(parent) {
+                    libc::_exit(1);
+                }
+                libc::pthread_sigmask(restore, &before, std::ptr::null_mut());
+                return Ok(None);
+            }
+            -1 => {
+                let error = io::Error::last_os_error();
+                libc::pthread_sigmask(restore, &before, std::ptr::null_mut());
+                return Err(error);
+            }
+            child => child,
+        };
+        libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
+        let mut ended = None;
+        while ended.is_none() {
+            let mut about = MaybeUninit::<libc::siginfo_t>::zeroed();
+            let number = libc::sigwaitinfo(&all, about.as_mut_ptr());
+            let is_from_kernel = about.assume_init().si_code > 0;
+            match number {
+                libc::SIGCHLD => {
+                    let mut status = 0;
+                    loop {
+                        match libc::waitpid(-1, &mut status, libc::WNOHANG) {
+                            ..=0 => break,
+                            id if id == child => ended = Some(ExitStatus::from_raw(status)),
+                            _ => {}
+                        }
+                    }
+                }
+                // The leader of a terminal's session gets it alone.
+                1.. if !is_from_kernel || number == libc::SIGHUP => drop(libc::kill(child, number)),
+                _ => {}
+            }
+        }
+        libc::pthread_sigmask(restore, &before, std::ptr::null_mut());
+        Ok(ended)
+    }
+}
+
 /// Makes a child get SIGTERM when this process is killed, because it can then hand nothing on.
 pub(crate) fn end_with_parent(command: &mut Command) {
     end_with(rustix::process::getpid(), command);

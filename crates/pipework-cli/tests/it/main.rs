@@ -13,6 +13,7 @@ mod jobs;
 mod tee;
 mod serve;
 mod queue;
+mod orphans;
 mod call;
 mod terminal;
 mod ls;
