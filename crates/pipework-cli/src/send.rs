@@ -17,7 +17,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
 
 pub(crate) use args::{HELP, SendArgs};
 
@@ -30,9 +29,10 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
     if args.to.is_none() {
         progress = progress.without_counter();
     }
-    let writer = open(args)?;
+    let until = Deadline::from(args.timeout);
+    let writer = open(args, until)?;
     let longest = args.max_message.unwrap_or(defaults::MAX_MESSAGE);
-    let mut out = Outgoing { writer, burst: args.burst, timeout: args.timeout, longest, progress };
+    let mut out = Outgoing { args, until, writer, longest, progress };
     if args.files {
         for path in &args.messages {
             out.one(&content(Path::new(path), longest)?)?;
@@ -50,8 +50,8 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
     out.close()
 }
 
-/// Opens the pipe that was asked for; a FIFO is waited for.
-fn open(args: &SendArgs) -> Result<Writer, Failure> {
+/// Opens the pipe that was asked for; a reader of a FIFO is waited for until `deadline`.
+fn open(args: &SendArgs, deadline: Deadline) -> Result<Writer, Failure> {
     let mut options = Options::new().mixed(args.mixed);
     if args.zstd.is_some() || args.dictionary.is_some() {
         let mut zstd = Zstd::new();
@@ -80,7 +80,6 @@ fn open(args: &SendArgs) -> Result<Writer, Failure> {
             return options.writer(location::inherited(number)?).map_err(refused);
         }
     };
-    let deadline = Deadline::from(args.timeout);
     uninterrupted(|| options.write_fifo(&name, deadline)).map_err(|error| {
         let path = name.display();
         match (error.kind(), error.errno()) {
@@ -109,43 +108,69 @@ fn content(path: &Path, longest: usize) -> Result<Vec<u8>, Failure> {
 }
 
 /// The writer of the messages, and how many it has taken.
-struct Outgoing {
+struct Outgoing<'a> {
+    args: &'a SendArgs,
+    /// Until when a reader is waited for before the first message.
+    until: Deadline,
     writer: Writer,
-    burst: bool,
-    timeout: Option<Duration>,
     /// Bytes of the longest message.
     longest: usize,
     progress: Progress,
 }
 
-impl Outgoing {
+impl Outgoing<'_> {
     fn one(&mut self, message: &[u8]) -> Result<(), Failure> {
         if message.len() > self.longest {
             return Err(self.too_long());
         }
-        let deadline = Deadline::from(self.timeout);
-        let outcome = if self.burst {
-            uninterrupted(|| self.writer.burst(message, deadline))
-        } else {
-            uninterrupted(|| self.writer.send(message, deadline)).map(drop)
-        };
-        outcome.map_err(|error| self.failure(error))?;
+        let deadline = Deadline::from(self.args.timeout);
+        self.deliver(message, |writer, burst| match burst {
+            true => writer.burst(message, deadline),
+            false => writer.send(message, deadline).map(drop),
+        })?;
         self.progress.add(1, message.len() as u64);
         Ok(())
     }
 
+    /// Sends something that begins with `first`. A reader may leave between the open and the first
+    /// write; then nothing was taken, and the next reader is waited for.
+    fn deliver<T>(
+        &mut self,
+        first: &[u8],
+        send: impl Fn(&mut Writer, bool) -> pipework::Result<T>,
+    ) -> Result<T, Failure> {
+        loop {
+            match uninterrupted(|| send(&mut self.writer, self.args.burst)) {
+                Err(error) if error.kind() == ErrorKind::Closed && self.is_untouched(first) => {
+                    self.writer.discard();
+                    self.writer = open(self.args, self.until)?;
+                }
+                sent => return sent.map_err(|error| self.failure(error)),
+            }
+        }
+    }
+
+    /// Whether a FIFO has taken no byte of ours: the first write has failed, and it held the first
+    /// message whole. Compressed, a message may be a little longer.
+    fn is_untouched(&self, first: &[u8]) -> bool {
+        let is_fifo =
+            self.args.to.as_ref().is_some_and(|path| matches!(Location::of(path, 1), Location::Path(_)));
+        let most =
+            if self.writer.zstd().is_some() { self.writer.max_part() / 2 } else { self.writer.max_part() };
+        is_fifo && self.progress.messages() == 0 && first.len() <= most
+    }
+
     /// Sends messages, as many as fit in each write.
     fn many(&mut self, mut messages: &[&[u8]]) -> Result<(), Failure> {
-        if self.burst {
+        if self.args.burst {
             return messages.iter().try_for_each(|message| self.one(message));
         }
         let short = messages.iter().position(|message| message.len() > self.longest);
         let all = messages.len();
         messages = &messages[..short.unwrap_or(all)];
         while !messages.is_empty() {
-            let deadline = Deadline::from(self.timeout);
-            let sent = uninterrupted(|| self.writer.send_many(messages, deadline))
-                .map_err(|error| self.failure(error))?;
+            let deadline = Deadline::from(self.args.timeout);
+            let sent = self.deliver(messages[0], |writer, _| writer.send_many(messages, deadline))?;
             let (done, rest) = messages.split_at(sent);
             self.progress.add(sent as u64, done.iter().map(|message| message.len() as u64).sum());
             messages = rest;
@@ -183,7 +208,7 @@ impl Outgoing {
     }
 
     fn close(self) -> Result<u8, Failure> {
-        self.writer.close(Deadline::from(self.timeout)).map_err(during("closing the pipe"))?;
+        self.writer.close(Deadline::from(self.args.timeout)).map_err(during("closing the pipe"))?;
         self.progress.finish();
         Ok(0)
     }
@@ -214,12 +239,12 @@ impl Outgoing {
         match error.kind() {
             ErrorKind::Closed => Failure::new(format!("the reader has left; {sent}")),
             ErrorKind::TimedOut => Failure::timeout(format!("the reader did not make space in time; {sent}")),
-            ErrorKind::TooLong if self.burst => Failure::new(format!(
+            ErrorKind::TooLong if self.args.burst => Failure::new(format!(
                 "too long for a burst, which must fit in one write of {} bytes; send it without \
                  --burst; {sent}",
                 self.writer.pipe_buf()
             )),
-            ErrorKind::Invalid if self.burst => Failure::new(format!(
+            ErrorKind::Invalid if self.args.burst => Failure::new(format!(
                 "a burst cannot hold the control bytes 0x0E, 0x0F and 0x10; send it without \
                  --burst, or compress it with --zstd; {sent}"
             )),

@@ -297,3 +297,38 @@ fn recv_ends_with_status_6_if_count_was_not_reached() {
     assert_eq!((done.status, &*done.out, &*done.err), (Some(6), "a\nb\n", words));
     assert_eq!(clean("pipework send a b | pipework recv --count 2 --lines"), "a\nb\n");
 }
+
+/// The first reader leaves between the open and the first write of the sender.
+#[test]
+fn sender_waits_for_the_next_reader_if_the_first_takes_nothing() {
+    let left = |send: &str, input: &str| {
+        format!(
+            "mkfifo f; (until [ -e go ]; do sleep 0.02; done; {input}) | pipework send {send} --to f 2> err & S=$!
+            : < f; : > go"
+        )
+    };
+    for (send, input) in [
+        ("", "printf hello"),
+        ("--lines", "echo hello"),
+        ("--zstd", "printf hello"),
+        ("--mixed --burst", "printf hello"),
+    ] {
+        let kind = if send.contains("zstd") {
+            "--zstd"
+        } else if send.contains("mixed") {
+            "--mixed"
+        } else {
+            ""
+        };
+        let script = format!(
+            "{}; pipework recv --from f {kind} --count 1 --lines; wait $S; echo $?; cat err",
+            left(send, input)
+        );
+        assert_eq!(clean(&script), "hello\n0\n", "{send}");
+    }
+    // The reader may have had a part of a longer one.
+    let script = format!("{}; wait $S; echo $?; cat err", left("", "head -c 10000 /dev/zero"));
+    assert_eq!(clean(&script), "1\npipework: the reader has left; no message was sent\n");
+    let script = format!("{}; wait $S; echo $?; cat err", left("--timeout 1", "echo hello"));
+    assert_eq!(clean(&script), "124\npipework: f: no reader opened it in time\n");
+}
