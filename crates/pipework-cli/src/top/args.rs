@@ -77,13 +77,14 @@ Figures of a channel:
   WORK     requests that servers have
   DONE     replies that their callers have not fetched
   SLOTS    how many calls it can hold
-  MEAN     how long a call keeps its slot: calls in progress, on average over
-           some looks, divided by CALLS/S (Little's law)
-  P50 P99  ages of the calls in progress now: that half of them, and 99 of
-           100, do not exceed. A channel keeps no times; an age is for how
-           long looks have found the call, which lies below its real age by
-           up to the time between two looks (shown as <100ms). They are not
-           latencies of calls that are done.
+  TIME     how long a call keeps its slot, on average: calls in progress, on
+           average over some looks, divided by CALLS/S (Little's law)
+  AGE 99%  how old the calls in progress are by now: half of them, and 99 of
+           100, are no older. These calls are not done, so their ages say
+           nothing of TIME, which may be above or below. A channel keeps no
+           times; an age is for how long looks have found the call, which lies
+           below its real age by up to the time between two looks (shown as
+           <100ms).
   S/C      servers and clients that are attached; !1: one is dead
 
   Below: all calls so far, those that were cancelled or timed out, how often

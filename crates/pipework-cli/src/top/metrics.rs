@@ -7,6 +7,7 @@ use super::watch::Found;
 use crate::openmetrics::Page;
 use pipework::reqrep::{Role, Stats};
 use std::path::Path;
+use std::time::Duration;
 
 /// A counter of a segment: its name, what it counts, and where it is.
 type Counter = (&'static str, &'static str, fn(&Stats) -> u64);
@@ -47,6 +48,11 @@ fn channels(page: &mut Page, found: &[Figures]) {
     gauge(page, "slots", "Calls that the channel can hold.", slots);
     let stages = known.iter().flat_map(|figures| stages(figures));
     gauge(page, "calls", "Calls in progress, by how far they are.", stages);
+    let seconds = known.iter().map(|figures| (format!("_total{}", channel(figures)), figures.call_seconds));
+    page.family("call_seconds", "counter", "Time that calls have kept their slots, all together.", seconds);
+    let ages = known.iter().flat_map(|figures| ages(figures));
+    let help = "For how long the calls in progress have been seen; quantile 1 is the oldest.";
+    page.family("call_age_seconds", "gauge", help, ages);
     let bytes = known.iter().map(|figures| (channel(figures), figures.blobs.bytes));
     gauge(page, "blob_bytes", "Bytes of the files of blobs.", bytes);
     let files = known.iter().map(|figures| (channel(figures), figures.blobs.files as u64));
@@ -81,6 +87,17 @@ fn stages(figures: &Figures) -> Vec<Sample> {
         [("filling", filling), ("waiting", waiting), ("taken", taken), ("done", done), ("damaged", damaged)];
     let label = label("channel", &figures.path);
     stages.map(|(stage, count)| (format!("{{{label},stage=\"{stage}\"}}"), count as u64)).into()
+}
+
+/// Nothing while no call is in progress.
+fn ages(figures: &Figures) -> Vec<(String, f64)> {
+    let Some(ages) = figures.ages else { return Vec::new() };
+    let label = label("channel", &figures.path);
+    let quantiles = [("0.5", ages.p50), ("0.9", ages.p90), ("0.99", ages.p99), ("1", ages.max)];
+    let sample = |(quantile, age): (&str, Duration)| {
+        (format!("{{{label},quantile=\"{quantile}\"}}"), age.as_secs_f64())
+    };
+    quantiles.map(sample).into()
 }
 
 fn members(figures: &Figures) -> Vec<Sample> {

@@ -55,12 +55,14 @@ pub(super) fn serve(
     loop {
         let mut fds = vec![PollFd::new(&listener, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         fds.extend(visits.iter().map(Visit::poll));
-        let until = visits.iter().fold(Deadline::NEVER, |until, visit| until.or_earlier(visit.until));
+        let glance = Deadline::after(watch.glance_due().saturating_duration_since(Instant::now()));
+        let until = visits.iter().fold(glance, |until, visit| until.or_earlier(visit.until));
         sys::wait_for(&mut fds, until).map_err(at(address))?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if signals.next().map_err(at("signals"))?.is_some() {
             return Ok(0);
         }
+        watch.glance(Instant::now());
         // A client that has left, or an error of one connection, does not concern the others.
         let mut ready_visits = ready[2..].iter();
         visits.retain_mut(|visit| {

@@ -23,6 +23,9 @@ pub(super) struct Channel {
     seen: Vec<(u64, Instant)>,
     /// Calls in progress at each look since the last figures, added up, and the looks.
     in_progress: (usize, u32),
+    /// Time that calls have kept their slots, all together, in seconds, up to the latest look.
+    call_seconds: f64,
+    glanced: Option<Instant>,
     before: Option<(Instant, Stats)>,
     commands: HashMap<(u16, SystemTime), Option<String>>,
 }
@@ -46,6 +49,8 @@ pub(super) struct Figures {
     pub(super) stats: Stats,
     /// The increase of each counter per second, from the last figures to these.
     pub(super) rates: Option<Rates>,
+    /// Time that calls have kept their slots, all together, in seconds, as far as looks have seen it.
+    pub(super) call_seconds: f64,
     /// For how long a call kept its slot, on average.
     pub(super) mean: Option<Duration>,
     pub(super) ages: Option<Ages>,
@@ -87,6 +92,8 @@ impl Channel {
             file: None,
             seen: vec![],
             in_progress: (0, 0),
+            call_seconds: 0.0,
+            glanced: None,
             before: None,
             commands: HashMap::new(),
         }
@@ -110,6 +117,9 @@ impl Channel {
             }
         }
         self.in_progress = (self.in_progress.0 + count, self.in_progress.1 + 1);
+        if let Some(then) = self.glanced.replace(now) {
+            self.call_seconds += count as f64 * now.saturating_duration_since(then).as_secs_f64();
+        }
     }
 
     /// The current facts.
@@ -145,6 +155,7 @@ impl Channel {
 
     fn forget(&mut self) {
         (self.segment, self.file, self.before, self.in_progress) = (None, None, None, (0, 0));
+        (self.call_seconds, self.glanced) = (0.0, None);
         self.seen.clear();
         self.commands.clear();
     }
@@ -158,6 +169,7 @@ impl Channel {
             slots: segment.geometry().slots as usize,
             stats: segment.stats(),
             blobs: segment.blob_audit(),
+            call_seconds: self.call_seconds,
             ..Figures::default()
         };
         let (mut ages, mut of_members) = (vec![], HashMap::new());
@@ -201,7 +213,7 @@ impl Channel {
             })
             .collect();
         if !figures.members.iter().any(|attached| attached.member.is_alive) {
-            self.segment = None;
+            (self.segment, self.glanced) = (None, None);
         }
         Ok(figures)
     }

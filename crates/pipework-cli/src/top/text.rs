@@ -62,9 +62,9 @@ pub(super) const CHANNELS: [(&str, Align); 10] = [
     ("WORK", Align::Right),
     ("DONE", Align::Right),
     ("SLOTS", Align::Right),
-    ("MEAN", Align::Right),
-    ("P50", Align::Right),
-    ("P99", Align::Right),
+    ("TIME", Align::Right),
+    ("AGE", Align::Right),
+    ("99%", Align::Right),
     ("S/C", Align::Right),
     ("CHANNEL", Align::Left),
 ];

@@ -91,12 +91,22 @@ impl Watch {
         self.glances.due.min(self.figures.due)
     }
 
+    /// When the calls in progress are to be looked at again.
+    pub(super) fn glance_due(&self) -> Instant {
+        self.glances.due
+    }
+
+    /// Looks at the calls in progress, if that is due.
+    pub(super) fn glance(&mut self, now: Instant) {
+        if now >= self.glances.due {
+            self.glances.take(now, || self.channels.iter_mut().for_each(|channel| channel.glance(now)));
+        }
+    }
+
     /// Looks at everything that is due; returns whether it has new figures.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         if now < self.figures.due {
-            if now >= self.glances.due {
-                self.glances.take(now, || self.channels.iter_mut().for_each(|channel| channel.glance(now)));
-            }
+            self.glance(now);
             return false;
         }
         if self.is_all && now >= self.searches.due {

@@ -59,7 +59,7 @@ fn top_shows_the_metrics_of_a_channel() {
     let lines: Vec<_> = done.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
     assert_eq!(
         lines[0],
-        ["CALLS/S", "WAIT", "WORK", "DONE", "SLOTS", "MEAN", "P50", "P99", "S/C", "CHANNEL"]
+        ["CALLS/S", "WAIT", "WORK", "DONE", "SLOTS", "TIME", "AGE", "99%", "S/C", "CHANNEL"]
     );
     assert_eq!((&lines[1][..6], &lines[1][8..]), (&["0", "1", "1", "0", "4", "-"][..], &["1/1", "work"][..]));
 }
@@ -423,6 +423,8 @@ fn prometheus_page_has_the_metrics_of_channels_and_pipes() {
     assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
     for line in [
         "# TYPE pipework_requests counter",
+        "# TYPE pipework_call_seconds counter",
+        "# TYPE pipework_call_age_seconds gauge",
         "pipework_requests_total{channel=\"a\\\"b\"} 2",
         "pipework_calls{channel=\"a\\\"b\",stage=\"waiting\"} 1",
         "pipework_calls{channel=\"a\\\"b\",stage=\"taken\"} 1",
@@ -440,6 +442,19 @@ fn prometheus_page_has_the_metrics_of_channels_and_pipes() {
     wait_until("the third call is counted", || {
         ask(&address, "GET / HTTP/1.0\r\n\r\n").contains("_total{channel=\"a\\\"b\"} 3")
     });
+    // The calls are in progress all the while, between two questions too.
+    let value = |body: &str, name: &str| -> f64 {
+        let line = body.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name} in\n{body}")).trim().parse().unwrap()
+    };
+    let page = || ask(&address, "GET / HTTP/1.0\r\n\r\n");
+    let seconds = |body: &str| value(body, "pipework_call_seconds_total{channel=\"a\\\"b\"}");
+    let age = |body: &str| value(body, "pipework_call_age_seconds{channel=\"a\\\"b\",quantile=\"0.5\"}");
+    let (before, begin) = (page(), std::time::Instant::now());
+    wait_until("three calls have been seen for another second", || seconds(&page()) > seconds(&before) + 3.0);
+    let after = page();
+    assert!(begin.elapsed().as_secs_f64() > 0.5, "three calls take three seconds a second");
+    assert!(age(&after) > age(&before) + 0.5, "{before}\n{after}");
     assert!(ask(&address, "GET /other HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 404"));
     assert!(ask(&address, "POST / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 405"));
     assert!(ask(&address, "HEAD / HTTP/1.0\r\n\r\n").ends_with("\r\n\r\n"));
