@@ -31,8 +31,13 @@ struct Running {
 
 impl Commands {
     pub(super) fn new(args: &RecvArgs) -> Result<Self, Failure> {
-        exec::find(&args.exec[0], "no message was taken")?;
-        Ok(Self { words: args.exec.clone(), limit: args.jobs, running: Vec::new(), started: 0, failed: 0 })
+        // `--` may stand before a command here as everywhere.
+        let words = match &args.exec[..] {
+            [dashes, command @ ..] if dashes == "--" && !command.is_empty() => command,
+            command => command,
+        };
+        exec::find(&words[0], "no message was taken")?;
+        Ok(Self { words: words.to_vec(), limit: args.jobs, running: Vec::new(), started: 0, failed: 0 })
     }
 
     /// How many run.

@@ -101,16 +101,21 @@ fn join(one: &OsStr, other: &OsStr) -> OsString {
     both
 }
 
-/// Whether the place of an argument stands between quotes in a line for the shell: there the
-/// argument would not be one word, or not be put in at all.
-pub(super) fn quotes_its_place(line: &OsStr) -> bool {
-    // The brackets that are opened and not closed: quotes, or a command within them.
+const QUOTED: &str = "write {} without quotes; it is one word, whatever it holds";
+const COUNTED: &str = "{} cannot be part of arithmetic; give it a name first, as in n={}; echo $((n * n))";
+
+/// Why an argument cannot have its place in a line for the shell, if it cannot. Between quotes it
+/// would not be one word, or not be put in at all; in arithmetic its text would be an expression.
+pub(super) fn misplaced(line: &OsStr) -> Option<&'static str> {
+    // The brackets that are opened and not closed: quotes, `(` of a command, `[` of arithmetic, and
+    // `,` for a bracket within that.
     let mut open = Vec::new();
     let mut bytes = line.as_bytes();
     while let Some((&byte, rest)) = bytes.split_first() {
         let quoted = open.last() == Some(&b'"');
-        if quoted && bytes.starts_with(PLACE) {
-            return true;
+        let counts = matches!(open.last(), Some(b'[' | b','));
+        if (quoted || counts) && bytes.starts_with(PLACE) {
+            return Some(if counts { COUNTED } else { QUOTED });
         }
         bytes = rest;
         match byte {
@@ -118,22 +123,45 @@ pub(super) fn quotes_its_place(line: &OsStr) -> bool {
             b'\'' if !quoted => {
                 let end = rest.iter().position(|byte| *byte == b'\'').unwrap_or(rest.len());
                 if rest[..end].windows(PLACE.len()).any(|window| window == PLACE) {
-                    return true;
+                    return Some(QUOTED);
                 }
                 bytes = rest.get(end + 1..).unwrap_or_default();
             }
             b'"' | b'`' if open.last() == Some(&byte) => drop(open.pop()),
             b'"' | b'`' => open.push(byte),
+            b'$' if rest.starts_with(b"((") && is_arithmetic(&rest[2..]) => {
+                open.push(b'[');
+                bytes = &rest[2..];
+            }
             b'$' if rest.starts_with(b"(") => {
                 open.push(b'(');
                 bytes = &rest[1..];
             }
-            b'(' if !quoted => open.push(b'('),
-            b')' if open.last() == Some(&b'(') => drop(open.pop()),
+            b'(' if !quoted => open.push(if counts { b',' } else { b'(' }),
+            b')' if open.last() == Some(&b'[') => {
+                open.pop();
+                bytes = rest.get(1..).unwrap_or_default();
+            }
+            b')' if matches!(open.last(), Some(b'(' | b',')) => drop(open.pop()),
             _ => {}
         }
     }
-    false
+    None
+}
+
+/// Whether `$((` begins arithmetic, by what follows: `))` closes it. Otherwise it begins a command in
+/// brackets within another one.
+fn is_arithmetic(rest: &[u8]) -> bool {
+    let mut depth = 2;
+    let closes = rest.iter().position(|byte| {
+        depth += match byte {
+            b'(' => 1,
+            b')' => -1,
+            _ => 0,
+        };
+        depth == 1
+    });
+    closes.is_some_and(|at| rest.get(at + 1) == Some(&b')'))
 }
 
 /// Replaces the placeholder by `bytes`; returns whether the word has one.
@@ -227,15 +255,28 @@ mod tests {
     }
 
     #[test]
-    fn quotes_its_place_detects_quoted_places() {
+    fn misplaced_detects_quoted_places_and_arithmetic() {
         for line in ["echo '{}'", "echo \"{}\"", "a \"b{}c\"", "$(echo \"{}\")", "sh -c 'ls {}'", "\"`a`{}\""]
         {
-            assert!(quotes_its_place(line.as_ref()), "{line}");
+            assert_eq!(misplaced(line.as_ref()), Some(QUOTED), "{line}");
         }
-        for line in
-            ["echo {}", "'a'{}\"b\"", "\"$(echo {})\"", "\\'{}", "\"`ls {}`\"", "(a; b {}) \"c\"", "'"]
-        {
-            assert!(!quotes_its_place(line.as_ref()), "{line}");
+        for line in ["echo $(({} * 2))", "echo \"$((2 * (1 + {})))\"", "n=$(( $(ls | wc -l) + {}))"] {
+            assert_eq!(misplaced(line.as_ref()), Some(COUNTED), "{line}");
+        }
+        for line in [
+            "echo {}",
+            "'a'{}\"b\"",
+            "\"$(echo {})\"",
+            "\\'{}",
+            "\"`ls {}`\"",
+            "(a; b {}) \"c\"",
+            "'",
+            "n={}; echo $((n * n)) {}",
+            "echo $(( $(wc -c < {}) + 1 ))",
+            "echo $((ls {}) | wc -l)",
+            "$((",
+        ] {
+            assert_eq!(misplaced(line.as_ref()), None, "{line}");
         }
     }
 

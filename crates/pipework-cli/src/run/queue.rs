@@ -60,11 +60,9 @@ impl Queue {
             }
         }
         if args.arg_file.is_some()
-            && let Some(line) = args.shell.iter().find(|line| plan::quotes_its_place(line))
+            && let Some((line, why)) = args.shell.iter().find_map(|line| Some((line, plan::misplaced(line)?)))
         {
-            let line = line.display();
-            let text =
-                format!("--shell {line}: write {{}} without quotes; it is one word, whatever it holds");
+            let text = format!("--shell {}: {why}", line.display());
             return Err(Failure::new(text).with_status(USAGE));
         }
         plan::tell_apart(&mut plans);

@@ -26,6 +26,7 @@ fn recv_exec_runs_at_most_as_many_commands_as_jobs_says() {
     let script =
         "seq 300 | pipework send --lines | pipework recv --jobs 64 --exec sh -c 'echo $(cat)' | sort -n";
     assert_eq!(clean(script), clean("seq 300"));
+    assert_eq!(clean("pipework send x | pipework recv --exec -- sh -c 'cat; echo'"), "x\n");
     fails(2, &["--exec"], "pipework recv --jobs 2");
     fails(2, &["from 1"], "pipework recv --jobs 0 --exec true");
 }
