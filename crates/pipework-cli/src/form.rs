@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The separator between one message and the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +65,7 @@ impl Form {
         let is_text = matches!(item, Item::Line(_));
         let goes_on = is_text && before != OpenLine::None;
         match self {
+            Form::Json if is_text => parts.append_piece(out, command, before, line),
             Form::Json => parts.append_json(out, command, goes_on),
             Form::Nul => out.extend_from_slice(parts.content),
             Form::Raw | Form::Lines => out.extend_from_slice(parts.whole),
@@ -104,8 +106,33 @@ pub(crate) enum OpenLine {
     None,
     /// It has no end yet.
     Open,
+    /// The same, and an object with the next piece begins with these bytes, of a character that the
+    /// cut has divided.
+    Inside(Begun),
     /// It was given one, for something else stands behind it. If more of it comes, it is cut.
     Ended,
+}
+
+/// The first bytes of a character of UTF-8, 1 to 3 of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Begun {
+    bytes: [u8; 3],
+    len: u8,
+}
+
+impl Begun {
+    /// Those at the end of a text that is UTF-8 up to there.
+    fn at_end_of(text: &[u8]) -> Option<Self> {
+        let error = std::str::from_utf8(text).err().filter(|error| error.error_len().is_none())?;
+        let begun = &text[error.valid_up_to()..];
+        let mut bytes = [0; 3];
+        bytes.get_mut(..begun.len())?.copy_from_slice(begun);
+        Some(Self { bytes, len: begun.len() as u8 })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
 }
 
 impl OpenLine {
@@ -126,10 +153,22 @@ impl OpenLine {
         }
     }
 
+    /// Whether `finish` appends anything.
+    pub(crate) fn has_rest(&self, form: Form) -> bool {
+        matches!((form, self), (Form::Nul, Self::Open) | (Form::Json, Self::Inside(_)))
+    }
+
     /// No more text comes. The last line of a text may lack a newline; every record has its NUL.
-    pub(crate) fn finish(&mut self, form: Form, out: &mut Vec<u8>) {
-        if form == Form::Nul {
-            self.end(form, out);
+    pub(crate) fn finish(&mut self, form: Form, out: &mut Vec<u8>, command: Option<&[u8]>) {
+        match (form, *self) {
+            (Form::Nul, _) => self.end(form, out),
+            (Form::Json, Self::Inside(begun)) => {
+                let content = begun.bytes();
+                let rest = Parts { kind: "line", whole: content, content, origin: None };
+                rest.append_json(out, command, true);
+                *self = Self::Open;
+            }
+            _ => {}
         }
     }
 }
@@ -158,6 +197,24 @@ impl<'a> Parts<'a> {
             Item::Torn(_) => return None,
         };
         Some(Self { kind, whole, content, origin })
+    }
+
+    /// A piece of a line, behind the bytes of a character that the piece before has left, and without
+    /// those of one that goes on in the next.
+    fn append_piece(&self, out: &mut Vec<u8>, command: Option<&[u8]>, before: OpenLine, line: &mut OpenLine) {
+        let mut content = Cow::Borrowed(self.content);
+        if let OpenLine::Inside(begun) = before {
+            content = Cow::Owned([begun.bytes(), self.content].concat());
+        }
+        if *line == OpenLine::Open
+            && let Some(begun) = Begun::at_end_of(&content)
+        {
+            let len = content.len() - begun.bytes().len();
+            content.to_mut().truncate(len);
+            *line = OpenLine::Inside(begun);
+        }
+        let piece = Parts { kind: self.kind, whole: self.whole, content: &content, origin: self.origin };
+        piece.append_json(out, command, before != OpenLine::None);
     }
 
     /// `goes_on`: the item continues the line before.
@@ -209,6 +266,34 @@ fn append_torn(out: &mut Vec<u8>, torn: &Torn, command: Option<&[u8]>) {
 pub(crate) fn append_exit(out: &mut Vec<u8>, command: &[u8], status: u8) {
     open_json(out, "exit", Some(command), None);
     writeln!(out, ",\"status\":{status}}}").expect(IN_MEMORY);
+}
+
+/// The entry of a command in a log of jobs.
+pub(crate) struct Entry<'a> {
+    /// From 1.
+    pub(crate) index: u64,
+    pub(crate) command: &'a [u8],
+    pub(crate) start: SystemTime,
+    pub(crate) time: Duration,
+    pub(crate) status: u8,
+    pub(crate) signal: Option<i32>,
+}
+
+impl Entry<'_> {
+    /// Appends it as an object.
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        let since = self.start.duration_since(UNIX_EPOCH).unwrap_or_default();
+        write!(out, "{{\"index\":{}", self.index).expect(IN_MEMORY);
+        append_bytes(out, "command", self.command);
+        let (start, seconds) = (since.as_secs_f64(), self.time.as_secs_f64());
+        write!(out, ",\"start\":{start:.6},\"seconds\":{seconds:.6},\"status\":{}", self.status)
+            .expect(IN_MEMORY);
+        match self.signal {
+            Some(number) => writeln!(out, ",\"signal\":{number}}}"),
+            None => writeln!(out, ",\"signal\":null}}"),
+        }
+        .expect(IN_MEMORY);
+    }
 }
 
 /// A path as a key and its value; one that is not UTF-8 is encoded.
@@ -313,7 +398,7 @@ mod tests {
             for item in items {
                 cuts += u32::from(form.append(&mut out, item, None, &mut open));
             }
-            open.finish(form, &mut out);
+            open.finish(form, &mut out, None);
             (String::from_utf8(out).unwrap(), cuts)
         };
         let pieces = [line("ab"), line("cd"), line("\n"), line("e")];
@@ -327,5 +412,37 @@ mod tests {
         let marked: Vec<bool> = objects.lines().map(|object| object.contains("continued\":true")).collect();
         assert_eq!((marked, cuts), (vec![false, true, true, false], 2));
         assert_eq!(written(Form::Json, &apart).1, 1);
+    }
+
+    #[test]
+    fn json_cuts_a_line_between_characters() {
+        let text = "aä€😀z".as_bytes();
+        let data = |object: &str| {
+            let object: Value = serde_json::from_str(object).unwrap();
+            object["data"].as_str().expect("text, not base64").to_owned()
+        };
+        for size in 1..=text.len() {
+            let (mut out, mut open) = (Vec::new(), OpenLine::default());
+            for piece in text.chunks(size) {
+                let item = Item::Line(Line { data: piece.into() });
+                Form::Json.append(&mut out, &item, None, &mut open);
+            }
+            open.finish(Form::Json, &mut out, None);
+            let objects = String::from_utf8(out).unwrap();
+            assert_eq!(objects.lines().map(data).collect::<String>().as_bytes(), text, "{size}");
+        }
+        // Other bytes are encoded as before, and the end of a text that lacks some is not lost.
+        let written = |pieces: &[&'static [u8]]| {
+            let (mut out, mut open) = (Vec::new(), OpenLine::default());
+            for piece in pieces {
+                let item = Item::Line(Line { data: (*piece).into() });
+                Form::Json.append(&mut out, &item, None, &mut open);
+            }
+            open.finish(Form::Json, &mut out, None);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(written(&[b"\xffab", b"c\n"]).matches("base64").count(), 1);
+        assert!(written(&[b"ab\xe2\x82"]).ends_with("\"continued\":true,\"data_base64\":\"4oI=\"}\n"));
+        assert!(written(&[b"ab\xe2", b"\n"]).ends_with("\"continued\":true,\"data_base64\":\"4g==\"}\n"));
     }
 }

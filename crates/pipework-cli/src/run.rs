@@ -56,6 +56,7 @@ pub(crate) fn run(args: &RunArgs, quiet: bool) -> Result<Ending, Failure> {
         queue,
         limit: limit(args),
         jobs: Vec::new(),
+        begun: 0,
         stop,
         apart: sys::terminal().is_err(),
         many,
@@ -100,6 +101,8 @@ struct Run<'a> {
     limit: usize,
     /// Those that are not over.
     jobs: Vec<Job>,
+    /// How many have begun.
+    begun: u64,
     stop: Stop,
     /// The commands have no terminal, so they get process groups of their own.
     apart: bool,
@@ -168,7 +171,7 @@ impl Run<'_> {
                 keeps_stdin: !self.many,
             };
             match Job::start(&plan, &manner) {
-                Ok(job) => self.jobs.push(job),
+                Ok(job) => self.add(job),
                 Err(error) if sys::is_startable_later(&error) && !self.jobs.is_empty() => {
                     self.limit = self.jobs.len();
                     let limit = self.limit;
@@ -178,11 +181,17 @@ impl Run<'_> {
                 }
                 Err(error) => {
                     self.outputs.warn(plan.refused(&error));
-                    self.jobs.push(Job::not_started(&plan, error.kind()));
+                    self.add(Job::not_started(&plan, error.kind()));
                     self.settle();
                 }
             }
         }
+    }
+
+    fn add(&mut self, mut job: Job) {
+        self.begun += 1;
+        job.index = self.begun;
+        self.jobs.push(job);
     }
 
     /// Waits until something is ready.
@@ -309,6 +318,8 @@ impl Run<'_> {
         match out {
             Out::Text | Out::Messages => self.stop_reading(),
             Out::Stderr => self.jobs.iter_mut().for_each(Job::desert_stderr),
+            // The commands need not stop for that.
+            Out::Log => {}
         }
     }
 

@@ -240,7 +240,7 @@ impl Sink {
 
     /// `left`: how many of the messages that were asked for have not come.
     pub(super) fn finish(mut self, left: Option<u64>) -> Result<Ending, Failure> {
-        self.line.finish(self.form, self.out.buffer());
+        self.line.finish(self.form, self.out.buffer(), None);
         self.flush()?;
         self.progress.finish();
         let failed = self.commands.as_ref().map_or(0, Commands::failed);

@@ -60,6 +60,11 @@ pub(crate) struct RunArgs {
     #[arg(long, short)]
     pub(crate) keep_order: bool,
 
+    /// Write an object for each command that has ended to this file, which is emptied first: its
+    /// place among the commands, when it was started, how long it ran, its status and its signal
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) joblog: Option<PathBuf>,
+
     /// When a command fails, stop the others and start no more
     #[arg(long)]
     pub(crate) fail_fast: bool,
@@ -125,7 +130,8 @@ With --tag a command is named by its file name; if several have the same
 one, by all its words; with --arg-file by its argument (as GNU parallel does).
 Unlike there, ::: separates commands, and does not introduce arguments:
 `printf '%s\\n' a b | pipework run -a - gzip` runs `gzip a` and `gzip b`.
-In a line of --shell, write {} without quotes, for all arguments.
+In a line of --shell, write {} without quotes, for all arguments; for arithmetic
+give it a name first: --shell 'n={}; echo $((n * n))'.
 
 Without --messages, messages go to standard output with a newline behind them.
 --nul and --json choose another form for them, and for lines that share the
@@ -144,13 +150,23 @@ which is said; objects have {\"continued\":true} from the second piece on. Burst
 are taken out of the text only with --bursts: other programs print their bytes
 for other reasons.
 
+With --joblog each command that has ended is a line of JSON in a file, beside
+any form of output:
+    {\"index\":2,\"command\":\"make lint\",\"start\":1764327010.25,\"seconds\":1.5,
+     \"status\":2,\"signal\":null}
+(in one line). \"index\" counts the commands from 1 in the order in which they
+were started. \"start\" is the time of that in seconds since 1970, and \"seconds\"
+how long its process ran. \"status\" is 128 + N if \"signal\" N killed it, and 124
+after --timeout. A command that could not be started has 126 or 127.
+
 A message is in memory until it is whole: --max-message bounds that for each
 command, so all together may take --jobs times as much, besides what an output
 has not taken yet.
 
 A pipe is read until everyone who holds it has left, also processes that the
-command left behind, unless it was stopped. When an output fails or its reader
-leaves, no more commands are started, the pipes are closed (the commands get
+command left behind, unless it was stopped. A command that has ended before its
+--timeout keeps its status; when that time has passed, the pipe is read to the
+bytes that it holds then, and closed. When an output fails or its reader leaves, no more commands are started, the pipes are closed (the commands get
 SIGPIPE), and data received for the other output is still written there.
 Of a message that finds no space in a file nothing stays there, and --append
 begins a new line behind a line that another program has left unfinished.
@@ -179,6 +195,10 @@ Examples:
 
   All of it in one log, and an end at the first failure:
     pipework run --tag --stderr merged --fail-fast make lint ::: make test
+
+  Text with tags, and how long each command took:
+    pipework run --tag --joblog log make lint ::: make test ::: make docs
+    jq -r '\"\\(.seconds) \\(.command)\"' log
 
   The failed commands, to be tried again:
     seq 3 | pipework run --json -a - --shell 'test {} -gt 1' > ends ||

@@ -3,14 +3,14 @@
 //!
 //! A job is over when its process has ended and its pipes are at their ends. These come in any
 //! order: a process may leave others behind that still hold the pipes, and may close its output
-//! early. A job that is being stopped is over with its process, even if another process holds the
-//! pipes.
+//! early. A job that is being stopped, or whose time is over, is over with its process, even if
+//! another process holds the pipes.
 
 use super::args::StderrTo;
 use super::plan::{self, Plan};
 use crate::exec::{CANNOT_EXECUTE, NOT_FOUND};
 use crate::failure::{CLOSED, TIMEOUT};
-use crate::form::OpenLine;
+use crate::form::{Entry, OpenLine};
 use crate::group::{Group, Start};
 use crate::stderr::Stderr;
 use crate::sys;
@@ -19,9 +19,10 @@ use pipework::atomic::{Options, Reader};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 /// A command that runs, or has run.
 pub(super) struct Job {
@@ -46,6 +47,12 @@ pub(super) struct Job {
     /// None if it could not be started.
     group: Option<Group>,
     end: Option<End>,
+    /// Its place among the commands, from 1.
+    pub(super) index: u64,
+    /// When it was started, by the clock of the wall and by one that only goes forward.
+    started: (SystemTime, Instant),
+    /// How long its process ran, once it has ended.
+    time: Duration,
     /// By when it has to be over.
     until: Deadline,
     /// When it is killed if it ignores that signal.
@@ -110,12 +117,13 @@ impl Job {
                 command.stderr(writing);
             }
         }
+        let begun = Self::of(plan);
         let group = manner.start.group(command.spawn()?);
         // `command` and `writer` end here: our copies of the writing ends would keep the pipes from
         // ever ending.
         let (reader, until) = (Some(reader), Deadline::from(manner.timeout));
         let last = Deadline::from(manner.timeout.map(|timeout| timeout.saturating_add(manner.grace)));
-        Ok(Self { reader, stderr, group: Some(group), until, last, ..Self::of(plan) })
+        Ok(Self { reader, stderr, group: Some(group), until, last, ..begun })
     }
 
     /// A command that could not be started; that is its exit status, as in a shell.
@@ -137,6 +145,9 @@ impl Job {
             has_cut_stderr: false,
             group: None,
             end: None,
+            index: 0,
+            started: (SystemTime::now(), Instant::now()),
+            time: Duration::ZERO,
             until: Deadline::NEVER,
             last: Deadline::NEVER,
             is_late: false,
@@ -153,6 +164,7 @@ impl Job {
         }
         if let Some(status) = self.group.as_ref().map(Group::ended).transpose()?.flatten() {
             self.end = Some(End::By(status));
+            self.time = self.started.1.elapsed();
             self.has_failed |= !self.is_stopping() && self.status() != 0;
             // If the job waited only for this, it looks at the pipes once more.
             self.look_again();
@@ -193,6 +205,8 @@ impl Job {
             Stopping::No if self.has_ended() && !self.is_held() => {
                 (self.until, self.last) = (Deadline::NEVER, Deadline::NEVER);
             }
+            // So it was, and the processes that it has left behind are no part of it.
+            Stopping::No if self.has_ended() => self.stop(None, self.last),
             Stopping::No => {
                 (self.is_late, self.has_failed) = (true, true);
                 self.stop(Some(libc::SIGTERM), self.last);
@@ -288,6 +302,22 @@ impl Job {
     /// It took longer than it may.
     pub(super) fn is_late(&self) -> bool {
         self.is_late
+    }
+
+    /// Its entry in the log of jobs.
+    pub(super) fn entry(&self) -> Entry<'_> {
+        let signal = match &self.end {
+            Some(End::By(status)) => status.signal(),
+            _ => None,
+        };
+        Entry {
+            index: self.index,
+            command: self.name.as_bytes(),
+            start: self.started.0,
+            time: self.time,
+            status: self.status(),
+            signal,
+        }
     }
 
     /// How its process has ended, in words; None if it had no process.

@@ -8,6 +8,7 @@ use crate::exec;
 use crate::failure::{CLOSED, DAMAGE, Failure, STDERR, STDOUT, at, words};
 use crate::form::{self, Form, OpenLine};
 use crate::group::{Group, Start};
+use crate::log_file::LogFile;
 use crate::outlet::Outlet;
 use crate::progress::Progress;
 use crate::stderr;
@@ -20,7 +21,11 @@ use std::io;
 use std::mem;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::Command;
+
+/// How the log of jobs is called in errors.
+const JOBLOG: &str = "--joblog";
 
 /// Descriptors that are written to, each when it can take something.
 #[derive(Clone, Copy, PartialEq)]
@@ -28,6 +33,32 @@ pub(super) enum Out {
     Text,
     Stderr,
     Messages,
+    Log,
+}
+
+/// The target of `--joblog`.
+enum JobLog {
+    None,
+    /// It is standard output by another name.
+    WithText,
+    Outlet(Outlet),
+}
+
+impl JobLog {
+    fn open(path: Option<&Path>, stdout: Stream) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self::None) };
+        match LogFile::open(path, false, b'\n', stdout)? {
+            None => Ok(Self::WithText),
+            Some(file) => Ok(Self::Outlet(Outlet::new(file.into_file()?))),
+        }
+    }
+
+    fn outlet(&self) -> Option<&Outlet> {
+        match self {
+            Self::Outlet(outlet) => Some(outlet),
+            _ => None,
+        }
+    }
 }
 
 /// The outputs for received items, and their state.
@@ -37,6 +68,7 @@ pub(super) struct Outputs {
     /// Standard error, where that of the commands goes through us.
     stderr: Outlet,
     pub(super) messages: Messages,
+    log: JobLog,
     form: Form,
     tag: bool,
     /// Messages are compressed.
@@ -72,6 +104,7 @@ impl Outputs {
                 Some(StderrTo::Tagged) => outlet(streams::open_stderr()?, STDERR)?,
                 _ => outlet(streams::stderr(), STDERR)?,
             },
+            log: JobLog::open(args.joblog.as_deref(), stdout)?,
             passes_through: !many && !args.tag && messages.form_of_lines(form) == Form::Lines,
             messages,
             form,
@@ -104,7 +137,8 @@ impl Outputs {
 
     /// No more can be taken from the commands for now.
     pub(super) fn is_busy(&self) -> bool {
-        self.text.is_full() || self.stderr.is_full() || self.messages.is_busy()
+        let has_full_log = self.log.outlet().is_some_and(Outlet::is_full);
+        self.text.is_full() || self.stderr.is_full() || self.messages.is_busy() || has_full_log
     }
 
     /// All has been handed over.
@@ -119,6 +153,7 @@ impl Outputs {
             (Out::Text, Some(&self.text)),
             (Out::Stderr, Some(&self.stderr)),
             (Out::Messages, self.messages.outlet()),
+            (Out::Log, self.log.outlet()),
         ];
         let outlets = outlets.into_iter().filter_map(|(out, outlet)| Some((out, outlet?)));
         outlets.filter(|(_, outlet)| outlet.is_pending())
@@ -131,6 +166,10 @@ impl Outputs {
             (Out::Stderr, _) => (&mut self.stderr, STDERR),
             (Out::Messages, Messages::Outlet(outlet)) => (outlet, "messages"),
             (Out::Messages, _) => return true,
+            (Out::Log, _) => match &mut self.log {
+                JobLog::Outlet(outlet) => (outlet, JOBLOG),
+                _ => return true,
+            },
         };
         let Err(error) = outlet.write_some() else { return true };
         let is_whole = out != Out::Messages || outlet.take_back_entry();
@@ -161,6 +200,10 @@ impl Outputs {
                 })
             }
             (Out::Messages, _) => None,
+            (Out::Log, _) => match &mut self.log {
+                JobLog::Outlet(outlet) => give_up(outlet, JOBLOG),
+                _ => None,
+            },
         };
         if let Some(left_out) = left_out {
             self.fail(left_out);
@@ -182,7 +225,7 @@ impl Outputs {
 
     /// Gives up all that has not been written, and says so.
     pub(super) fn give_up_all(&mut self) {
-        [Out::Text, Out::Stderr, Out::Messages].into_iter().for_each(|out| self.give_up(out));
+        [Out::Text, Out::Stderr, Out::Messages, Out::Log].into_iter().for_each(|out| self.give_up(out));
     }
 
     /// Takes notice if the command that has the latest message has ended.
@@ -212,7 +255,7 @@ impl Outputs {
     /// The command has printed all of its text.
     pub(super) fn end_text(&mut self, job: &mut Job) {
         let form = self.messages.form_of_lines(self.form);
-        job.line.finish(form, self.text.buffer());
+        job.line.finish(form, self.text.buffer(), Some(job.name.as_bytes()));
     }
 
     /// Takes what a command has said on standard error.
@@ -302,6 +345,14 @@ impl Outputs {
 
     /// Reports how a command has ended: always among objects, else if it has failed.
     pub(super) fn report(&mut self, job: &Job) {
+        let log = match &mut self.log {
+            JobLog::None => None,
+            JobLog::WithText => Some(self.text.buffer()),
+            JobLog::Outlet(outlet) => Some(outlet.buffer()),
+        };
+        if let Some(log) = log {
+            job.entry().append(log);
+        }
         if let Some(out) = self.reports() {
             form::append_exit(out, job.name.as_bytes(), job.status());
             self.end_report();

@@ -127,8 +127,8 @@ impl Account {
     pub(super) fn end(&mut self, log: &Log) {
         if self.counts {
             self.count();
-        } else if self.text && self.form == Form::Nul && self.line == OpenLine::Open {
-            self.entries.add(|out| self.line.finish(self.form, out));
+        } else if self.text && self.line.has_rest(self.form) {
+            self.entries.add(|out| self.line.finish(self.form, out, None));
         }
         self.hand_over(log);
         log.end();

@@ -4,6 +4,7 @@
 use crate::run::{gone, send_signal, started};
 use crate::{Folder, clean, fails, outcome, sh, shell};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -188,7 +189,7 @@ fn timeout_stops_a_command_that_takes_too_long() {
     gone(done.out.trim());
     let script = "pipework run --timeout 1 --shell 'setsid sleep 1000 2> /dev/null & echo $!'";
     let done = sh(&Folder::new(), script);
-    assert_eq!(done.status, Some(124));
+    assert_eq!((done.status, &*done.err), (Some(0), ""), "the command itself was in time");
     send_signal(done.out.trim().parse().unwrap(), Signal::KILL);
     assert_eq!(clean("pipework run --timeout 1000 echo in time"), "in time\n");
     fails(2, &["seconds"], "pipework run --timeout soon true");
@@ -366,4 +367,35 @@ fn run_starts_no_command_after_a_signal() {
         gone(&first);
         gone(second.trim());
     }
+}
+
+#[test]
+fn run_refuses_an_argument_inside_arithmetic() {
+    fails(2, &["arithmetic", "n={}"], "seq 2 | pipework run -a - --shell 'echo $(({} * 2))'");
+    assert_eq!(clean("seq 2 | pipework run -P 1 -a - --shell 'n={}; echo $((n * 2))'"), "2\n4\n");
+}
+
+#[test]
+fn joblog_has_an_entry_for_each_command_beside_tagged_output() {
+    let folder = Folder::new();
+    let script = "pipework run --tag -P 1 --timeout 20 --joblog log -- echo a ::: sh -c 'sleep 0.2; exit 3' \\
+        ::: sh -c 'kill -9 $$' ::: ./missing 2> err; echo $?";
+    let done = sh(&folder, script);
+    assert_eq!(done.out, "[echo] a\n137\n", "{done:?}");
+    let log = fs::read_to_string(folder.join("log")).unwrap();
+    let entries: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let facts: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry["index"].as_u64(), entry["status"].as_u64(), entry["signal"].as_i64()))
+        .collect();
+    let expected = [(1, 0, None), (2, 3, None), (3, 137, Some(9)), (4, 127, None)]
+        .map(|(index, status, signal)| (Some(index), Some(status), signal));
+    assert_eq!(facts, expected, "{log}");
+    let number = |key: &str, nth: usize| entries[nth][key].as_f64().unwrap();
+    assert!(number("seconds", 1) >= 0.2 && number("start", 2) >= number("start", 1) + 0.2, "{log}");
+    assert_eq!(entries[0]["command"], "echo");
+    // The entries of a log that is standard output lie between the lines.
+    let both = clean("pipework run --joblog /dev/stdout echo a ::: echo b | grep -c '^{\\|^[ab]$'");
+    assert_eq!(both, "4\n");
+    fails(1, &["no/log"], "pipework run --joblog no/log true");
 }

@@ -108,6 +108,20 @@ fn run_returns_the_highest_exit_status() {
     assert_eq!(status(&script), Some(7));
 }
 
+/// What the command has printed is there when its time is over, and its own status counts.
+#[test]
+fn command_that_ends_in_time_keeps_its_status_although_a_process_stays_behind() {
+    for (end, status) in [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)] {
+        for stderr in ["", "--stderr tagged"] {
+            let script = format!(
+                "pipework run --timeout 1 {stderr} -- sh -c 'sleep 1000 & echo $! > left; seq 3; printf end; {end}'
+                echo \" $?\"; kill $(cat left) && echo 'it stays'"
+            );
+            assert_eq!(clean(&script), format!("1\n2\n3\nend {status}\nit stays\n"), "{end} {stderr}");
+        }
+    }
+}
+
 /// The first of two parts of a message of writer 7:9, in mixed mode.
 fn torn_part() -> Vec<u8> {
     let mut part = vec![0x0e, 0x10];
