@@ -132,7 +132,8 @@ impl ClientOptions {
     /// were free, until a reply is received or a call cancelled, and [`try_send`](Client::try_send)
     /// returns `None`. So a client that sends and does not receive leaves slots to the others.
     ///
-    /// In a forked child the limit counts only the child's calls.
+    /// A call that was cancelled or has timed out does not count, although its slot is in use until its
+    /// server has finished. In a forked child the limit counts only the child's calls.
     pub fn max_in_flight(self, calls: u32) -> ClientOptions {
         ClientOptions { max_in_flight: calls, ..self }
     }
@@ -217,7 +218,7 @@ impl Client {
 
     /// Ends a call whose reply is no longer wanted, in any state. Returns its reply if that came at
     /// the last moment, and `None` if the call is cancelled now, or was over already. A server that
-    /// has the request finds out when it replies.
+    /// has the request finds out when it replies. Until then it keeps the slot.
     ///
     /// After a wait that failed, `client.cancel(ticket)?.ok_or(error)` gives the result.
     /// [`call`](Client::call) does so, and so does the future of [`call_async`](Client::call_async)
@@ -349,7 +350,9 @@ impl Client {
         )
     }
 
-    /// The number of this client's calls in progress: sent, and their replies not received.
+    /// The number of this client's calls in progress: sent, and their replies not received. Calls that
+    /// were cancelled or have timed out do not count; [`Audit::dropped`](super::Audit::dropped) counts
+    /// those whose servers still keep their slots.
     pub fn pending(&self) -> usize {
         self.sender().pending("reqrep pending").unwrap_or(0)
     }

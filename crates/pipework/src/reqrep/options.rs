@@ -55,7 +55,8 @@ impl Options {
         Options::default()
     }
 
-    /// How many calls can be in progress at the same time, in all clients together; 1 to 2^20. Each
+    /// How many calls can be in progress at the same time, in all clients together, with those that
+    /// have timed out while a server works on them; 1 to 2^20. Each
     /// takes 32 bytes, a request, a reply and the names of blobs, rounded up to 64 in all. Further
     /// callers wait in a queue.
     pub fn slots(self, slots: u32) -> Options {

@@ -1038,3 +1038,29 @@ fn waiting_counts_only_requests_that_a_server_can_take() {
         all_free(&segment);
     }
 }
+
+#[test]
+fn call_that_has_timed_out_keeps_its_slot_until_its_server_has_finished() {
+    let segment = Options::new().slots(2).members(4).anonymous().unwrap();
+    let client = segment.client_with(&ClientOptions::new().max_in_flight(1)).unwrap();
+    let (other, server) = (segment.client().unwrap(), segment.server().unwrap());
+    let mut taken: Vec<_> = (0..2)
+        .map(|_| {
+            let ticket = client.send("slow", SOON).unwrap();
+            let request = server.recv(SOON).unwrap();
+            assert_eq!(kind(client.recv(ticket, Deadline::now())), Some(ErrorKind::TimedOut));
+            assert_eq!(client.cancel(ticket), Ok(None));
+            request
+        })
+        .collect();
+    // Neither `pending` nor `max_in_flight` counts them.
+    assert_eq!((client.pending(), segment.audit().unwrap().dropped), (0, 2));
+    assert!(other.try_send("x").unwrap().is_none(), "no slot is free");
+    assert_eq!(taken.remove(0).reply("late"), Ok(false));
+    let ticket = other.try_send("x").unwrap().expect("a slot is free");
+    // One that no server has taken gives its slot back at once.
+    assert_eq!(other.cancel(ticket), Ok(None));
+    assert_eq!(segment.audit().unwrap().free, 1);
+    drop(taken);
+    all_free(&segment);
+}
