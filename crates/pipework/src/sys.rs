@@ -30,6 +30,7 @@ use crate::interrupt;
 pub(crate) struct Errno(i32);
 
 impl Errno {
+    pub(crate) const ACCES: Errno = Errno(libc::EACCES);
     pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const BADF: Errno = Errno(libc::EBADF);
     pub(crate) const CONNRESET: Errno = Errno(libc::ECONNRESET);
@@ -41,6 +42,7 @@ impl Errno {
     pub(crate) const MFILE: Errno = Errno(libc::EMFILE);
     pub(crate) const NFILE: Errno = Errno(libc::ENFILE);
     pub(crate) const NOENT: Errno = Errno(libc::ENOENT);
+    pub(crate) const NOLCK: Errno = Errno(libc::ENOLCK);
     pub(crate) const NOMEM: Errno = Errno(libc::ENOMEM);
     pub(crate) const NXIO: Errno = Errno(libc::ENXIO);
     pub(crate) const NOSPC: Errno = Errno(libc::ENOSPC);

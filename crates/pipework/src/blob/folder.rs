@@ -96,6 +96,23 @@ impl Folder {
         Folder { path: path.to_owned(), mode: 0, owner: memory::user(), unnamed: None }
     }
 
+    /// Whether it exists and belongs to the channel's user. Its name has the segment's random number, so
+    /// it is no other channel's.
+    pub(crate) fn is_there(&self) -> bool {
+        memory::facts_at(&self.path).is_ok_and(|facts| facts.is_folder && facts.owner == self.owner)
+    }
+
+    /// Whether it stays as long as the segment has a name, because other users may use it and may not be
+    /// allowed to make it.
+    pub(super) fn stays(&self) -> bool {
+        self.unnamed.is_none() && self.mode & 0o022 != 0
+    }
+
+    /// Whether this process may search it.
+    pub(super) fn reach(&self) -> Result<(), Errno> {
+        memory::facts_at(&self.path.join(".")).map(drop)
+    }
+
     /// Removes the folder if it exists and is empty.
     pub(crate) fn remove(&self) {
         // The next sweep finds files that are left.

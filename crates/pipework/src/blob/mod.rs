@@ -169,6 +169,19 @@ impl Blob {
         most: usize,
         op: &'static str,
     ) -> Result<Blob> {
+        let blob = Blob::receive_alone(store, handle, most, op)?;
+        blob.share();
+        Ok(blob)
+    }
+
+    /// As `receive`, for a process that may not have a claim on the message. Other threads of it do not
+    /// find the blob before it is [shared](Blob::share).
+    pub(crate) fn receive_alone(
+        store: &Arc<Store>,
+        handle: &Handle,
+        most: usize,
+        op: &'static str,
+    ) -> Result<Blob> {
         let hold = store.receive(handle, op)?;
         if hold.file().is_trusted() {
             return Ok(Blob(Bytes::Lent(hold)));
@@ -187,6 +200,13 @@ impl Blob {
             }
             Ok(_) => Err(Error::new(ErrorKind::Corrupt, op)),
             Err(errno) => Err(errno.at(op)),
+        }
+    }
+
+    /// Makes it findable: if this process receives the same blob, it gets this one.
+    pub(crate) fn share(&self) {
+        if let Bytes::Lent(hold) = &self.0 {
+            hold.make_findable();
         }
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct Store {
     copied: Hint,
     /// Whether this process has used the folder.
     has_opened: Flag,
+    /// Whether the folder does not stay any more.
+    has_left: Flag,
     /// Shows other processes that this one has the channel open. Children inherit it.
     shown: Shown,
 }
@@ -163,9 +165,19 @@ impl Hold {
     /// Makes it findable: if this process receives the same blob, it gets this hold.
     pub(super) fn share(self) -> Arc<Hold> {
         let hold = Arc::new(self);
-        let found = (hold.file().name, Arc::downgrade(&hold));
-        hold.counted.store.state.with(|state| state.holds.insert(found.0, found.1));
+        hold.make_findable();
         hold
+    }
+
+    /// As `share`, unless another hold of the file is findable.
+    pub(super) fn make_findable(self: &Arc<Self>) {
+        let (name, found) = (self.file().name, Arc::downgrade(self));
+        self.counted.store.state.with(|state| {
+            let there = state.holds.entry(name).or_default();
+            if there.strong_count() == 0 {
+                *there = found;
+            }
+        });
     }
 }
 
@@ -259,6 +271,7 @@ impl Store {
             state: Own::default(),
             copied: Hint::new(0),
             has_opened: Flag::new(),
+            has_left: Flag::new(),
             shown: OnceLock::new(),
         };
         // Without it, calls without blobs work, too. It is tried again before a file is made.
@@ -279,6 +292,11 @@ impl Store {
     /// How many blobs this process has copied because another user may change their files.
     pub(crate) fn copied(&self) -> u64 {
         self.copied.get()
+    }
+
+    /// Bytes of the blobs that this process may hold.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limits.held
     }
 
     pub(crate) fn count_copied(&self) {
@@ -360,7 +378,8 @@ impl Store {
         }
     }
 
-    /// Holds the blob that a slot names. The slot must name it until this returns.
+    /// Holds the blob that a slot names. If the slot did not name it all the time until this returns,
+    /// it must not be used, and not be made findable.
     pub(super) fn receive(self: &Arc<Self>, handle: &Handle, op: &'static str) -> Result<Arc<Hold>> {
         let corrupt = Error::new(ErrorKind::Corrupt, op);
         let (held, counted) =
@@ -375,7 +394,7 @@ impl Store {
         let (file, is_made) = self.open(handle.name).map_err(|errno| errno.at(op))?.ok_or(corrupt)?;
         let is_it = file.is(handle);
         let hold = Hold::new(counted, file, handle.generation, is_made);
-        if is_it { Ok(hold.share()) } else { Err(corrupt) }
+        if is_it { Ok(Arc::new(hold)) } else { Err(corrupt) }
     }
 
     /// Calls `copy` with the bytes of a blob that a slot names, without holding the blob. The slot
@@ -532,6 +551,25 @@ impl Store {
         audit(self.idle.folder(), self.idle.slots().as_deref())
     }
 
+    /// Fails if there is no folder, or this process may not search it.
+    pub(crate) fn reach_folder(&self) -> std::result::Result<(), Errno> {
+        self.idle.folder().reach()
+    }
+
+    /// Makes the folder. A later operation reports the error if that fails.
+    pub(crate) fn make_folder(&self) {
+        let _ = self.idle.folder().make();
+    }
+
+    /// The segment has no name any more: the folder does not stay.
+    pub(crate) fn leave_folder(&self) {
+        if self.idle.folder().stays() {
+            self.has_opened.set(true);
+            self.has_left.set(true);
+            self.idle.folder().remove();
+        }
+    }
+
     /// The folder of the files.
     pub(crate) fn location(&self) -> &Path {
         self.idle.folder().location()
@@ -542,7 +580,7 @@ impl Store {
     pub(crate) fn close(&self) {
         self.look_at_left();
         self.idle.give_up_all();
-        if self.has_opened.is_set() {
+        if self.has_opened.is_set() && (!self.idle.folder().stays() || self.has_left.is_set()) {
             self.idle.folder().remove();
         }
     }

@@ -150,7 +150,9 @@ impl Options {
     /// `Invalid` for impossible sizes; `Os` with EEXIST if the file exists, ENOSPC if the file
     /// system is full, and so on.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Segment> {
-        Shared::create(path.as_ref(), &self.making(), "reqrep create").map(|shared| self.segment(shared))
+        let segment = self.segment(Shared::create(path.as_ref(), &self.making(), "reqrep create")?);
+        segment.shared().make_blob_folder();
+        Ok(segment)
     }
 
     /// Opens the segment at `path`.

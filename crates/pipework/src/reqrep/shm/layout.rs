@@ -54,6 +54,13 @@ pub(crate) const SPACE_AT: usize = 384;
 pub(crate) const FREED_AT: usize = SPACE_AT + 8;
 pub(crate) const FORGOTTEN_AT: usize = SPACE_AT + 16;
 pub(crate) const CELLS_AT: usize = 448;
+/// The path at which the segment was made: its length, the checksum of the rest, and its bytes.
+pub(crate) const BIRTHPLACE_AT: usize = 512;
+const PATH_AT: usize = 16;
+/// Bytes of the longest path that the header holds.
+const MAX_PATH: usize = HEADER - BIRTHPLACE_AT - PATH_AT;
+/// Bytes of the birthplace.
+pub(crate) const BIRTHPLACE: usize = PATH_AT + MAX_PATH;
 
 /// Bytes of a member.
 pub(crate) const MEMBER: usize = 128;
@@ -239,6 +246,22 @@ pub(crate) fn encode(header: &SegmentHeader) -> [u8; FIXED] {
     let checksum = fnv1a(&bytes[..CHECKSUM_AT]);
     bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
     bytes
+}
+
+/// The bytes of the birthplace; `None` if the path is too long for it.
+pub(crate) fn encode_birthplace(path: &[u8], random: u64) -> Option<Vec<u8>> {
+    (1..=MAX_PATH).contains(&path.len()).then(|| {
+        let len = (path.len() as u64).to_le_bytes();
+        [&len, &(fnv1a(path) ^ random).to_le_bytes(), path].concat()
+    })
+}
+
+/// The path in a birthplace. `None` if there is none, or a peer that breaks the rules has changed it.
+pub(crate) fn decode_birthplace(bytes: &[u8], random: u64) -> Option<&[u8]> {
+    let u64_at = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let len = usize::try_from(u64_at(0)?).ok().filter(|len| (1..=MAX_PATH).contains(len))?;
+    let path = bytes.get(PATH_AT..PATH_AT + len)?;
+    (u64_at(8)? == fnv1a(path) ^ random && path[0] == b'/' && !path.contains(&0)).then_some(path)
 }
 
 /// The checksum of a header.

@@ -7,15 +7,16 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use super::layout::{
-    self, Area, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FORGOTTEN_AT, FREED_AT, Geometry, HEAD_AT,
-    Layout, REQUESTS_AT, SMALL, SPACE_AT, SegmentHeader, TAIL_AT,
+    self, Area, BIRTHPLACE, BIRTHPLACE_AT, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FORGOTTEN_AT,
+    FREED_AT, Geometry, HEAD_AT, Layout, REQUESTS_AT, SMALL, SPACE_AT, SegmentHeader, TAIL_AT,
 };
 use super::naming::HandlePlace;
 use super::queue::Queue;
@@ -182,7 +183,7 @@ impl Shared {
         };
         match memory::create_unnamed(folder) {
             Ok(file) => {
-                let shared = Shared::fill(file, making, op)?;
+                let shared = Shared::fill(file, making, op)?.born_at(path);
                 match memory::link(shared.file.as_fd(), path) {
                     Ok(()) => Ok(shared.named(path)),
                     // Without /proc, an unnamed file cannot be given a name.
@@ -201,6 +202,7 @@ impl Shared {
         let beside = folder.join(format!(".pipework-{}-{random:08x}", sys::process_id()));
         let file = memory::create_named(&beside).map_err(|errno| errno.at(op))?;
         let made = Shared::fill(file, making, op).and_then(|shared| {
+            let shared = shared.born_at(path);
             memory::rename_new(&beside, path).map_err(|errno| errno.at(op))?;
             Ok(shared.named(path))
         });
@@ -389,22 +391,99 @@ impl Shared {
         debug_assert!(is_first);
     }
 
+    /// Makes the folder of the blobs now if other users may use the segment: they may not be allowed to
+    /// make it. Called by the process that makes the segment.
+    pub(crate) fn make_blob_folder(&self) {
+        if self.facts.mode & 0o022 != 0 {
+            // Without it, long messages fail, with the error that the process gets that makes it then.
+            self.blobs().make_folder();
+        }
+    }
+
+    /// Whether the segment still has a name.
+    pub(crate) fn has_name(&self) -> bool {
+        memory::names_and_len(self.file(), self.facts.identity).is_none_or(|(names, _)| names > 0)
+    }
+
+    /// Whether this process cannot reach the folder of the blobs: it may not, or the segment is not
+    /// beside it as this process sees it. No client can cause that, other than a file that is not
+    /// there.
+    pub(crate) fn has_lost_blob_folder(&self) -> bool {
+        let is_here =
+            |path: PathBuf| memory::facts_at(&path).is_ok_and(|facts| facts.identity == self.facts.identity);
+        match self.blobs().reach_folder() {
+            Ok(()) => false,
+            Err(Errno::ACCES) => true,
+            Err(_) => self.has_name() && self.birthplace_here().is_some_and(|path| !is_here(path)),
+        }
+    }
+
     /// The segment's blobs in this process.
     pub(crate) fn blobs(&self) -> &Arc<Store> {
         self.blobs.get().expect("the limits are set before anything else")
     }
 
-    /// The folder of the segment's blobs: beside the segment, whichever name it was opened by.
+    /// Records the path at which it is made. It has no name yet.
+    fn born_at(self, path: &Path) -> Shared {
+        let path = std::path::absolute(path).unwrap_or_default();
+        if let Some(bytes) = layout::encode_birthplace(path.as_os_str().as_bytes(), self.random) {
+            let written = self.birthplace(bytes.len()).copy_in(&bytes);
+            assert!(written, "the header has space for it");
+        }
+        self
+    }
+
+    fn birthplace(&self, len: usize) -> Region {
+        self.region(Area { at: BIRTHPLACE_AT, len, space: BIRTHPLACE })
+    }
+
+    /// The folder of the segment's blobs: beside the path at which it was made, whichever name it was
+    /// opened by.
     fn blob_folder(&self) -> Folder {
         let Facts { owner, mode, .. } = self.facts;
-        let path = match &self.path {
-            Some(path) => std::path::absolute(path).ok(),
-            None => memory::path_of(self.file()),
-        };
-        match path {
+        match self.birthplace_here() {
             Some(path) => Folder::beside(&path, self.random, owner, mode & 0o666),
             None => Folder::in_memory(self.random, owner, mode & 0o666),
         }
+    }
+
+    /// The path beside which this process looks for the blobs; `None` for a segment without a path.
+    fn birthplace_here(&self) -> Option<PathBuf> {
+        let here = match &self.path {
+            Some(path) => std::path::absolute(path).ok(),
+            None => memory::path_of(self.file()),
+        };
+        here.map(|here| self.birthplace_from(here))
+    }
+
+    /// The path at which the segment was made, or what it is in the mounts that this process sees:
+    /// `here` is the path by which it was opened.
+    fn birthplace_from(&self, here: PathBuf) -> PathBuf {
+        let mut bytes = [0; BIRTHPLACE];
+        let is_read = self.birthplace(BIRTHPLACE).copy_out(&mut bytes);
+        let path = layout::decode_birthplace(&bytes, self.random).filter(|_| is_read);
+        let Some(born) = path.map(|path| PathBuf::from(OsStr::from_bytes(path))) else { return here };
+        if born == here {
+            return here;
+        }
+        // The same folder has another path in another mount.
+        let aside = here.with_file_name(born.file_name().unwrap_or_default());
+        let is_it = |path: &PathBuf| {
+            let is_segment = |facts: Facts| facts.identity == self.facts.identity;
+            memory::facts_at(path).is_ok_and(is_segment)
+                || Folder::beside(path, self.random, self.facts.owner, 0).is_there()
+        };
+        if is_it(&born) {
+            return born;
+        }
+        // The file was renamed before the first blob was made. Another user does not choose where this
+        // process makes folders.
+        let is_renamed = || {
+            let above = born.parent().and_then(|folder| memory::facts_at(folder).ok());
+            self.facts.owner == memory::user()
+                && above.is_some_and(|above| above.identity.0 == self.facts.identity.0)
+        };
+        if !is_it(&aside) && is_renamed() { born } else { aside }
     }
 
     /// Opens the file once more, for a lock.
@@ -455,6 +534,7 @@ impl Shared {
         let is_here = there == self.facts.identity;
         if is_here {
             memory::unlink(path).map_err(|errno| errno.at(OP))?;
+            self.blobs().leave_folder();
         }
         Ok(is_here)
     }
@@ -463,6 +543,9 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(store) = self.blobs.get() {
+            if !self.has_name() {
+                store.leave_folder();
+            }
             store.close();
         }
     }
