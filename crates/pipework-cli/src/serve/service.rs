@@ -19,6 +19,11 @@ use std::time::{Duration, Instant};
 /// How soon the service notices that a caller has given up, or that work has to stop.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
+/// Errors of one request, after which the next try may succeed: this process lacks something, or has no
+/// access to the files of long requests.
+const MAY_PASS: [i32; 6] =
+    [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::ENOLCK, libc::EACCES, libc::ENOENT];
+
 pub(super) struct Service<'a> {
     pub(super) args: &'a ServeArgs,
     pub(super) server: Server,
@@ -35,6 +40,8 @@ pub(super) struct Service<'a> {
     cut_short: AtomicU64,
     /// Jobs that could neither come back nor be set aside.
     lost: AtomicUsize,
+    /// Whether the last try to receive a request has failed for a reason that may pass.
+    cannot_receive: AtomicBool,
 }
 
 /// Why work on a request does not go on.
@@ -67,6 +74,7 @@ impl<'a> Service<'a> {
             hurry: AtomicBool::new(false),
             cut_short: AtomicU64::new(0),
             lost: AtomicUsize::new(0),
+            cannot_receive: AtomicBool::new(false),
         })
     }
 
@@ -93,13 +101,20 @@ impl<'a> Service<'a> {
                 (Ok(Some(request)), Some(longest)) if request.len() > longest => {
                     self.fail(request, format!("the request is longer than {longest} bytes").as_bytes());
                 }
-                (Ok(request), _) => return Ok(request),
+                (Ok(request), _) => {
+                    if request.is_some() {
+                        self.cannot_receive.store(false, Ordering::Relaxed);
+                    }
+                    return Ok(request);
+                }
                 (Err(error), _) => {
                     return match (error.kind(), error.errno()) {
                         (ErrorKind::Closed, _) => Ok(None),
-                        // Its caller has got the error.
-                        (_, Some(libc::ENOMEM)) => {
-                            say("no memory for a request, which has failed");
+                        // The request waits, or its caller has got the error.
+                        (_, Some(errno)) if MAY_PASS.contains(&errno) => {
+                            if !self.cannot_receive.swap(true, Ordering::Relaxed) {
+                                say(format!("a request cannot be received: {}", failure::words(error)));
+                            }
                             Ok(None)
                         }
                         _ => Err(during("receiving")(error)),

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use super::client::{Client, may_be_open};
 use super::place::Sending;
+use super::receipt::{Receipt, Wanted};
 use super::reply::{Answer, CallError};
 use super::request::Request;
 use super::server::Server;
@@ -137,8 +138,11 @@ impl Server {
     pub fn recv_to(&self, into: &mut Vec<u8>, deadline: Deadline) -> Result<KeptRequest> {
         loop {
             into.clear();
-            let mut request = self.request(self.find_until(&|| deadline)?);
-            if request.receive_to(into)? {
+            let mut receipt = Receipt::new(Wanted::Bytes(into));
+            let found = self.find_until(&mut receipt, &|| deadline)?;
+            let received = receipt.take();
+            let mut request = self.request(found);
+            if request.receive_to(into, received)? {
                 let (flags, redeliveries) = (request.flags(), request.redeliveries());
                 return Ok(KeptRequest { ticket: request.leave(), flags, redeliveries });
             }

@@ -382,14 +382,17 @@ fn blob_limit_holds_for_long_payloads_on_both_sides() {
     let refused = client.send(&[1; 100_001], SOON).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TooLong);
     assert!(refused.to_string().contains("`blob_limit`"), "{refused}");
-    // What is held leaves no place for the request.
+    // What is held leaves no place for the request, which waits.
     let ticket = client.send(&[1; 60_000], SOON).unwrap();
     let held = blob(&segment, &[2; 60_000]);
-    let good = Deadline::after(Duration::from_millis(1));
-    assert_eq!(server.recv(good).unwrap_err().kind(), ErrorKind::TimedOut);
-    let failed = client.recv(ticket, SOON).unwrap_err();
-    assert!(failed.to_string().contains("`blob_limit`"), "{failed}");
+    let refused = server.recv(Deadline::after(Duration::from_millis(1))).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooLong);
+    assert!(refused.to_string().contains("`blob_limit`"), "{refused}");
     drop(held);
+    let request = server.recv(SOON).unwrap();
+    assert_eq!(*request, [1; 60_000]);
+    assert_eq!(request.reply(""), Ok(true));
+    assert!(client.recv(ticket, SOON).unwrap().is_empty());
     client.send(&[1; 100_000], SOON).unwrap();
     assert_eq!(*server.recv(SOON).unwrap(), [1; 100_000]);
 }
@@ -421,5 +424,175 @@ fn long_message_looks_at_few_slots_however_many_there_are() {
     named.into_iter().for_each(|ticket| drop(client.recv(ticket, SOON).unwrap()));
     assert!(!fault::all_met(), "it has looked at more than 20 slots for each message");
     assert_eq!(near.blob_audit().files, 0);
+    all_free(&near);
+}
+
+/// A client that has forgotten a job for each payload.
+fn jobs(segment: &Segment, payloads: impl IntoIterator<Item = Vec<u8>>) -> Client {
+    let client = segment.client().unwrap();
+    for payload in payloads {
+        client.forget(client.send(&payload, SOON).unwrap()).unwrap();
+    }
+    client
+}
+
+#[test]
+fn server_at_its_blob_limit_leaves_requests_in_their_order_for_later_and_for_others() {
+    const JOBS: u32 = 60;
+    let place = Place::new();
+    let options = Options::new().slots(64).members(8).request_bytes(100).reply_bytes(100);
+    let open = |limit| options.clone().blob_limit(limit).open_or_create(place.0.join("channel")).unwrap();
+    let (near, far, other) = (open(u64::MAX), open(1_000_000), open(u64::MAX));
+    let (server, helper) = (far.server().unwrap(), other.server().unwrap());
+    let _client = jobs(&near, (0..JOBS).map(|job| job.to_le_bytes().repeat(25_000)));
+    let number = |request: &Request<'_>| u32::from_le_bytes(request[..4].try_into().unwrap());
+    let (mut next, mut errors) = (0, 0);
+    while near.waiting() > 0 {
+        let requests = server.drain(100).unwrap();
+        assert_eq!(requests.len() as u32, 10.min(JOBS - next));
+        let refused =
+            server.drain(100).and_then(|more| if more.is_empty() { Ok(()) } else { panic!("{more:?}") });
+        if near.waiting() > 0 {
+            for refused in [refused.err(), server.try_recv().err(), server.recv(SOON).err()] {
+                let refused = refused.expect("the limit is reached");
+                assert_eq!((refused.kind(), refused.op()), (ErrorKind::TooLong, "reqrep recv"));
+                assert!(refused.to_string().contains("`blob_limit`"), "{refused}");
+                errors += 1;
+            }
+            // A server that lacks nothing gets the next one meanwhile.
+            let request = helper.try_recv().unwrap().expect("it waits");
+            assert_eq!((number(&request), request.redeliveries()), (next + 10, 0));
+            request.reply("").unwrap();
+        }
+        for request in &requests {
+            assert_eq!((number(request), request.redeliveries()), (next, 0));
+            next += 1;
+        }
+        next += u32::from(near.waiting() > 0 || next < JOBS);
+        requests.into_iter().for_each(|request| assert_eq!(request.reply(""), Ok(false)));
+    }
+    assert_eq!((next, errors > 0), (JOBS, true));
+    all_free(&near);
+}
+
+#[test]
+fn request_above_the_blob_limit_fails_with_a_reason() {
+    let place = Place::new();
+    let options = Options::new().slots(4).members(8).request_bytes(100).reply_bytes(100);
+    let near = options.open_or_create(place.0.join("channel")).unwrap();
+    let far = options.clone().blob_limit(100_000).open_or_create(place.0.join("channel")).unwrap();
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let halves = [blob(&near, &[1; 60_000]), blob(&near, &[2; 60_000])];
+    let long = client.send(&[0; 100_001], SOON).unwrap();
+    let many = client.send(Message::new("").attach(&halves), SOON).unwrap();
+    let last = client.send(Message::new("").attach(&halves[0]), SOON).unwrap();
+    let request = server.recv(SOON).unwrap();
+    assert_eq!(&*request.blobs()[0], &[1; 60_000]);
+    for ticket in [long, many] {
+        let failed = client.recv(ticket, SOON).unwrap_err();
+        let reason = String::from_utf8(failed.reason().expect("there is one").to_vec()).unwrap();
+        assert!(reason.contains("`blob_limit`"), "{reason}");
+    }
+    request.reply("").unwrap();
+    client.recv(last, SOON).unwrap();
+    all_free(&near);
+}
+
+#[test]
+fn server_that_lacks_a_descriptor_or_memory_leaves_the_request() {
+    let place = Place::new();
+    let (near, far) = (place.open(), place.open());
+    let (client, server) = (near.client().unwrap(), far.server().unwrap());
+    let attached = blob(&near, b"attached");
+    let lacks = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOLCK];
+    for (len, call, errno) in [20_000, 50_000]
+        .iter()
+        .flat_map(|len| ["open", "mmap", "lock"].map(|call| (*len, call)))
+        .flat_map(|(len, call)| lacks.map(|errno| (len, call, errno)))
+    {
+        let ticket = client.send(Message::new(&vec![7; len]).attach(&attached), SOON).unwrap();
+        client.forget(ticket).unwrap();
+        let refused = || {
+            fault::order(call, 0, Fault::Errno(errno));
+            let refused = server.try_recv().map(drop).expect_err("it lacks something");
+            assert!(fault::all_met());
+            assert_eq!((refused.errno(), refused.op()), (Some(errno), "reqrep recv"), "{call}");
+            assert_eq!((near.waiting(), near.audit().unwrap().waiting), (1, 1));
+        };
+        (0..5).for_each(|_| refused());
+        fault::order(call, 0, Fault::Errno(errno));
+        let request = server.recv(SOON).expect("it waits until it lacks nothing");
+        assert!(fault::all_met());
+        assert_eq!((request.len(), request.redeliveries(), request.blobs().len()), (len, 0, 1));
+        request.reply("").unwrap();
+    }
+    drop(attached);
+    assert_eq!(place.files(0, [&near, &far]), 0);
+    all_free(&near);
+}
+
+#[test]
+fn jobs_are_all_done_by_a_server_with_few_descriptors() {
+    const JOBS: usize = 600;
+    let place = Place::with(Some(Turn::alone()));
+    let options = Options::new().slots(1024).members(8).request_bytes(100).reply_bytes(100);
+    let near = options.open_or_create(place.0.join("channel")).unwrap();
+    let _client = jobs(&near, (0..JOBS).map(|_| vec![7; 40_000]));
+    let child = fork(|| {
+        let limit = rustix::process::Rlimit { current: Some(256), maximum: Some(256) };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+        let server = options.open(place.0.join("channel")).unwrap().server().unwrap();
+        let (mut done, mut refused) = (0, None);
+        while done < JOBS {
+            let requests = server.drain(1000).unwrap();
+            done += requests.len();
+            if done < JOBS {
+                refused = server.drain(1000).err().and_then(|error| error.errno());
+            }
+            requests.into_iter().for_each(|request| assert_eq!(request.reply(""), Ok(false)));
+        }
+        assert_eq!(refused, Some(libc::EMFILE));
+    });
+    wait(child);
+    all_free(&near);
+}
+
+#[test]
+fn loops_of_a_server_that_lacks_something_rest_between_two_looks() {
+    let place = Place::new();
+    let options = Options::new().slots(4).members(8).request_bytes(100).reply_bytes(100);
+    let near = options.open_or_create(place.0.join("channel")).unwrap();
+    let far = options.clone().blob_limit(100_000).open_or_create(place.0.join("channel")).unwrap();
+    let server = far.server().unwrap();
+    let _client = jobs(&near, [vec![1; 60_000], vec![2; 60_000]]);
+    let doorbell = server.doorbell().unwrap();
+    let first = server.recv(SOON).unwrap();
+    let begun = std::time::Instant::now();
+    let mut looks = 0;
+    while begun.elapsed() < Duration::from_millis(300) {
+        if waking::is_rung(&doorbell, Duration::from_millis(100)) {
+            assert_eq!(server.try_recv().unwrap_err().kind(), ErrorKind::TooLong);
+            looks += 1;
+        }
+    }
+    let most = begun.elapsed().as_millis() / 20 + 2;
+    assert!(looks > 0 && looks <= most, "{looks} looks, at most {most} are expected");
+    assert_eq!(tests::block_on(server.recv_async()).unwrap_err().kind(), ErrorKind::TooLong);
+    // A task waits until another thread drops what it holds.
+    std::thread::scope(|scope| {
+        let first = first.into_owned();
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            first.reply("").unwrap();
+        });
+        let second = loop {
+            match tests::block_on(server.recv_async()) {
+                Err(error) if error.kind() == ErrorKind::TooLong => {}
+                received => break received.unwrap(),
+            }
+        };
+        assert_eq!(second[0], 2);
+        second.reply("").unwrap();
+    });
     all_free(&near);
 }

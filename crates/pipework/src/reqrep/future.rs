@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::client::Client;
+use super::finding::SHORT;
 use super::place::Sending;
 use super::reply::{Answer, Reply};
 use super::request::Request;
@@ -21,7 +22,8 @@ use super::shm::ticket::Ticket;
 use super::stream::{STREAM, Stream};
 use super::waiters::Entry;
 use super::watch::{AwaitedCall, Registration, WatcherState};
-use crate::error::{Error, Result};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
 
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
@@ -204,7 +206,19 @@ impl Server {
     /// As [`recv`](Server::recv), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
     pub async fn recv_async(&self) -> Result<Request<'_>> {
-        until(None, || self.watch(RECV), || self.take()).await
+        let mut limit = None;
+        let look = || match self.take() {
+            // As a thread would, it waits for a while for what this process lacks.
+            Err(error)
+                if error.kind() != ErrorKind::Closed
+                    && self.serving().readiness().short_until().is_some()
+                    && !limit.get_or_insert_with(|| Deadline::after(SHORT)).has_passed() =>
+            {
+                Ok(None)
+            }
+            taken => taken,
+        };
+        until(None, || self.watch(RECV), look).await
     }
 }
 
@@ -269,7 +283,6 @@ mod tests {
     use super::super::tests::block_on;
     use super::super::{ClientOptions, Options, Segment};
     use super::*;
-    use crate::error::ErrorKind;
 
     const SOON: Duration = Duration::from_secs(20);
 

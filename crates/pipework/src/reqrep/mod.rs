@@ -54,6 +54,8 @@ mod receiving;
 mod sending;
 mod stream;
 mod collected;
+mod receipt;
+mod finding;
 mod serving;
 mod request;
 mod server;

@@ -13,7 +13,7 @@ use loom::sync::Mutex;
 use loom::thread;
 
 use super::shm::naming::{NamedBlobs, none_leave};
-use super::shm::queue::{Entry, Queue};
+use super::shm::queue::{Claim, Entry, Queue};
 use super::shm::slot::{Caller, Holding, Mark, Slot, SlotWord, State};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
@@ -108,7 +108,7 @@ impl ModelSegment {
     fn take(&self) -> Option<ModelRequest> {
         let claim = |entry: Entry| {
             let idx = entry.slot();
-            self.slot(idx).claim(entry, SERVER).map(|word| (idx, word))
+            Claim::from(self.slot(idx).claim(entry, SERVER).map(|word| (idx, word)))
         };
         let (idx, word) = self.queue().pop(claim, OP).expect("the ring is well formed").claimed?;
         Some(ModelRequest { idx, word, request: self.payloads[idx as usize].request.load(Ordering::Relaxed) })
@@ -118,7 +118,9 @@ impl ModelSegment {
     fn take_and_die(&self) -> Option<u32> {
         let mut claimed = None;
         let claim = |entry: Entry| {
-            self.slot(entry.slot()).claim(entry, SERVER)?;
+            if self.slot(entry.slot()).claim(entry, SERVER).is_none() {
+                return Claim::Stale;
+            }
             claimed = Some(entry.slot());
             resume_unwind(Box::new(()))
         };

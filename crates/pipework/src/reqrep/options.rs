@@ -100,7 +100,9 @@ impl Options {
     }
 
     /// Bytes of all blobs that this process may hold at a time, copies included: beyond that, calls
-    /// fail with `TooLong`. By default only the file system limits it.
+    /// fail with `TooLong`. A request that a server has no place for stays in the segment until it has
+    /// dropped others; one that alone exceeds the limit fails. By default only the file system limits
+    /// it.
     pub fn blob_limit(self, bytes: u64) -> Options {
         Options { blob_limits: Limits { held: bytes, ..self.blob_limits }, ..self }
     }

@@ -6,10 +6,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::collected::Collected;
+use super::receipt::{FOLDER, Receipt, Received};
 use super::serving::{Claimed, Serving};
 use super::shm::layout::{Direction, SMALL};
 use super::shm::naming::{Blobs, NamedBlobs, Naming};
-use super::shm::payload::{Message, Payload, Space};
+use super::shm::payload::{LONG, Message, Payload, Space};
 use super::shm::slot::{Holding, Mark, SlotWord};
 use super::shm::ticket::Ticket;
 use crate::blob::Blob;
@@ -263,9 +264,14 @@ impl Request<'_> {
     /// Receives its bytes and blobs, unless the bytes are left to the caller. False, and the
     /// request fails, if a client that breaks the rules sent it or if it cannot be received.
     #[inline]
-    pub(super) fn receive(&mut self) -> Result<bool> {
+    pub(super) fn receive(&mut self, mut receipt: Receipt<'_>) -> Result<bool> {
+        if let Some(received) = receipt.take()
+            && let Some(is_received) = self.accept(*received)?
+        {
+            return Ok(is_received);
+        }
         if self.server.reads_later() && self.is_left() {
-            return self.receive_blobs();
+            return Ok(true);
         }
         let Request { server, claimed, payload, blobs, .. } = self;
         let (shared, max) = (server.shared(), server.max_message());
@@ -279,34 +285,55 @@ impl Request<'_> {
         }
     }
 
-    /// As `receive`, with its bytes appended to `bytes`, which is empty.
+    /// Accepts what was received before the claim. `None` if its bytes are still in the slot.
+    #[cold]
+    fn accept(&mut self, received: Result<Received>) -> Result<Option<bool>> {
+        match received {
+            Ok(Received { payload, blobs, flags }) => {
+                (self.payload, self.blobs) = (payload, blobs);
+                Ok(flags.map(|flags| {
+                    self.flags = flags;
+                    self.is_unread = false;
+                    true
+                }))
+            }
+            Err(error) => self.refuse(error).map(Some),
+        }
+    }
+
+    /// As `receive`, with its bytes appended to `bytes`, which has those that were received before.
     #[inline]
-    pub(super) fn receive_to(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+    pub(super) fn receive_to(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        received: Option<Box<Result<Received>>>,
+    ) -> Result<bool> {
+        if let Some(received) = received
+            && let Some(is_received) = self.accept(*received)?
+        {
+            return Ok(is_received);
+        }
         let (shared, max) = (self.server.shared(), self.server.max_message());
         match shared.append(self.claimed.idx, Direction::Request, bytes, max, RECV) {
             Ok(flags) => {
                 self.flags = flags.unwrap_or(0);
-                Ok(flags.is_some() && self.receive_blobs()?)
+                Ok(flags.is_some())
             }
             Err(error) => self.refuse(error),
         }
     }
 
     /// As `receive`, and leaves its bytes in the segment.
-    pub(super) fn claim(&mut self) -> Result<bool> {
-        match self.len_there() > self.longest() {
-            true => self.refuse(Error::new(ErrorKind::TooLong, RECV)),
-            false => self.receive_blobs(),
+    pub(super) fn claim(&mut self, mut receipt: Receipt<'_>) -> Result<bool> {
+        if self.len_there() > self.longest() {
+            return self.refuse(Error::new(ErrorKind::TooLong, RECV));
         }
-    }
-
-    /// As `receive`, but only for its blobs.
-    #[inline]
-    pub(super) fn receive_blobs(&mut self) -> Result<bool> {
-        match self.add_blobs() {
-            Ok(()) => Ok(true),
-            Err(error) => self.refuse(error),
+        match receipt.take().map(|received| *received) {
+            Some(Ok(received)) => self.blobs = received.blobs,
+            Some(Err(error)) => return self.refuse(error),
+            None => {}
         }
+        Ok(true)
     }
 
     /// Whether its bytes stay in the slot, for a caller that copies them to memory of its own.
@@ -325,7 +352,18 @@ impl Request<'_> {
         match error.kind() {
             ErrorKind::TooLong if self.len_there() > self.longest() => self.give_up(&Message::new(TOO_LONG)),
             ErrorKind::TooLong => self.give_up(&Message::new(&error.to_string())),
-            _ if is_out_of_resources(error) => return Err(error),
+            _ if is_out_of_resources(error) => {
+                // Otherwise it is dropped, and fails.
+                self.give_back();
+                return Err(error);
+            }
+            ErrorKind::Os => {
+                self.give_up(&Message::new(&self.reason_of(error)));
+                if self.server.shared().has_lost_blob_folder() {
+                    return Err(error.during(FOLDER));
+                }
+                true
+            }
             _ => self.give_up(&Message::new("")),
         };
         Ok(false)
@@ -508,7 +546,18 @@ impl Request<'_> {
     #[cold]
     pub(super) fn fail_for(&mut self, error: Error) {
         if !self.is_over() {
-            self.give_up(&Message::new(&error.to_string()));
+            self.give_up(&Message::new(&self.reason_of(error)));
+        }
+    }
+
+    /// The text of an error for the other side, with the folder of the blobs if the error is about one.
+    fn reason_of(&self, error: Error) -> String {
+        let folder = self.server.shared().blobs().location();
+        match error.kind() {
+            ErrorKind::Os if error.op() == RECV || error.op() == LONG => {
+                format!("{error}: {}", folder.display())
+            }
+            _ => error.to_string(),
         }
     }
 

@@ -7,16 +7,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::receipt::{self, Receipt, Wanted};
 use super::request::Request;
 use super::segment::Segment;
 use super::serving::{Claimed, ServerOptions, Serving};
 use super::shm::layout::Direction;
 use super::shm::mapping::{Shared, count};
-use super::shm::queue::Entry;
 use super::shm::slot::SlotWord;
 use super::shm::ticket::Ticket;
 use super::watch::WatcherState;
-use crate::deadline::{Deadline, Later};
+use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Reach;
 
@@ -100,18 +100,26 @@ impl Server {
     /// # Errors
     ///
     /// `TimedOut`. `Interrupted` if a signal handler ran. `Closed` once this server was
-    /// [stopped](Server::stop). `Corrupt` if the segment was damaged. `Os` with ENOMEM or EMFILE if
-    /// this process has no memory or no descriptor for the request, which then fails at its client.
-    /// `Os` with another number if the kernel does not say whether this server still has its lock,
-    /// for instance because the program has closed a descriptor of the segment (EBADF). In a forked
-    /// child also the errors of [`Segment::server`].
+    /// [stopped](Server::stop). `Corrupt` if the segment was damaged.
+    ///
+    /// `Os` with ENOMEM, EMFILE, ENFILE or ENOLCK if this process lacks memory, a descriptor or a lock
+    /// for the next request, and `TooLong` if it holds as many bytes of blobs as
+    /// [`blob_limit`](super::Options::blob_limit) allows. Then the request stays, in its order, for
+    /// another server or a later call; this one has waited 100 ms for what it lacks. A request that
+    /// alone exceeds the limit fails at its client instead.
+    ///
+    /// `Os` if this process has no access to the [folder](Segment::blob_folder) of the request's blobs:
+    /// the request fails at its client, with the same reason. `Os` with another number if the kernel
+    /// does not say whether this server still has its lock, for instance because the program has closed
+    /// a descriptor of the segment (EBADF). In a forked child also the errors of [`Segment::server`].
     // Always: the result is large, and a call would move it once more.
     #[inline(always)]
     pub fn recv(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = LazyCell::new(|| deadline.into());
         loop {
-            let mut request = self.request(self.find_until(&|| *deadline)?);
-            if request.receive()? {
+            let mut receipt = Receipt::new(Wanted::All);
+            let mut request = self.request(self.find_until(&mut receipt, &|| *deadline)?);
+            if request.receive(receipt)? {
                 return Ok(request);
             }
             if deadline.has_passed() {
@@ -132,8 +140,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`recv`](Server::recv), but never `TimedOut`, `Interrupted` or `Closed`. A reply that
-    /// cannot be sent fails its request, and is no error here.
+    /// As [`recv`](Server::recv), but never `TimedOut`, `Interrupted` or `Closed`. While this process
+    /// is at its [`blob_limit`](super::Options::blob_limit), it waits. A reply that cannot be sent fails
+    /// its request, and is no error here.
     ///
     /// # Examples
     ///
@@ -161,8 +170,16 @@ impl Server {
         &self,
         mut handler: impl FnMut(&mut Request<'_>) -> std::result::Result<R, E>,
     ) -> Result<()> {
-        for request in self.requests() {
-            let mut request = request?;
+        let mut requests = self.requests();
+        while let Some(request) = requests.next() {
+            let mut request = match request {
+                // Other threads of this process hold the blobs, and drop them.
+                Err(error) if receipt::is_at_limit(error) => {
+                    requests.is_over = false;
+                    continue;
+                }
+                request => request?,
+            };
             match handler(&mut request) {
                 // After an error the request has failed for that reason.
                 Ok(reply) => _ = request.reply(reply.as_ref()),
@@ -243,8 +260,9 @@ impl Server {
     pub fn claim(&self, deadline: impl Into<Deadline>) -> Result<Request<'_>> {
         let deadline = LazyCell::new(|| deadline.into());
         for _ in 0..self.turns() {
-            let mut request = self.request(self.find_until(&|| *deadline)?);
-            if request.claim()? {
+            let mut receipt = Receipt::new(Wanted::Blobs);
+            let mut request = self.request(self.find_until(&mut receipt, &|| *deadline)?);
+            if request.claim(receipt)? {
                 return Ok(request);
             }
         }
@@ -289,7 +307,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`try_recv`](Server::try_recv), if it could not take any.
+    /// As [`try_recv`](Server::try_recv), if it could not take any. If it could take some, the next
+    /// call returns the error.
     pub fn drain(&self, max: usize) -> Result<Vec<Request<'_>>> {
         let mut requests = Vec::new();
         while requests.len() < self.most(max) {
@@ -334,7 +353,7 @@ impl Server {
         // Limited to one pass over the slots: clients may send as quickly as this loop fails
         // requests.
         for _ in 0..self.shared().geometry().slots {
-            match self.find()? {
+            match self.find(&mut Receipt::new(Wanted::Nothing))? {
                 Some(claimed) => drop(self.request(claimed)),
                 None => {
                     self.0.found_none();
@@ -355,7 +374,7 @@ impl Server {
     ///
     /// Any thread may call it. It does not block.
     pub fn stop(&self) {
-        self.0.stopped().set(true);
+        self.0.readiness().stop();
         self.shared().requests().notify_all(Reach::Machine);
     }
 
@@ -435,7 +454,7 @@ impl Server {
         self.0.watch_requests(op)
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         self.0.shared()
     }
 
@@ -448,9 +467,10 @@ impl Server {
     #[inline]
     pub(super) fn take(&self) -> Result<Option<Request<'_>>> {
         for _ in 0..self.turns() {
-            let Some(found) = self.find()? else { return Ok(None) };
+            let mut receipt = Receipt::new(Wanted::All);
+            let Some(found) = self.find(&mut receipt)? else { return Ok(None) };
             let mut request = self.request(found);
-            if request.receive()? {
+            if request.receive(receipt)? {
                 return Ok(Some(request));
             }
         }
@@ -464,51 +484,11 @@ impl Server {
 
     /// How often to try to claim. Each try but the last fails a request with an impossible length;
     /// the limit keeps a client that sends such requests from holding up this loop for ever.
-    fn turns(&self) -> u32 {
+    pub(super) fn turns(&self) -> u32 {
         self.shared().geometry().slots + 1
     }
 
-    /// Claims the first request that waits, and returns its word after that step. Waits poll this
-    /// function and not the payload, to move the payload as rarely as possible.
-    // Always, as below.
-    #[inline(always)]
-    fn find(&self) -> Result<Option<(u32, SlotWord)>> {
-        if self.0.stopped().is_set() {
-            return Err(Error::new(ErrorKind::Closed, RECV));
-        }
-        let (shared, number) = (self.shared(), self.0.membership().present(RECV)?);
-        let claim = |entry: Entry| Some((entry.slot(), shared.slot(entry.slot())?.claim(entry, number)?));
-        let popped = shared.queue().pop(claim, RECV)?;
-        if popped.claimed.is_some() || popped.stale > 0 {
-            shared.ring_may_have_space();
-        }
-        if popped.claimed.is_none() {
-            self.0.liveness().meet_failure(RECV)?;
-        }
-        Ok(popped.claimed)
-    }
-
-    #[inline]
-    pub(super) fn find_until(&self, deadline: Later<'_>) -> Result<(u32, SlotWord)> {
-        match self.find()? {
-            Some(found) => Ok(found),
-            None => self.find_waiting(deadline()),
-        }
-    }
-
-    fn find_waiting(&self, deadline: Deadline) -> Result<(u32, SlotWord)> {
-        self.found_none()?;
-        let (shared, check) = (self.shared(), || self.0.liveness().check(RECV));
-        let found = shared.requests().wait(&self.0.waiting(deadline, RECV), || self.find(), check);
-        // The wake-up may have been for a request that this server leaves to others.
-        found.inspect_err(|_| {
-            if shared.has_request() {
-                shared.requests().notify(Reach::Machine)
-            }
-        })
-    }
-
-    fn found_none(&self) -> Result<()> {
+    pub(super) fn found_none(&self) -> Result<()> {
         let membership = self.0.membership();
         count(&membership.member(membership.number(RECV)?).counters.0.empty);
         self.0.found_none();

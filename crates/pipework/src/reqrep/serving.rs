@@ -41,9 +41,48 @@ struct ServingInner {
     /// For callers that hold a lock which others need, and release it before they wait.
     held_spin: Spin,
     liveness: Arc<Liveness>,
-    /// Whether the server is to stop. Shared with its watch thread.
-    stopped: Arc<Flag>,
+    /// Shared with its watch thread.
+    readiness: Arc<Readiness>,
     options: ServerOptions,
+}
+
+/// Whether a server takes requests.
+#[derive(Debug)]
+pub(super) struct Readiness {
+    stopped: Flag,
+    /// Until when it leaves the first request to others, in nanoseconds of the clock.
+    short_until_ns: Hint,
+}
+
+/// For how long event loops and tasks of a server that lacks something are not notified.
+const PAUSE: Duration = Duration::from_millis(20);
+
+impl Default for Readiness {
+    fn default() -> Readiness {
+        Readiness { stopped: Flag::new(), short_until_ns: Hint::new(0) }
+    }
+}
+
+impl Readiness {
+    pub(super) fn stop(&self) {
+        self.stopped.set(true);
+    }
+
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.is_set()
+    }
+
+    /// The server lacks what it takes to receive the first request.
+    pub(super) fn is_short(&self) {
+        self.short_until_ns.set(Deadline::after(PAUSE).as_ns() as u64);
+    }
+
+    /// When to look again, if the server lacks something.
+    pub(super) fn short_until(&self) -> Option<Deadline> {
+        let until = Deadline::at_ns(self.short_until_ns.get() as i64);
+        (!until.has_passed()).then_some(until)
+    }
 }
 
 /// The limits of a server. They are given [when the server is made](super::Segment::server_with),
@@ -129,7 +168,7 @@ impl Serving {
             spin: Spin::new(segment.spin(), Looks::Load),
             turn_spin: Spin::new(for_turns(segment.spin()), Looks::Load),
             held_spin: Spin::new(for_holders(segment.spin()), Looks::Load),
-            stopped: Arc::new(Flag::new()),
+            readiness: Arc::default(),
             options: options.clone(),
         };
         Ok(Serving(Arc::new(inner)))
@@ -174,8 +213,8 @@ impl Serving {
     }
 
     #[inline]
-    pub(super) fn stopped(&self) -> &Flag {
-        &self.0.stopped
+    pub(super) fn readiness(&self) -> &Readiness {
+        &self.0.readiness
     }
 
     /// The settings of a wait of this server for a step of other processes.
@@ -191,7 +230,7 @@ impl Serving {
 
     /// The watcher that notifies event loops and tasks of requests.
     pub(super) fn watch_requests(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        let topic = Topic::Requests(Arc::clone(&self.0.stopped));
+        let topic = Topic::Requests(Arc::clone(&self.0.readiness));
         self.watch(&self.0.requests, topic, op)
     }
 

@@ -90,7 +90,7 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-fn is_rung(doorbell: &OwnedFd, deadline: impl Into<Deadline>) -> bool {
+pub(super) fn is_rung(doorbell: &OwnedFd, deadline: impl Into<Deadline>) -> bool {
     sys::wait(&[doorbell.as_fd()], sys::For::Reading, deadline.into()).expect("poll")
 }
 

@@ -135,6 +135,8 @@ rules! {
     CopyBeforeFreeing,
     /// A copy is discarded if the client has lost the slot meanwhile.
     DiscardLostCopies,
+    /// A server claims only the call whose handles it has read.
+    ClaimTheCallSeen,
     /// The handles of a request stay named until its slot is free.
     RequestStaysNamed,
     /// The handles of a request that was not published have no meaning.
@@ -255,6 +257,18 @@ pub(crate) enum Main {
         at: ReceiveAt,
         then: Then,
     },
+    /// A server has seen a request of this call in the slot.
+    FindRequest {
+        slot: u8,
+        call: u8,
+    },
+    Claim {
+        slot: u8,
+        call: u8,
+        handle: Option<Handle>,
+        /// Its copy has other bytes.
+        torn: bool,
+    },
     TakePart {
         slot: u8,
         handle: Option<Handle>,
@@ -339,10 +353,17 @@ pub(crate) enum ReceiveAt {
 /// The next step after a blob was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Then {
-    Serve,
+    Claim { call: u8 },
     TakePart,
     Finish,
     End,
+}
+
+impl Then {
+    /// Whether a swap decides that comes after the blob was received.
+    fn is_uncertain(self) -> bool {
+        matches!(self, Then::Claim { .. } | Then::TakePart)
+    }
 }
 
 /// An action that a process may choose.

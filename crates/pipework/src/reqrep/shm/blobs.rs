@@ -107,10 +107,35 @@ impl Shared {
         match self.slot(idx).map(|slot| slot.named(direction)) {
             Some(named) if named.attached() > 0 && blobs.as_slice().is_empty() => {
                 *blobs = self.receive_named(idx, direction, named, max, op)?;
+                blobs.share();
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same for a request that this process has not claimed yet.
+    pub(crate) fn receive_attached(
+        &self,
+        idx: u32,
+        blobs: &mut Blobs,
+        max: usize,
+        op: &'static str,
+    ) -> Result<()> {
+        let named = self.slot(idx).map(|slot| slot.named(Direction::Request));
+        if let Some(named) = named.filter(|named| named.attached() > 0) {
+            *blobs = self.receive_named(idx, Direction::Request, named, max, op)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the blobs that a process holds when it receives a request: of those that are attached,
+    /// and of the payload if it is one and is wanted.
+    pub(crate) fn bytes_to_hold(&self, idx: u32, with_payload: bool) -> u64 {
+        let Some(named) = self.slot(idx).map(|slot| slot.named(Direction::Request)) else { return 0 };
+        let skipped = usize::from(named.is_long && !with_payload);
+        let handles = self.handles(idx, Direction::Request, named);
+        handles.iter().skip(skipped).fold(0, |bytes, handle| bytes.saturating_add(handle.len))
     }
 
     #[cold]
@@ -126,7 +151,7 @@ impl Shared {
         let attached = handles.iter().skip(usize::from(named.is_long));
         let mut most = max;
         let receive = |handle| {
-            let blob = Blob::receive(self.blobs(), handle, most, op)?;
+            let blob = Blob::receive_alone(self.blobs(), handle, most, op)?;
             if blob.is_copied() {
                 most -= blob.len();
             }

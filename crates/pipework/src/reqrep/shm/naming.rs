@@ -89,6 +89,13 @@ impl Blobs {
     }
 }
 
+impl Blobs {
+    /// Makes them blobs that this process finds when it receives them again.
+    pub(crate) fn share(&self) {
+        self.as_slice().iter().for_each(Blob::share);
+    }
+}
+
 impl FromIterator<Blob> for Blobs {
     fn from_iter<T: IntoIterator<Item = Blob>>(blobs: T) -> Blobs {
         Blobs(Some(Arc::new(blobs.into_iter().collect())))

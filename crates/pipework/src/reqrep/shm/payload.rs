@@ -10,11 +10,11 @@ use super::mapping::Shared;
 use super::naming::{Blobs, NamedBlobs, Naming};
 use crate::blob::Blob;
 use crate::error::{Error, ErrorKind, Result};
-use crate::region::Region;
+use crate::region::{self, Region};
 use crate::sys::Errno;
 
 /// The operation of errors about the blob of a long payload.
-const LONG: &str = "reqrep blob for a long message";
+pub(crate) const LONG: &str = "reqrep blob for a long message";
 
 /// A long payload of up to this many bytes is copied when it is received. That costs less than to
 /// hold its blob: the copy needs no system call.
@@ -147,6 +147,55 @@ impl Shared {
         self.add_named_blobs(idx, direction, blobs, max, op)?;
         self.check_whole(op)?;
         Ok(fits.then_some(flags))
+    }
+}
+
+/// What a server receives of a request that it has not claimed yet. It is worth nothing unless the
+/// claim succeeds.
+impl Shared {
+    /// Puts the payload into `payload` if it is in a blob; returns the flags. `None` if the payload
+    /// is in the slot.
+    pub(crate) fn receive_long(
+        &self,
+        idx: u32,
+        payload: &mut Payload,
+        max: usize,
+        op: &'static str,
+    ) -> Result<Option<u32>> {
+        let direction = Direction::Request;
+        let Some(handle) = self.long_payload(idx, direction, max, op)? else { return Ok(None) };
+        if handle.len <= COPIED {
+            let copied = Blob::read(self.blobs(), &handle, op, |area, len| payload.fill(area, len))?;
+            if !copied.map_err(|errno| errno.at(op))? {
+                return Err(Error::new(ErrorKind::Corrupt, op));
+            }
+        } else {
+            payload.set_blob(Blob::receive_alone(self.blobs(), &handle, max, op)?);
+        }
+        self.check_whole(op)?;
+        Ok(self.slot(idx).map(|slot| slot.described(direction).1))
+    }
+
+    /// Appends the payload to `bytes` if it is in a blob, as `receive_long`.
+    pub(crate) fn append_long(
+        &self,
+        idx: u32,
+        bytes: &mut Vec<u8>,
+        max: usize,
+        op: &'static str,
+    ) -> Result<Option<u32>> {
+        if self.long_payload(idx, Direction::Request, max, op)?.is_none() {
+            return Ok(None);
+        }
+        self.append(idx, Direction::Request, bytes, max, op)?
+            .ok_or(Error::new(ErrorKind::Corrupt, op))
+            .map(Some)
+    }
+
+    /// Bytes of a payload that is in the slot.
+    pub(crate) fn len_in_slot(&self, idx: u32) -> usize {
+        let len = self.slot(idx).map_or(0, |slot| slot.described(Direction::Request).0);
+        (len as usize).min(self.geometry().bytes(Direction::Request))
     }
 }
 
@@ -329,7 +378,7 @@ impl Payload {
             0..=SMALL => region.copy_few(len, &mut self.small.0),
             // Check before asking for memory: a length from the segment may be any number.
             _ => {
-                let mut bytes = Vec::new();
+                let mut bytes = self.take_reserved();
                 let fits = region.append_to(len, &mut bytes)?;
                 self.large = Large::Copied(bytes);
                 fits
@@ -337,6 +386,28 @@ impl Payload {
         };
         self.len = if fits { len } else { 0 };
         Ok(fits)
+    }
+
+    /// Allocates memory for a later `fill`.
+    pub(crate) fn reserve(&mut self, len: usize) -> std::result::Result<(), Errno> {
+        let mut bytes = Vec::new();
+        region::reserve(&mut bytes, len)?;
+        self.large = Large::Copied(bytes);
+        Ok(())
+    }
+
+    fn take_reserved(&mut self) -> Vec<u8> {
+        match &mut self.large {
+            Large::Copied(bytes) if self.len == 0 => std::mem::take(bytes),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Makes its blob one that this process finds when it receives the same blob again.
+    pub(crate) fn share(&self) {
+        if let Large::Blob(blob) = &self.large {
+            blob.share();
+        }
     }
 
     fn set_blob(&mut self, blob: Blob) {

@@ -81,10 +81,28 @@ pub(crate) struct Queue<'a> {
     pub(crate) tail: &'a AtomicU64,
 }
 
+/// What a server does with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim<T> {
+    /// It has claimed the call.
+    Claimed(T),
+    /// It has seen that the entry is stale, and removes it.
+    Stale,
+    /// It cannot take the call, and leaves the entry to others.
+    Left,
+}
+
+impl<T> From<Option<T>> for Claim<T> {
+    /// `None` is stale.
+    fn from(claimed: Option<T>) -> Claim<T> {
+        claimed.map_or(Claim::Stale, Claim::Claimed)
+    }
+}
+
 /// The result of a pop.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Popped<T> {
-    /// The claimed slot; `None` if the ring is empty.
+    /// The claimed slot; `None` if the ring is empty, or the first entry was left.
     pub(crate) claimed: Option<T>,
     /// How many entries of ended calls were removed.
     pub(crate) stale: u32,
@@ -143,11 +161,11 @@ impl Queue<'_> {
         false
     }
 
-    /// Removes the first entry whose call `claim` claims.
+    /// Removes the first entry whose call `claim` claims, unless `claim` leaves one before it.
     #[inline]
     pub(crate) fn pop<T>(
         &self,
-        mut claim: impl FnMut(Entry) -> Option<T>,
+        mut claim: impl FnMut(Entry) -> Claim<T>,
         op: &'static str,
     ) -> Result<Popped<T>> {
         let (mut stale, mut head) = (0, self.head.load(Ordering::Relaxed));
@@ -157,7 +175,11 @@ impl Queue<'_> {
             let cell = Cell(at.load(Ordering::Acquire));
             match (cell.is_full(), cell.ahead_of(lap)) {
                 (true, 0) => {
-                    let claimed = claim(cell.entry());
+                    let claimed = match claim(cell.entry()) {
+                        Claim::Claimed(claimed) => Some(claimed),
+                        Claim::Stale => None,
+                        Claim::Left => return Ok(self.found_none(head, stale)),
+                    };
                     // Release: pairs with the Acquire of the push, so that no push finds the freed
                     // cell before the claim.
                     let unlinked = swap(at, cell, Cell::empty(lap + 1), Ordering::Release);
@@ -167,12 +189,7 @@ impl Queue<'_> {
                         return Ok(Popped { claimed, stale });
                     }
                 }
-                (false, 0) => {
-                    if stale > 0 {
-                        self.head.store(head, Ordering::Relaxed);
-                    }
-                    return Ok(Popped { claimed: None, stale });
-                }
+                (false, 0) => return Ok(self.found_none(head, stale)),
                 (_, ahead) if ahead > 0 => head = self.after(head, ahead as u64 - 1),
                 _ => break,
             }
@@ -286,7 +303,8 @@ mod tests {
                         }
                     }
                     3 | 4 => {
-                        let claim = |entry: Entry| sent[entry.slot() as usize].then_some(entry.slot());
+                        let claim =
+                            |entry: Entry| sent[entry.slot() as usize].then_some(entry.slot()).into();
                         let popped = queue.pop(claim, "test").expect("well formed");
                         while model.front().is_some_and(|slot| !sent[*slot as usize]) {
                             model.pop_front();
@@ -313,7 +331,7 @@ mod tests {
         for (at, garbage) in [(0, u64::MAX >> 1), (0, Cell::full(9, entry(1)).0), (0, Cell::empty(7).0)] {
             cells[at].store(garbage, Ordering::Relaxed);
             assert_eq!(
-                queue.pop(|_| None::<()>, "test").map_err(|error| error.kind()),
+                queue.pop(|_| Claim::<()>::Stale, "test").map_err(|error| error.kind()),
                 Err(ErrorKind::Corrupt)
             );
             assert_eq!(

@@ -18,6 +18,10 @@ use crate::sync::{AtomicU32, EVERYONE, Ordering, Reach, Word};
 /// read and swap a few times at most; a peer that breaks them may change it for ever.
 const TURNS: usize = 64;
 
+/// Memory for a longer payload in a slot is allocated before the claim. A program that has no memory
+/// left for less ends anyway.
+const LARGE: u32 = 64 << 10;
+
 /// The client's description of its request, besides the length and the user's flags.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
@@ -171,9 +175,25 @@ impl Slot {
         self.step(filled, sent).then_some(sent)
     }
 
-    /// Steps 4 and 27: claims the request of an entry of this slot, if it waits for a server.
+    /// Steps 4 and 27: claims the request of an entry of this slot, if it waits for a server and
+    /// [is plain](Self::is_plain).
+    #[inline]
     pub(crate) fn claim(&self, entry: Entry, server: u16) -> Option<SlotWord> {
-        self.claim_if(server, |sent| entry.is_of(sent))
+        // The fields are read after the word, and the swap of that word fails unless they belong to it.
+        self.claim_if(server, |sent| entry.is_of(sent) && self.is_plain())
+    }
+
+    /// Steps 4 and 27 for a request whose blobs this server has received since the slot had the word
+    /// `sent`.
+    pub(crate) fn claim_call(&self, sent: SlotWord, server: u16) -> Option<SlotWord> {
+        self.claim_if(server, |now| now.generation() == sent.generation())
+    }
+
+    /// Whether a server needs nothing but a little memory to receive the request.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        let names_some = self.caller.load(Ordering::Relaxed) >> NAMED_SHIFT != 0;
+        !names_some && self.request_len.load(Ordering::Relaxed) <= LARGE
     }
 
     /// As `claim`, by the server that claimed `taken` and sent that very call again.

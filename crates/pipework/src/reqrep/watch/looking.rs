@@ -76,7 +76,7 @@ impl WatcherState {
     /// The same for this number of free slots and this queue.
     pub(super) fn is_there_beside(&self, free: usize, view: &View) -> bool {
         match &self.topic {
-            Topic::Requests(_) => self.shared.has_request(),
+            Topic::Requests(_) => self.topic.short_until().is_none() && self.shared.has_request(),
             Topic::Space(_) => self.has_slot(free, view.waiting + view.selected),
             Topic::Replies | Topic::Turns => false,
         }
@@ -98,6 +98,7 @@ impl WatcherState {
         match &self.topic {
             // A thread may hold a slot until the ring has space.
             Topic::Space(_) => self.shared.has_free(0),
+            Topic::Requests(_) => self.shared.has_request(),
             _ => self.is_there(),
         }
     }

@@ -24,8 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::deadline::Deadline;
 use crate::event::Event;
 use crate::reqrep::liveness::Liveness;
+use crate::reqrep::serving::Readiness;
 use crate::reqrep::shm::mapping::Shared;
 use crate::reqrep::shm::ticket::Ticket;
 use crate::reqrep::waiters::Waiters;
@@ -38,8 +40,8 @@ pub(super) use interests::Registration;
 /// The steps that a watcher waits for, which also decide where its thread parks.
 #[derive(Clone, Debug)]
 pub(super) enum Topic {
-    /// A request that waits for a server; and whether that server was stopped.
-    Requests(Arc<Flag>),
+    /// A request that waits for a server; and whether that server takes it.
+    Requests(Arc<Readiness>),
     /// A slot for one more call, and a cell of the ring for it; also the wait queue that the thread
     /// leads when a task comes first. Never lock the queue while the interests are locked, because
     /// forks wait for both.
@@ -63,7 +65,12 @@ impl Topic {
 
     /// Whether its server was stopped.
     fn is_stopped(&self) -> bool {
-        matches!(self, Topic::Requests(stopped) if stopped.is_set())
+        matches!(self, Topic::Requests(readiness) if readiness.is_stopped())
+    }
+
+    /// Until when its server leaves requests to others, if it lacks something.
+    fn short_until(&self) -> Option<Deadline> {
+        if let Topic::Requests(readiness) = self { readiness.short_until() } else { None }
     }
 }
 

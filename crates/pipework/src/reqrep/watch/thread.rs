@@ -74,7 +74,8 @@ impl WatcherState {
             true => Deadline::after(waiters::PATIENCE),
             false => Deadline::NEVER,
         };
-        let deadline = view.patience_ends.unwrap_or_else(patience);
+        let until = view.patience_ends.or_else(|| self.topic.short_until());
+        let deadline = until.unwrap_or_else(patience);
         let wait = Wait { deadline, spin: &self.spin, reach, tick, long: None, op: WATCH };
         let (me, failures) = (self.liveness.number(), self.liveness.failures());
         // A member that has joined again has other calls and another bell. A failed check concerns

@@ -14,6 +14,7 @@ mod storm;
 #[cfg(target_arch = "x86_64")]
 mod crash;
 mod vectors;
+mod ways;
 
 #[cfg(not(target_arch = "x86_64"))]
 #[test]

@@ -242,16 +242,9 @@ impl Turn<'_> {
                 Ok("finds no slot")
             }
             (Choice::Claim(slot), _) => {
-                let it = self.slot(slot);
-                it.word = it.word.with(State::Taken, me);
-                it.server = me;
-                let request = it.request;
-                self.actor().serves = Some(slot);
-                match request {
-                    Some(handle) => self.start_receive(slot, handle, Then::Serve)?,
-                    None => self.actor().main = Main::Serve { slot },
-                }
-                Ok("claims a request")
+                let call = self.slot(slot).word.generation;
+                self.actor().main = Main::FindRequest { slot, call };
+                Ok("finds a request")
             }
             (Choice::Reply(file, to), Main::Serve { slot }) => {
                 self.actor().calls -= u8::from(to == State::Part);
@@ -328,6 +321,38 @@ impl Turn<'_> {
             }
             Main::Wait { slot } => self.wait(slot),
             Main::Receive { slot, handle, at, then } => self.receive(slot, handle, at, then),
+            Main::FindRequest { slot, call } => {
+                match self.slot(slot).request {
+                    Some(handle) => self.start_receive(slot, handle, Then::Claim { call })?,
+                    None => self.actor().main = Main::Claim { slot, call, handle: None, torn: false },
+                }
+                Ok("reads the handle of a request")
+            }
+            Main::Claim { slot, call, handle, torn } => {
+                let is_any = !self.keeps(Rule::ClaimTheCallSeen) && self.is_state(slot, State::Sent);
+                if !self.is_sent(slot, call) && !is_any {
+                    self.throw_away(slot, handle);
+                    return Ok("finds another server faster, or the call ended");
+                }
+                if torn {
+                    return Err(TORN);
+                }
+                let it = self.slot(slot);
+                it.word = it.word.with(State::Taken, me);
+                it.server = me;
+                let actor = self.actor();
+                actor.serves = Some(slot);
+                actor.main = Main::Serve { slot };
+                if let Some(Handle { file, generation }) = handle {
+                    actor.borrowed[usize::from(file)] = false;
+                    actor.blobs[usize::from(file)] += 1;
+                    actor.generations[usize::from(file)] = generation;
+                    if !self.keeps(Rule::RequestStaysNamed) {
+                        self.lower(file);
+                    }
+                }
+                Ok("claims a request")
+            }
             Main::TakePart { slot, handle, torn } => {
                 let it = *self.slot(slot);
                 if !self.has_part(slot) {
@@ -602,7 +627,7 @@ impl Turn<'_> {
                 return Ok("copies the rest of a blob");
             }
             ReceiveAt::Check => {
-                self.actor().borrowed[file] = then == Then::TakePart;
+                self.actor().borrowed[file] = then.is_uncertain();
                 if !self.world.is_whole(handle) {
                     return self.has_not_found(slot, handle, then);
                 }
@@ -615,11 +640,11 @@ impl Turn<'_> {
     }
 
     fn copied(&mut self, slot: u8, then: Then, torn: bool) -> Result<(), &'static str> {
-        if torn && then != Then::TakePart {
+        if torn && !then.is_uncertain() {
             return Err(TORN);
         }
         self.actor().main = match then {
-            Then::Serve => Main::Serve { slot },
+            Then::Claim { call } => Main::Claim { slot, call, handle: None, torn },
             Then::TakePart => Main::TakePart { slot, handle: None, torn },
             Then::Finish => Main::Finish { slot, late: None },
             Then::End => self.home(),
@@ -630,23 +655,26 @@ impl Turn<'_> {
     fn received(&mut self, slot: u8, handle: Handle, then: Then) -> Result<(), &'static str> {
         let Handle { file, generation } = handle;
         if !self.world.is_whole(handle) {
-            return Err(NOT_FOUND);
-        }
-        if then == Then::Serve && !self.keeps(Rule::RequestStaysNamed) {
-            self.lower(file);
+            return self.has_not_found(slot, handle, then).map(drop);
         }
         let home = self.home();
         let actor = self.actor();
-        if then == Then::TakePart {
-            // The program gets the blob when the word is swapped.
-            actor.main = Main::TakePart { slot, handle: Some(handle), torn: false };
-            return Ok(());
+        // The program gets the blob when the word is swapped.
+        match then {
+            Then::TakePart => {
+                actor.main = Main::TakePart { slot, handle: Some(handle), torn: false };
+                return Ok(());
+            }
+            Then::Claim { call } => {
+                actor.main = Main::Claim { slot, call, handle: Some(handle), torn: false };
+                return Ok(());
+            }
+            Then::Finish | Then::End => {}
         }
         actor.blobs[usize::from(file)] += 1;
         actor.generations[usize::from(file)] = generation;
         actor.main = match then {
-            Then::Serve => Main::Serve { slot },
-            Then::TakePart => unreachable!("see above"),
+            Then::Claim { .. } | Then::TakePart => unreachable!("see above"),
             Then::Finish => Main::Finish { slot, late: None },
             Then::End => home,
         };
@@ -659,19 +687,33 @@ impl Turn<'_> {
         word.is(State::Part, self.me) && word.generation == self.world.actors[self.me].call
     }
 
-    /// There is no such file, or it has another generation. That is a fault unless another thread
-    /// has cancelled the call.
+    /// Whether the slot has a request that waits, of the call that this process has seen.
+    fn is_sent(&self, slot: u8, call: u8) -> bool {
+        let word = self.world.slots[usize::from(slot)].word;
+        word.state == State::Sent && word.generation == call
+    }
+
+    /// There is no such file, or it has another generation. That is a fault unless the slot has moved
+    /// on: another thread has cancelled the call, or another server has claimed the request.
     fn has_not_found(&mut self, slot: u8, handle: Handle, then: Then) -> Done {
-        if then != Then::TakePart || self.has_part(slot) {
+        let is_named = match then {
+            Then::TakePart => self.has_part(slot),
+            Then::Claim { call } => self.is_sent(slot, call),
+            Then::Finish | Then::End => true,
+        };
+        if is_named {
             return Err(NOT_FOUND);
         }
         self.throw_away(slot, Some(handle));
         Ok("finds its call cancelled")
     }
 
-    /// Discards a part that does not belong to this call any more.
+    /// Discards what was received, because the slot has moved on.
     fn throw_away(&mut self, slot: u8, handle: Option<Handle>) {
-        self.actor().main = Main::Wait { slot };
+        let main = self.actor().main;
+        let claims = matches!(main, Main::FindRequest { .. } | Main::Claim { .. })
+            || matches!(main, Main::Receive { then: Then::Claim { .. }, .. });
+        self.actor().main = if claims { Main::Idle } else { Main::Wait { slot } };
         if let Some(file) = handle.map(|handle| usize::from(handle.file))
             && std::mem::take(&mut self.actor().borrowed[file])
         {
