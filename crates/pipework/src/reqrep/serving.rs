@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::collected::{Collected, Most};
 use super::liveness::Liveness;
+use super::readiness::Readiness;
 use super::segment::Segment;
 use super::shm::mapping::{Role, Shared, count};
 use super::shm::member::{Attached, Membership};
@@ -20,7 +21,7 @@ use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
-use crate::sync::{self, AtomicU64, Flag, Hint, Ordering, Reach};
+use crate::sync::{self, AtomicU64, Hint, Ordering, Reach};
 
 /// A server handle. Its clones and its requests share all state of the server.
 #[derive(Clone, Debug)]
@@ -44,45 +45,6 @@ struct ServingInner {
     /// Shared with its watch thread.
     readiness: Arc<Readiness>,
     options: ServerOptions,
-}
-
-/// Whether a server takes requests.
-#[derive(Debug)]
-pub(super) struct Readiness {
-    stopped: Flag,
-    /// Until when it leaves the first request to others, in nanoseconds of the clock.
-    short_until_ns: Hint,
-}
-
-/// For how long event loops and tasks of a server that lacks something are not notified.
-const PAUSE: Duration = Duration::from_millis(20);
-
-impl Default for Readiness {
-    fn default() -> Readiness {
-        Readiness { stopped: Flag::new(), short_until_ns: Hint::new(0) }
-    }
-}
-
-impl Readiness {
-    pub(super) fn stop(&self) {
-        self.stopped.set(true);
-    }
-
-    #[inline]
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped.is_set()
-    }
-
-    /// The server lacks what it takes to receive the first request.
-    pub(super) fn is_short(&self) {
-        self.short_until_ns.set(Deadline::after(PAUSE).as_ns() as u64);
-    }
-
-    /// When to look again, if the server lacks something.
-    pub(super) fn short_until(&self) -> Option<Deadline> {
-        let until = Deadline::at_ns(self.short_until_ns.get() as i64);
-        (!until.has_passed()).then_some(until)
-    }
 }
 
 /// The limits of a server. They are given [when the server is made](super::Segment::server_with),

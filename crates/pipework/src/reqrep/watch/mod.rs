@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::deadline::Deadline;
 use crate::event::Event;
 use crate::reqrep::liveness::Liveness;
-use crate::reqrep::serving::Readiness;
+use crate::reqrep::readiness::Readiness;
 use crate::reqrep::shm::mapping::Shared;
 use crate::reqrep::shm::ticket::Ticket;
 use crate::reqrep::waiters::Waiters;

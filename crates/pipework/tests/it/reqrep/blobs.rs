@@ -309,6 +309,37 @@ fn exhausted_descriptors_fail_blobs_but_not_calls() {
 }
 
 #[test]
+fn jobs_are_all_done_by_a_server_with_few_descriptors() {
+    const JOBS: usize = 600;
+    alone(|| {
+        let folder = Folder::new();
+        let path = folder.join("channel");
+        let near = small().slots(1024).create(&path).unwrap();
+        let client = near.client().unwrap();
+        for _ in 0..JOBS {
+            client.forget(client.send(&[7; 40_000], PATIENCE).unwrap()).unwrap();
+        }
+        fork(|| {
+            let few = Rlimit { current: Some(256), ..rustix::process::getrlimit(Resource::Nofile) };
+            rustix::process::setrlimit(Resource::Nofile, few).unwrap();
+            let server = Options::new().open(&path).unwrap().server().unwrap();
+            let (mut done, mut refused) = (0, None);
+            while done < JOBS {
+                let requests = server.drain(1000).unwrap();
+                done += requests.len();
+                if done < JOBS {
+                    refused = server.drain(1000).err().and_then(|error| error.errno());
+                }
+                requests.into_iter().for_each(|request| assert_eq!(request.reply(""), Ok(false)));
+            }
+            assert_eq!(refused, Some(libc::EMFILE));
+        })
+        .join();
+        assert_eq!(near.audit().unwrap().free, 1024);
+    });
+}
+
+#[test]
 fn first_blob_of_a_process_removes_the_folder_of_a_channel_whose_processes_were_killed() {
     alone(|| {
         let (left, done) = (small().anonymous().unwrap(), shared(2));
