@@ -575,6 +575,14 @@ impl Store {
         self.idle.folder().location()
     }
 
+    /// Frees the files that dead processes left, and those that this one keeps, and removes the folder if
+    /// it is empty.
+    pub(crate) fn free_all_left(&self) {
+        self.idle.give_up_all();
+        self.sweep(&mut None, || false);
+        self.idle.folder().remove();
+    }
+
     /// Gives up the files that are kept, and removes the folder if it is empty. Called when the
     /// channel is closed.
     pub(crate) fn close(&self) {
