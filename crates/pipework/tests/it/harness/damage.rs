@@ -81,6 +81,12 @@ pub(crate) fn signal_descriptor() -> OwnedFd {
     }
 }
 
+/// Sets a variable of the environment, in a child that has no other thread yet.
+pub(crate) fn set_variable(name: &CStr, value: &CStr) {
+    // SAFETY: no other thread reads the environment meanwhile.
+    assert_eq!(unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) }, 0);
+}
+
 /// Closes a descriptor that other code owns.
 pub(crate) fn close(fd: i32) {
     // SAFETY: as above.
