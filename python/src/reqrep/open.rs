@@ -9,7 +9,7 @@ use pipework::{Deadline, Result};
 use pyo3::prelude::*;
 
 use crate::error::invalid;
-use crate::locked::Locked;
+use crate::locked::{Locked, attached};
 use crate::wait::{Used, wait};
 
 const OP: &str = "reqrep reply";
@@ -101,9 +101,11 @@ impl Open {
     /// Whether it was ended while a call has it; if not, `waker` is woken when it is.
     pub(super) fn is_ended(&self, waker: &Waker) -> bool {
         let new = waker.clone();
-        let (is_ended, _before) = self.0.with(|state| match state {
-            State::InUse { end: None, waker, .. } => (false, waker.replace(new)),
-            _ => (true, None),
+        let (is_ended, _before) = attached(|| {
+            self.0.with(|state| match state {
+                State::InUse { end: None, waker, .. } => (false, waker.replace(new)),
+                _ => (true, None),
+            })
         });
         is_ended
     }
@@ -178,7 +180,7 @@ impl DerefMut for InHand {
 impl Drop for InHand {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
-        let ended = self.open.0.with(|state| {
+        let put_back = |state: &mut State| {
             let State::InUse { lent, end, .. } = state else { unreachable!("a call has it") };
             let lent = *lent;
             match end.take() {
@@ -191,7 +193,8 @@ impl Drop for InHand {
                     (Some((request, end)), std::mem::replace(state, now))
                 }
             }
-        });
+        };
+        let ended = attached(|| self.open.0.with(put_back));
         if let (Some((request, end)), _) = ended {
             end.act_on(request);
         }

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 
 use crate::error::{OrRaise, Raise, invalid};
 use crate::handle::{drop_slowly, forks};
-use crate::locked::Locked;
+use crate::locked::{Locked, attached};
 use crate::task::SecondLooks;
 use crate::wait::{Used, wait};
 
@@ -102,9 +102,12 @@ impl<T: Clone + Send> Shared<T> {
                     return Poll::Ready(Some(done));
                 }
                 let waker = cx.waker().clone();
-                let (is_open, _before) = place.state.with(|state| {
-                    let is_open = state.end.is_some();
-                    (is_open, is_open.then(|| state.tasks.insert(place.number, waker)))
+                // A poll that copies much is detached.
+                let (is_open, _before) = attached(|| {
+                    place.state.with(|state| {
+                        let is_open = state.end.is_some();
+                        (is_open, is_open.then(|| state.tasks.insert(place.number, waker)))
+                    })
                 });
                 if is_open { Poll::Pending } else { Poll::Ready(None) }
             })
@@ -171,6 +174,6 @@ struct Place<T: Send> {
 
 impl<T: Send> Drop for Place<T> {
     fn drop(&mut self) {
-        drop(self.state.with(|state| state.tasks.remove(&self.number)));
+        drop(attached(|| self.state.with(|state| state.tasks.remove(&self.number))));
     }
 }

@@ -20,7 +20,7 @@ use crate::buffer::{Held, bytes};
 use crate::error::{OrRaise, Raise};
 use crate::handle::{Handle, InChild, drop_detached};
 use crate::imports::Import;
-use crate::locked::Locked;
+use crate::locked::{Locked, attached};
 use crate::task::Task;
 use crate::wait::{Seconds, wait};
 
@@ -270,10 +270,12 @@ struct Turn {
 
 impl Turn {
     fn put_back(&self, stream: Box<reqrep::Stream>) {
-        let left = self.state.with(|state| match state {
-            State::UnderWay => std::mem::replace(state, State::GoesOn(stream)),
-            // It was closed meanwhile.
-            _ => State::GoesOn(stream),
+        let left = attached(|| {
+            self.state.with(|state| match state {
+                State::UnderWay => std::mem::replace(state, State::GoesOn(stream)),
+                // It was closed meanwhile.
+                _ => State::GoesOn(stream),
+            })
         });
         drop(left);
     }
@@ -281,10 +283,12 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.state.with(|state| {
-            if matches!(state, State::UnderWay) {
-                *state = State::Over;
-            }
+        attached(|| {
+            self.state.with(|state| {
+                if matches!(state, State::UnderWay) {
+                    *state = State::Over;
+                }
+            });
         });
     }
 }
