@@ -112,6 +112,31 @@ def test_writer_used_by_a_thread_works_in_the_child() -> None:
         reader.close()
 
 
+def test_child_that_has_closed_the_descriptor_of_a_writer_in_use_touches_no_other() -> None:
+    reader, writer = atomic.pair()
+    fd = writer.fileno()
+    thread = threading.Thread(target=lambda: writer.send(bytes(1_000_000)))
+    thread.start()
+    until(lambda: "in use" in repr(writer))
+
+    def child() -> None:
+        ours, theirs = os.pipe()
+        os.dup2(theirs, fd)
+        for use in (lambda: writer.send(b"x"), writer.close, lambda: writer.send(b"x")):
+            with pytest.raises(pipework.Invalid):
+                use()
+        os.write(fd, b"ours")
+        assert os.read(ours, 10) == b"ours"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        in_child(child)
+    assert len(reader.recv(timeout=SOON)) == 1_000_000
+    thread.join()
+    writer.close()
+    reader.close()
+
+
 def test_reader_used_by_a_thread_can_be_closed_in_the_child() -> None:
     reader, writer = atomic.pair()
     thread = threading.Thread(target=lambda: reader.recv(timeout=SOON))

@@ -12,7 +12,7 @@ use super::options::{Compression, Origin, READ_SIZE, Zstd, options, options_text
 use crate::asyncio;
 use crate::buffer::{Space, bytes};
 use crate::error::{OrRaise, Raise, invalid, of_kind};
-use crate::fd::{borrow, take_over};
+use crate::fd::{FileId, borrow, take_over};
 use crate::handle::{Handle, InChild, drop_detached, warn_unclosed};
 use crate::keywords::{self, FilePath};
 use crate::wait::{Seconds, Timeout, until};
@@ -48,11 +48,12 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(super) fn new(reader: atomic::Reader, origin: Origin) -> Reader {
-        let (fd, options) = (reader.as_fd().as_raw_fd(), Options::new());
+        let (fd, file, options) = (reader.as_fd().as_raw_fd(), FileId::of(reader.as_fd()), Options::new());
         // A reader of a FIFO changes its descriptor, and has more than one.
         let in_child = match origin.is_of_path() {
             true => InChild::Used,
             false => InChild::Closed(Box::new(move |py| {
+                file.check(py, fd)?;
                 options.dup_reader(borrow(py, fd)?).or_raise(py)?;
                 Ok(take_over(py, fd, |_| Ok(()), |fd| options.reader(fd)))
             })),

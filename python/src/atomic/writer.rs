@@ -13,7 +13,7 @@ use super::options::{Compression, Origin, Zstd, options, options_text};
 use crate::asyncio;
 use crate::buffer::Bytes;
 use crate::error::{OrRaise, at, is_invalid};
-use crate::fd::{borrow, take_over};
+use crate::fd::{FileId, borrow, take_over};
 use crate::handle::{Handle, InChild, warn_unclosed};
 use crate::interpreter;
 use crate::keywords::FilePath;
@@ -61,8 +61,11 @@ impl Writer {
         renew: fn(Python<'_>, RawFd, Options) -> PyResult<PyResult<atomic::Writer>>,
     ) -> Writer {
         let (origin, fd) = (Arc::new(origin), writer.as_fd().as_raw_fd());
-        let of_parent = Arc::clone(&origin);
-        let renewal = InChild::Renewed(Box::new(move |py| renew(py, fd, of_parent.options(py)?)));
+        let (of_parent, file) = (Arc::clone(&origin), FileId::of(writer.as_fd()));
+        let renewal = InChild::Renewed(Box::new(move |py| {
+            file.check(py, fd)?;
+            renew(py, fd, of_parent.options(py)?)
+        }));
         Writer { handle: Handle::new("writer", writer, renewal), origin }
     }
 

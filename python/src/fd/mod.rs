@@ -15,7 +15,7 @@ mod sockets;
 use pyo3::prelude::*;
 
 pub(crate) use progress::add_up;
-pub(crate) use raw::{borrow, take_over};
+pub(crate) use raw::{FileId, borrow, take_over};
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sockets::add_to(module)?;

@@ -10,7 +10,7 @@ use pipework::Result;
 use pipework::fd::raw;
 use pyo3::prelude::*;
 
-use crate::error::OrRaise;
+use crate::error::{OrRaise, invalid};
 use crate::interpreter;
 
 /// The descriptor of that number, for one call.
@@ -32,6 +32,28 @@ pub(crate) fn take_over<T>(
     check(borrow(py, number)?).or_raise(py)?;
     // SAFETY: it is open, and the caller has given it away.
     make(unsafe { OwnedFd::from_raw_fd(number) }).or_raise(py)
+}
+
+/// A file, as its device and its number there: what tells whether a descriptor is still what it was.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct FileId(Option<(u64, u64)>);
+
+impl FileId {
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> FileId {
+        FileId(rustix::fs::fstat(fd).ok().map(|facts| (facts.st_dev, facts.st_ino)))
+    }
+
+    /// Raises if the descriptor of that number is another file by now.
+    pub(crate) fn check(self, py: Python<'_>, number: i32) -> PyResult<()> {
+        if FileId::of(borrow(py, number)?) == self {
+            return Ok(());
+        }
+        Err(invalid(
+            py,
+            "use after fork",
+            &format!("descriptor {number} is not the one of this end any more"),
+        ))
+    }
 }
 
 /// Closes, or marks as close-on-exec, every descriptor between two numbers, both included.
