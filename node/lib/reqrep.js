@@ -6,7 +6,7 @@ const { constants: { MAX_LENGTH } } = require('node:buffer');
 const { inspect, types: { isUint8Array } } = require('node:util');
 const { setTimeout: sleep } = require('node:timers/promises');
 const native = require('./native.js');
-const { Closed, error } = require('./errors.js');
+const { Closed, OsError, TooLong, error } = require('./errors.js');
 const {
   ELSEWHERE, RECORD, REF, SPIN, Spin, TURN, calls, fast, giveUp, giveUpAll, lookSoon, numbers, payload, promise, renew, setRef, slab,
   start, turn,
@@ -609,9 +609,9 @@ class Server {
         try {
           requests = await this.#next(Math.min(limit - working, most));
         } catch (thrown) {
-          if (!SHORTAGES.has(thrown.code)) throw thrown;
+          if (!isPassing(thrown)) throw thrown;
           // The requests are left to other servers, and to this one once there is enough again.
-          if (pause === 0) console.error('pipework: a server takes no requests for now:', thrown.message);
+          if (pause === 0) console.error('pipework: a server cannot take a request:', thrown.message);
           pause = Math.min(2 * pause + 1, LONGEST_PAUSE);
           await sleep(pause, undefined, { ref: this[REF] !== false });
           continue;
@@ -667,8 +667,11 @@ const LIMIT = 10;
 /** Milliseconds within which handlers have to be done with all that was taken, so that more is taken at a time. */
 const BRIEF = 0.1;
 
-/** What a process can run short of for a while. */
-const SHORTAGES = new Set(['EMFILE', 'ENFILE', 'ENOMEM', 'ENOSPC']);
+/**
+ * Whether a server can go on after it could not take a request: the process is short of descriptors, memory or
+ * blobs for a while, or has no access to what this one request carries. It cannot go on without its own descriptor.
+ */
+const isPassing = (thrown) => thrown instanceof TooLong || (thrown instanceof OsError && thrown.code !== 'EBADF');
 
 /** As `defaults::PART_TIMEOUT` of the core, in milliseconds. */
 const PART_TIMEOUT = 10_000;

@@ -190,13 +190,38 @@ test('a server that runs out of descriptors goes on when it has some again', asy
   child.stderr.on('data', (chunk) => { said += chunk; });
   await line(child);
   const client = new Client(segment);
-  const call = client.call('x'.repeat(100_000));
-  call.catch(() => {});
-  await until(() => said.includes('pipework: a server takes no requests for now: '));
+  const call = client.call('x'.repeat(100_000), { timeout: SOON });
+  await until(() => said.includes('pipework: a server cannot take a request: '));
   child.stdin.write('go on');
+  assert.equal(String(await call), '100000');
   assert.equal(String(await client.call('y'.repeat(200_000), { timeout: SOON })), '200000');
-  assert.equal(said.split('takes no requests').length, 2);
+  assert.equal(said.split('cannot take a request').length, 2);
   client.close();
+});
+
+test('a server at its limit of blobs leaves requests in the queue', async (t) => {
+  const path = `${folder(t)}/calls`;
+  const segment = Segment.create(path);
+  const server = new Server(path, { blobLimit: 300_000 });
+  const said = [];
+  t.mock.method(console, 'error', (...given) => said.push(given.join(' ')));
+  const held = [];
+  const serving = server.serve((request) => { held.push(...request.blobs); });
+  const client = new Client(segment);
+  let done = 0;
+  const calls = [1, 2, 3, 4].map(async (i) => {
+    await client.call('', { blobs: [segment.blobFrom(Buffer.alloc(200_000, i))], timeout: SOON });
+    done += 1;
+  });
+  for (let i = 1; i <= 4; i += 1) {
+    await until(() => done === i);
+    assert.equal(held[i - 1].byteLength, 200_000);
+    held[i - 1].close();
+  }
+  await Promise.all(calls);
+  server.stop();
+  await serving;
+  assert.ok(said.every((line) => line.startsWith('pipework: a server cannot take a request: ')));
 });
 
 test('a server that exits with requests in its hands has died for their callers', async (t) => {
