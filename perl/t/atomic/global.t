@@ -55,7 +55,7 @@ my %others = (
         . '$p->write_message("x" x 200_000); $p->{wh} = undef; undef $p;',
     'half made' => 'eval { $class->pair(compression => "no") }; $@ =~ /^Unknown/ or die;',
     'not made' => 'my $half = bless {}, $class; undef $half; $class->DESTROY;',
-    'many' => 'my @all = map { $class->new } 1 .. 50; our @more = map { [$class->pair] } 1 .. 50;'
+    'many' => 'my @all = map { $class->new } 1 .. 25; our @more = map { [$class->pair] } 1 .. 25;'
         . '$all[0]{all} = \@all;',
 );
 for my $name (sort keys %others) {
