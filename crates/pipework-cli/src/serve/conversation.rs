@@ -181,7 +181,7 @@ impl Bytes {
 /// The output of the command.
 pub(super) enum Output {
     Bytes { pipe: PipeReader, records: Records, has_ended: bool },
-    Messages { reader: Reader, has_ended: bool },
+    Messages { reader: Box<Reader>, has_ended: bool },
 }
 
 /// A record, and the byte that ends it.
@@ -196,7 +196,7 @@ impl Output {
         Ok(match end(service.args) {
             None => {
                 let options = Options::new().mixed(true).max_message(service.longest());
-                Self::Messages { reader: options.reader(OwnedFd::from(pipe))?, has_ended: false }
+                Self::Messages { reader: Box::new(options.reader(OwnedFd::from(pipe))?), has_ended: false }
             }
             Some(end) => Self::Bytes { pipe, records: Records::new(end), has_ended: false },
         })

@@ -451,8 +451,7 @@ fn server_at_its_blob_limit_leaves_requests_in_their_order_for_later_and_for_oth
     while near.waiting() > 0 {
         let requests = server.drain(100).unwrap();
         assert_eq!(requests.len() as u32, 10.min(JOBS - next));
-        let refused =
-            server.drain(100).and_then(|more| if more.is_empty() { Ok(()) } else { panic!("{more:?}") });
+        let refused = server.drain(100).map(|more| assert!(more.is_empty(), "{more:?}"));
         if near.waiting() > 0 {
             for refused in [refused.err(), server.try_recv().err(), server.recv(SOON).err()] {
                 let refused = refused.expect("the limit is reached");

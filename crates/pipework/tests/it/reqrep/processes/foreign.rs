@@ -307,7 +307,9 @@ impl Scene {
                 "opens the segment"
             }
             1 => {
-                segment.map(|at| drop(self.segments.swap_remove(at)));
+                if let Some(at) = segment {
+                    drop(self.segments.swap_remove(at));
+                }
                 "drops a segment"
             }
             2 | 3 => {
@@ -321,11 +323,15 @@ impl Scene {
                 "makes a server"
             }
             5 => {
-                client.map(|at| drop(self.clients.swap_remove(at)));
+                if let Some(at) = client {
+                    drop(self.clients.swap_remove(at));
+                }
                 "drops a client"
             }
             6 => {
-                server.map(|at| drop(self.servers.swap_remove(at)));
+                if let Some(at) = server {
+                    drop(self.servers.swap_remove(at));
+                }
                 "drops a server"
             }
             7..12 => {
@@ -342,7 +348,9 @@ impl Scene {
             }
             // The program.
             13 | 14 => {
-                self.number().map(close);
+                if let Some(number) = self.number() {
+                    close(number);
+                }
                 "closes a descriptor"
             }
             15 => {
