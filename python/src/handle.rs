@@ -399,6 +399,15 @@ impl<T: Send> Drop for Handle<T> {
     }
 }
 
+/// Does `work` in a thread that is attached to the interpreter, if there is one. Python forks while no
+/// other thread is attached, so a lock that is taken in here is free in every child.
+pub(crate) fn attached<R>(work: impl FnOnce() -> R) -> R {
+    let mut work = Some(work);
+    let mut once = || work.take().map(|work| work());
+    let done = Python::try_attach(|_| once()).unwrap_or_else(&mut once);
+    done.expect("it is done once")
+}
+
 /// As [`drop_detached`], if the caller does not know whether the interpreter still exists. Without
 /// one there is no lock to give away: the closure is dropped, and the end with it.
 pub(crate) fn drop_slowly<T: Send>(end: T) {

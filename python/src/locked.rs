@@ -10,8 +10,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::prelude::*;
-
 use crate::interpreter;
 
 pub(crate) struct Locked<T>(Mutex<T>);
@@ -29,15 +27,6 @@ impl<T: Send> Locked<T> {
         // together.
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// Does `work` in a thread that is attached to the interpreter, if there is one. Python forks while no
-/// other thread is attached, so a lock that is taken in here is free in every child.
-pub(crate) fn attached<R>(work: impl FnOnce() -> R) -> R {
-    let mut work = Some(work);
-    let mut once = || work.take().map(|work| work());
-    let done = Python::try_attach(|_| once()).unwrap_or_else(&mut once);
-    done.expect("it is done once")
 }
 
 impl<T: Send> Locked<Option<T>> {

@@ -9,7 +9,8 @@ use pipework::{Deadline, Result};
 use pyo3::prelude::*;
 
 use crate::error::invalid;
-use crate::locked::{Locked, attached};
+use crate::handle::attached;
+use crate::locked::Locked;
 use crate::wait::{Used, wait};
 
 const OP: &str = "reqrep reply";

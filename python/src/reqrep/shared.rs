@@ -16,8 +16,8 @@ use pipework::Deadline;
 use pyo3::prelude::*;
 
 use crate::error::{OrRaise, Raise, invalid};
-use crate::handle::{drop_slowly, forks};
-use crate::locked::{Locked, attached};
+use crate::handle::{attached, drop_slowly, forks};
+use crate::locked::Locked;
 use crate::task::SecondLooks;
 use crate::wait::{Used, wait};
 

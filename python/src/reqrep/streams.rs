@@ -18,9 +18,9 @@ use super::segment::MODULE;
 use super::shared::{Shared, closed};
 use crate::buffer::{Held, bytes};
 use crate::error::{OrRaise, Raise};
-use crate::handle::{Handle, InChild, drop_detached};
+use crate::handle::{Handle, InChild, attached, drop_detached};
 use crate::imports::Import;
-use crate::locked::{Locked, attached};
+use crate::locked::Locked;
 use crate::task::Task;
 use crate::wait::{Seconds, wait};
 
