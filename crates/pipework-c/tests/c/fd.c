@@ -332,12 +332,12 @@ static void descriptors_are_polled_until_a_deadline(void) {
 }
 
 static void a_range_is_closed(void) {
-    unsigned from = 900;
-    CHECK(dup2(0, 900) == 900 && dup2(0, 902) == 902);
-    OK(pwk_fd_close_range_on_exec(from, 901, &error));
-    CHECK(fcntl(900, F_GETFD) == FD_CLOEXEC && fcntl(902, F_GETFD) == 0);
-    OK(pwk_fd_close_range(from, 902, &error));
-    CHECK(fcntl(900, F_GETFD) == -1 && fcntl(902, F_GETFD) == -1);
+    unsigned from = 240;
+    CHECK(dup2(0, 240) == 240 && dup2(0, 242) == 242);
+    OK(pwk_fd_close_range_on_exec(from, 241, &error));
+    CHECK(fcntl(240, F_GETFD) == FD_CLOEXEC && fcntl(242, F_GETFD) == 0);
+    OK(pwk_fd_close_range(from, 242, &error));
+    CHECK(fcntl(240, F_GETFD) == -1 && fcntl(242, F_GETFD) == -1);
     GIVES(PWK_INVALID, pwk_fd_close_range(2, 1, &error));
     GIVES(PWK_INVALID, pwk_fd_close_range_on_exec(2, 1, &error));
 }
