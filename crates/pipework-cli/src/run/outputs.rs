@@ -347,7 +347,14 @@ impl Outputs {
     pub(super) fn report(&mut self, job: &Job) {
         let log = match &mut self.log {
             JobLog::None => None,
-            JobLog::WithText => Some(self.text.buffer()),
+            JobLog::WithText => {
+                let text = self.text.buffer();
+                // The text of a single command may end inside a line.
+                if job.line == OpenLine::Open && self.form != Form::Json {
+                    text.push(b'\n');
+                }
+                Some(text)
+            }
             JobLog::Outlet(outlet) => Some(outlet.buffer()),
         };
         if let Some(log) = log {

@@ -397,5 +397,6 @@ fn joblog_has_an_entry_for_each_command_beside_tagged_output() {
     // The entries of a log that is standard output lie between the lines.
     let both = clean("pipework run --joblog /dev/stdout echo a ::: echo b | grep -c '^{\\|^[ab]$'");
     assert_eq!(both, "4\n");
+    assert!(clean("pipework run --joblog - printf x").starts_with("x\n{\"index\":1,"));
     fails(1, &["no/log"], "pipework run --joblog no/log true");
 }
