@@ -204,7 +204,11 @@ test('items of a child with stdio pipe, whether Node has begun to read or not', 
   for (const isLate of [false, true]) {
     const child = program(t, PRINTER);
     const closed = new Promise((resolve) => child.once('close', resolve));
-    if (isLate) await until(() => child.stdout.readableLength > 0);
+    if (isLate) {
+      // Without a listener, Node throws the bytes away if the child has ended by now.
+      child.stdout.on('readable', () => {});
+      await until(() => child.stdout.readableLength > 0);
+    }
     const items = [];
     for await (const item of new Reader(child.stdout, { mixed: true })) items.push(seen(item));
     assert.deepEqual(items, PRINTED);
