@@ -154,9 +154,11 @@ pub(crate) fn open_to_read(path: &Path) -> Result<OwnedFd> {
     opens!("open", rustix::fs::open(path, flags, Mode::empty()))
 }
 
-/// Opens the file behind `fd` once more. The result is a separate open file with separate locks.
+/// Opens the file behind `fd` once more. The result is a separate open file with separate locks. It
+/// does not wait for a process that has leased the file, which may be this one.
 pub(crate) fn open_again(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    opens!("open", rustix::fs::open(own_path(fd), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()))
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    opens!("open", rustix::fs::open(own_path(fd), flags, Mode::empty()))
 }
 
 /// The path of an open file; `None` for one that never had any, and without /proc.
