@@ -118,7 +118,7 @@ for (const kind of ['socket', 'pipe']) {
 
   test(`a guarded ${kind} gets all at process.exit by a slow reader, however long that takes`, async (t) => {
     const length = 1_100_000;
-    await repeated(async () => {
+    await repeated(async function once() {
       const { child, out, said } = start(t, kind, `
         ${GUARD}
         const stdout = guardStdout();
@@ -127,11 +127,16 @@ for (const kind of ['socket', 'pipe']) {
         process.nextTick(() => process.exit(3));
       `);
       let text = '';
+      let [last, longest] = [performance.now(), 0];
       for await (const chunk of out) {
         text += chunk;
+        longest = Math.max(longest, performance.now() - last);
+        last = performance.now();
         // Longer in all than the end of a process waits for a reader that takes nothing.
         await sleep((chunk.length / length) * 7000);
       }
+      // On a machine so busy that this reader has stood still itself, it proves nothing.
+      if (longest > 4000) return once();
       assert.equal(text, Array.from({ length: length / 100 }, (_, i) => `${String(i).padStart(99)}\n`).join(''));
       assert.equal(await said, '');
       assert.equal(await ended(child), 3);
