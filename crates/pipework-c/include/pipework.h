@@ -1216,7 +1216,7 @@ size_t pwk_segment_len(pwk_segment *segment);
 
 /*
  * Removes its name, if that still leads to this segment; `removed` says whether it did. Attached
- * clients and servers stay attached.
+ * clients and servers stay attached. Then frees the blobs of processes that have ended.
  *
  * Fails with PWK_INVALID for a segment without a name; PWK_OS.
  */
@@ -1661,7 +1661,9 @@ pwk_status pwk_server_new(pwk_segment *segment, const pwk_server_options *option
  * Waits for the next request, whose bytes replace the content of `data`.
  *
  * Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_CLOSED once the server was stopped; PWK_CORRUPT
- * if the segment was damaged; PWK_OS.
+ * if the segment was damaged; PWK_OS, for instance with EMFILE; PWK_TOO_LONG if this process holds as
+ * many bytes of blobs as blob_limit allows. If this process lacks a descriptor, memory or bytes of
+ * blobs, the request stays for another server or a later call.
  */
 pwk_status pwk_server_recv(pwk_server *server, pwk_deadline deadline, pwk_buffer *data,
                            pwk_request *request, pwk_error *error);

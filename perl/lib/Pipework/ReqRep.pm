@@ -369,9 +369,9 @@ Takes back what dead members held, as clients do when they wait; returns how man
 
 =head2 sync, unlink
 
-Writes the segment to its storage; removes its name, if that is still its own. A file that is gone
-is no error, and an object without a path dies. C<CLASS-E<gt>unlink($path)> removes any. They return
-nothing.
+Writes the segment to its storage; removes its name, if that is still its own, and frees the blobs of
+processes that have ended. A file that is gone is no error, and an object without a path dies.
+C<CLASS-E<gt>unlink($path)> removes any. They return nothing.
 
 =head1 SEE ALSO
 

@@ -236,7 +236,7 @@ pub extern "C" fn pwk_segment_len(segment: In<'_, pwk_segment>) -> usize {
 }
 
 /// Removes its name, if that still leads to this segment; `removed` says whether it did. Attached
-/// clients and servers stay attached.
+/// clients and servers stay attached. Then frees the blobs of processes that have ended.
 ///
 /// Fails with PWK_INVALID for a segment without a name; PWK_OS.
 #[unsafe(no_mangle)]

@@ -83,7 +83,9 @@ pub extern "C" fn pwk_server_new(
 /// Waits for the next request, whose bytes replace the content of `data`.
 ///
 /// Fails with PWK_TIMED_OUT; PWK_INTERRUPTED; PWK_CLOSED once the server was stopped; PWK_CORRUPT
-/// if the segment was damaged; PWK_OS.
+/// if the segment was damaged; PWK_OS, for instance with EMFILE; PWK_TOO_LONG if this process holds as
+/// many bytes of blobs as blob_limit allows. If this process lacks a descriptor, memory or bytes of
+/// blobs, the request stays for another server or a later call.
 #[unsafe(no_mangle)]
 pub extern "C" fn pwk_server_recv(
     server: In<'_, pwk_server>,
