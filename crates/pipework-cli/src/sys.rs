@@ -546,8 +546,8 @@ pub(crate) fn adopts_orphans() -> bool {
 pub(crate) fn stand_in() -> io::Result<Option<ExitStatus>> {
     let parent = rustix::process::getpid();
     // SAFETY: the sets are initialised before use, and every pointer refers to a local that outlives
-    // its call. There is one thread, so the child may go on as this process would. This process has
-    // only that to do which follows, for which it needs no descriptor.
+    // its call. There is one thread, so the child may go on as this process would. What follows is all
+    // that this process still does, and it needs no descriptor.
     unsafe {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();

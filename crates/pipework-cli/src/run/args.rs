@@ -166,8 +166,9 @@ has not taken yet.
 A pipe is read until everyone who holds it has left, also processes that the
 command left behind, unless it was stopped. A command that has ended before its
 --timeout keeps its status; when that time has passed, the pipe is read to the
-bytes that it holds then, and closed. When an output fails or its reader leaves, no more commands are started, the pipes are closed (the commands get
-SIGPIPE), and data received for the other output is still written there.
+bytes that it holds then, and closed. When an output fails or its reader leaves,
+no more commands are started, the pipes are closed (the commands get SIGPIPE),
+and data received for the other output is still written there.
 Of a message that finds no space in a file nothing stays there, and --append
 begins a new line behind a line that another program has left unfinished.
 Ctrl-C (or SIGTERM, SIGHUP, SIGQUIT) is handed on to the commands and to the

@@ -49,7 +49,7 @@ pub(super) struct Job {
     end: Option<End>,
     /// Its place among the commands, from 1.
     pub(super) index: u64,
-    /// When it was started, by the clock of the wall and by one that only goes forward.
+    /// When it was started, by the wall clock and by the monotonic clock.
     started: (SystemTime, Instant),
     /// How long its process ran, once it has ended.
     time: Duration,
@@ -205,7 +205,7 @@ impl Job {
             Stopping::No if self.has_ended() && !self.is_held() => {
                 (self.until, self.last) = (Deadline::NEVER, Deadline::NEVER);
             }
-            // So it was, and the processes that it has left behind are no part of it.
+            // It was in time as well. The processes that it has left behind are no part of it.
             Stopping::No if self.has_ended() => self.stop(None, self.last),
             Stopping::No => {
                 (self.is_late, self.has_failed) = (true, true);

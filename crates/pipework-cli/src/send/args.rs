@@ -72,9 +72,9 @@ the longest is held in memory. Without --timeout, sending waits for as long as
 it takes.
 
 If the reader of a FIFO leaves before it has taken any byte of the first
-message, the next reader is waited for. That is known of messages that need one
-part only, of up to 4,000 bytes (compressed, 2,000). In all other cases the
-reader may have taken something, and the status is 1.
+message, this waits for the next reader. It can tell only if the message is one
+part, of up to 4,000 bytes (compressed, 2,000). In all other cases the reader
+may have taken something, and the status is 1.
 
 A receiver drops, and reports, what is larger than its --max-message, after it
 was sent. So what is larger than 256M is refused here, unless --max-message
