@@ -1,5 +1,5 @@
-//! The scripts in `tests/`: what stands is ended with all that it has started, and named, the rest goes on, and the
-//! table at the end says so.
+//! The scripts in `tests/`: a test that hangs is ended with all that it has started, and named; the
+//! others run; and the table at the end says so.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +36,7 @@ fn limit_ends_a_command_with_what_it_left_in_other_sessions() {
 }
 
 #[test]
-fn tests_that_stand_are_named_and_the_others_run_without_them() {
+fn tests_that_hang_are_named_and_the_others_run_without_them() {
     let folder = Folder::new();
     let deps = folder.join("deps");
     fs::create_dir(&deps).unwrap();
