@@ -122,7 +122,8 @@ class Steps {
 
   /**
    * `step` takes the first of the queue, and returns its result or `NOT_YET`. `ready` begins a task
-   * that waits for the descriptor; it returns nothing if `wake` will be called. `due` returns after how many milliseconds to try at the latest.
+   * that waits for the descriptor; it returns nothing if `wake` will be called. `due` returns after how many
+   * milliseconds to try at the latest.
    */
   constructor(owner, op, step, ready, due = () => undefined) {
     this.#owner = owner;

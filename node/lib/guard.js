@@ -310,7 +310,7 @@ class Protocol extends Writable {
 
 const TIMED_OUT = error('TimedOut', OP, '').code;
 
-/** The number of the last guard, which is in use for nothing else. */
+/** The number of the last guard, which nothing else uses. */
 let spare;
 
 /** Says on stderr, and by the status of the process, that it ends without all that it had to write. */

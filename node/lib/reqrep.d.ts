@@ -179,8 +179,10 @@ export class Segment {
   members(): Member[];
   /** Takes back what dead members held. Returns how many slots that were. */
   recover(): number;
-  /** Removes its name, and the blobs of processes that have ended. False if the name belongs to another file
-   * by now. */
+  /**
+   * Removes its name, and the blobs of processes that have ended. False if the name belongs to another file
+   * by now.
+   */
   unlink(): boolean;
   /** Memory for a blob, to be filled and frozen. */
   blob(byteLength: number): BlobMut;

@@ -661,10 +661,10 @@ class Server {
   }
 }
 
-/** How many requests a server works on at a time, unless it is told. */
+/** How many requests a server works on at a time by default. */
 const LIMIT = 10;
 
-/** Milliseconds within which handlers have to be done with all that was taken, so that more is taken at a time. */
+/** If handlers finish all that was taken within this many milliseconds, more is taken at a time. */
 const BRIEF = 0.1;
 
 /**

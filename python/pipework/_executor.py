@@ -477,7 +477,7 @@ class _Manager:
             if cause is not None:
                 if self._client is not None:
                     self._client.close()  # which ends the collector's wait
-                # It is not to see how processes die now. But a callback may keep it.
+                # The collector must not see the deaths of processes that are stopped. But a callback may delay its end.
                 self._join_collector(_PATIENCE)
             self._stop_processes(stack)
             if cause is not None:

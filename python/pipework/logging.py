@@ -47,7 +47,7 @@ _CAPACITY = 1 << 20
 """Bytes that the pipe is to hold, where the system lets it."""
 
 _MOST_WASTED = 5
-"""A listener that stands still costs a process at most so many times its `timeout`."""
+"""A listener that does not read costs a process at most so many times its `timeout`."""
 _SHARE = 0.1
 """And after that, this share of its time."""
 _LEAST = 0.05
@@ -60,7 +60,7 @@ class Handler(logging.Handler):
     """Sends records to a `Listener`, through the writing end of its pipe or the FIFO at a path.
 
     A record may wait for space for `timeout` seconds. If there is none the record is lost, and those
-    after it wait a little shorter each time, until one goes through: a listener that stands still
+    after it wait a little shorter each time, until one goes through: a listener that does not read
     costs a process at most five times `timeout` altogether, and after that a tenth of its time.
 
     The listener gets the number of records that are lost, with the next one that goes through or when
@@ -84,11 +84,11 @@ class Handler(logging.Handler):
         _handlers.add(self)
 
     def _begin(self) -> None:
-        """Begins to count. A forked child begins again: what its parent has lost, its parent tells."""
+        """Begins to count. A forked child begins again: its parent reports its own losses."""
         self.lost = 0
         self._untold = 0
         self._wasted = 0.0
-        """Seconds that records have waited for nothing since one went through, less a share of the time
+        """Seconds that lost records have waited since one went through, less a share of the time
         since then."""
         self._since = 0.0
         self._tells_at_exit = False
@@ -154,7 +154,7 @@ class Handler(logging.Handler):
         timeout = self._patience() if self._wasted else self._timeout
         began, is_sent = time.monotonic(), False
         try:
-            # A long record that finds no space for all of it would leave a piece, for nothing.
+            # A long record that finds no space for all of it would leave a useless piece in the pipe.
             if timeout or not self._wasted or len(data) <= self._writer.max_part:
                 self._writer.send(data, timeout=timeout)
                 is_sent = True
@@ -168,7 +168,7 @@ class Handler(logging.Handler):
         return is_sent
 
     def _patience(self) -> float:
-        """Seconds that a record may wait while the listener seems to stand still."""
+        """Seconds that a record may wait while the listener does not seem to read."""
         now = time.monotonic()
         self._wasted = max(self._wasted - _SHARE * (now - self._since), 0.0)
         self._since = now
@@ -176,14 +176,14 @@ class Handler(logging.Handler):
         return left if left >= _LEAST * self._timeout else 0.0
 
     def _lose(self, wasted: float = 0.0) -> None:
-        """Counts a record that has waited so many seconds for nothing."""
+        """Counts a lost record that has waited so many seconds."""
         with self._counting():
             self.lost += 1
             self._untold += 1
             self._wasted += wasted
             self._since = time.monotonic()
             is_first, self._tells_at_exit = not self._tells_at_exit, True
-        # A process of multiprocessing does not shut logging down. Where that is not loaded, this is none.
+        # A process of multiprocessing does not shut logging down. If the module is not loaded, this is no such process.
         if is_first and (util := sys.modules.get("multiprocessing.util")) is not None:
             util.Finalize(None, _tell_last, (weakref.ref(self),), exitpriority=0)
 

@@ -198,7 +198,7 @@ class Stopped(Kept):
 
 
 def missing(kept: Kept) -> int:
-    """The number of records that the listener was told to be lost."""
+    """The number of lost records that the listener has reported."""
     texts = [text for text in kept.texts() if text.endswith(" records could not be sent")]
     return sum(int(text.split(" ")[0]) for text in texts)
 

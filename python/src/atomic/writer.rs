@@ -29,9 +29,9 @@ const SEND: &str = "atomic send";
 /// closed here, and neither made close-on-exec nor non-blocking; close the writer, which writes all
 /// pending data, before it. Time-outs are seconds, None is for ever. Any thread may call it, one
 /// call at a time; `clone()` makes a writer for another thread. It may be used on in a forked
-/// child, also if a thread was sending at the fork, and pickled for another process: its descriptor goes along, as with sockets in
-/// `multiprocessing`, and pending data stays here. Messages are any bytes-like objects, of any
-/// size.
+/// child, also if a thread was sending at the fork. It may be pickled for another process: that gets
+/// its descriptor, as with sockets in `multiprocessing`, and pending data stays here. Messages are
+/// any bytes-like objects, of any size.
 ///
 /// >>> import pipework.atomic
 /// >>> reader, writer = pipework.atomic.pair()

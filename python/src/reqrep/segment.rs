@@ -245,7 +245,8 @@ impl Segment {
     }
 
     /// Removes its name, if that still leads here; False if it does not. Attached members stay
-    /// attached. Then it frees the blobs of processes that have ended. Raises `Invalid` for a segment without a name.
+    /// attached. Then it frees the blobs of processes that have ended. Raises `Invalid` for a segment
+    /// without a name.
     fn unlink(&self, py: Python<'_>) -> PyResult<bool> {
         let segment = self.get(py)?;
         let unlinked = py.detach(|| segment.unlink());

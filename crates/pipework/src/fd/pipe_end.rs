@@ -248,16 +248,16 @@ impl PipeEnd {
     /// Bytes in the pipe stay.
     pub(crate) fn forget_writers(&mut self) -> std::result::Result<(), Errno> {
         if let NonBlocking::Listening(epoll) = &mut self.non_blocking {
-            let anew = Held::opened(sys::reopen_nonblocking(self.fd.as_fd(), Access::Read)?)?;
+            let reopened = Held::opened(sys::reopen_nonblocking(self.fd.as_fd(), Access::Read)?)?;
             if epoll.is_intact() {
-                sys::epoll_add(epoll.as_fd(), anew.as_fd())?;
+                sys::epoll_add(epoll.as_fd(), reopened.as_fd())?;
                 // Closing is not enough: a clone may hold the same description, and epoll watches
                 // descriptions.
                 sys::epoll_remove(epoll.as_fd(), self.fd.as_fd())?;
             } else {
-                *epoll = around(anew.as_fd())?;
+                *epoll = around(reopened.as_fd())?;
             }
-            self.fd = anew;
+            self.fd = reopened;
         }
         Ok(())
     }

@@ -326,8 +326,8 @@ impl Shared {
     pub(crate) fn open_behind(file: OwnedFd, checks: &Checks<'_>) -> Result<Shared> {
         let facts = regular(file.as_fd())?;
         let mut shared = Shared::check(KnownFile::passed(file), facts, checks)?;
-        // Other descriptors of the program, and other processes, may have the same open file. Without
-        // /proc, or without the permission, it must do.
+        // Other descriptors of the program, and other processes, may have the same open file, so it is
+        // opened again. Without /proc, or without the permission, the given one is used.
         if let Ok(again) = memory::open_again(shared.file())
             && memory::is_of(again.as_fd(), facts.identity)
         {
