@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
@@ -463,17 +464,31 @@ static FORKS: Hint = Hint::new(0);
 /// they share is a fault in the writer. So a fork took place if this thread has a fault as it writes
 /// here. Nothing else writes here. If the kernel does not count faults, only fork handlers notice forks.
 fn notice_forks() {
-    static TOUCHED: OwnPage = OwnPage(process::AtomicU32::new(0));
+    static TOUCHED: [OwnPage; 2] = [const { OwnPage(process::AtomicU32::new(0)) }; 2];
     // Without it, a thread could find no fault because another one has had it, and that has not counted
     // yet.
     static NOTICING: ShortLock = ShortLock(process::AtomicU64::new(0));
+    thread_local! {
+        static SEEN: Cell<(u32, sys::Faults)> = const { Cell::new((0, None)) };
+    }
+    // In a child, the kernel counts from 0.
+    let process = generation();
     let _alone = NOTICING.lock();
-    let before = sys::faults();
     // Volatile, because the compiler removes what is stored and never read.
-    // SAFETY: it is a static, and only the thread that has the lock writes to it.
-    unsafe { TOUCHED.0.as_ptr().write_volatile(1) };
-    if sys::faults() != before {
-        FORKS.set(FORKS.get() + 1);
+    // SAFETY: they are statics, and only the thread that has the lock writes to them.
+    let touch = |page: &OwnPage| unsafe { page.0.as_ptr().write_volatile(1) };
+    touch(&TOUCHED[0]);
+    // Usually this thread has had no fault since its last look: one question is enough.
+    let faults = sys::faults();
+    if SEEN.replace((process, faults)) != (process, faults) {
+        // It has had some, perhaps at other addresses. The second page is written between two questions.
+        // After a fork, the first page was a fault as well, so both are always written.
+        touch(&TOUCHED[1]);
+        let after = sys::faults();
+        if after != faults {
+            FORKS.set(FORKS.get() + 1);
+        }
+        SEEN.set((process, after));
     }
     LOOKED_AT.set(FORKS.get());
 }

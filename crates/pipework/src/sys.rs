@@ -209,8 +209,11 @@ fn gives_up_descriptors() -> bool {
     GIVES_UP.get().is_some_and(|give_up| give_up())
 }
 
-/// How many page faults this thread has had; `None` if the kernel does not say.
-pub(crate) fn faults() -> Option<[libc::c_long; 2]> {
+/// How many page faults a thread has had, small and large; `None` if the kernel does not say.
+pub(crate) type Faults = Option<[libc::c_long; 2]>;
+
+/// The page faults of this thread so far.
+pub(crate) fn faults() -> Faults {
     // SAFETY: the struct is plain data, and outlives the call.
     let (done, usage) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();

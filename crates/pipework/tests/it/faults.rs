@@ -142,7 +142,7 @@ const OPENING: &[i32] = &[
 
 /// The calls by which the core checks whether a descriptor is still its own. A descriptor that
 /// cannot be checked stays open, because it may be another's by then.
-const ASKING: [i64; 2] = [c::SYS_fstat, c::SYS_fcntl];
+const ASKING: [i64; 3] = [c::SYS_fstat, c::SYS_fcntl, c::SYS_lseek];
 
 /// Calls that are repeated after a signal: a signal is no reason for an operation to fail.
 const REPEATED: [i64; 2] = [c::SYS_fallocate, c::SYS_ftruncate];
