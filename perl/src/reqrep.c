@@ -74,7 +74,7 @@ pwp_channel *pwp_channel_new(pTHX_ pwk_segment *segment) {
     pwk_segment_geometry(segment, &channel->geometry, sizeof channel->geometry, NULL);
     MUTEX_INIT(&channel->changing);
     pwk_client_options_init(&channel->terms, sizeof channel->terms);
-    channel->requests = channel->replies = (pwp_bell){-1, -1};
+    channel->requests = channel->replies = (pwp_bell){-1, -1, NULL};
     return channel;
 }
 

@@ -35,6 +35,7 @@ typedef struct pwp_bell {
     int fd;
     /* The number that the program knows: the one that it has set, or that of the one made. */
     int number;
+    struct pwp_bell *next;
 } pwp_bell;
 
 /* Threads share it. But for the first three, its fields are only changed under `changing`. */

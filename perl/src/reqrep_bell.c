@@ -14,8 +14,64 @@ pwp_bell *pwp_reply_bell(pwp_channel *channel) {
     return &channel->replies;
 }
 
+/* The program may close a bell's descriptor, and then the number belongs to what it opens next. So the
+ * open file has a mark, which the kernel keeps: a signal for asynchronous input, which is never switched
+ * on. The C libraries keep that signal for themselves, and the mark of the core is another one. */
+#define BELL_MARK 33
+
+/* The bells that have a descriptor. If one gets the number of another, the program has closed that one's. */
+static pwp_bell *all;
+#ifdef USE_ITHREADS
+static perl_mutex all_changing = PTHREAD_MUTEX_INITIALIZER;
+#endif
+
+/* The descriptor, if the program has left it open, or -1. */
+static int intact(const pwp_bell *bell) {
+    return bell->fd >= 0 && fcntl(bell->fd, F_GETSIG) == BELL_MARK ? bell->fd : -1;
+}
+
+static void take_out(pwp_bell *bell) {
+    pwp_bell **each = &all;
+    while (*each && *each != bell) each = &(*each)->next;
+    if (*each) *each = bell->next;
+    bell->fd = -1;
+}
+
 void pwp_bell_free(pwp_bell *bell) {
-    if (bell->fd >= 0) close(bell->fd);
+    int fd;
+    MUTEX_LOCK(&all_changing);
+    fd = intact(bell);
+    take_out(bell);
+    if (fd >= 0) close(fd);
+    MUTEX_UNLOCK(&all_changing);
+}
+
+/* Gives it a new eventfd, or a duplicate of that one; the number, or -1 with errno. What it had is closed. */
+static int begin(pwp_bell *bell, int number) {
+    pwp_bell *each, *next;
+    int before, fd;
+    MUTEX_LOCK(&all_changing);
+    fd = number < 0 ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : fcntl(number, F_DUPFD_CLOEXEC, 3);
+    if (fd >= 0 && fcntl(fd, F_SETSIG, BELL_MARK) < 0) {
+        before = errno;
+        close(fd);
+        errno = before;
+        fd = -1;
+    }
+    if (fd >= 0) {
+        for (each = all; each; each = next) {
+            next = each->next;
+            if (each->fd == fd) take_out(each);
+        }
+        if (intact(bell) >= 0) close(bell->fd);
+        take_out(bell);
+        bell->fd = fd;
+        bell->number = number < 0 ? fd : number;
+        bell->next = all;
+        all = bell;
+    }
+    MUTEX_UNLOCK(&all_changing);
+    return fd;
 }
 
 int pwp_bell_create(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)) {
@@ -23,8 +79,8 @@ int pwp_bell_create(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *))
     pwp_bell *bell = which(channel);
     int number;
     MUTEX_LOCK(&channel->changing);
-    if (bell->number < 0) bell->fd = bell->number = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    number = bell->number;
+    /* Another one, if the program has closed it. */
+    number = intact(bell) < 0 && begin(bell, -1) < 0 ? -1 : bell->number;
     MUTEX_UNLOCK(&channel->changing);
     if (number < 0) croak("eventfd: %s", Strerror(errno));
     return number;
@@ -60,14 +116,11 @@ void pwp_bell_set(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *), S
     bell = which(channel);
     MUTEX_LOCK(&channel->changing);
     /* Setting its own again keeps it. */
-    if (bell->fd != (int)number) {
-        copy = fcntl((int)number, F_DUPFD_CLOEXEC, 3);
-        if (copy >= 0) {
-            pwp_bell_free(bell);
-            bell->fd = copy;
-        }
+    if (intact(bell) == (int)number) {
+        bell->number = (int)number;
+    } else {
+        copy = begin(bell, (int)number);
     }
-    if (copy >= 0) bell->number = (int)number;
     MUTEX_UNLOCK(&channel->changing);
     if (copy < 0) croak("eventfd: %s", Strerror(errno));
 }
@@ -89,9 +142,11 @@ SV *pwp_bell_consume(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)
     pwp_channel *channel = pwp_state(aTHX_ self, &pwp_reqrep_classes[role]);
     const pwp_bell *bell = which(channel);
     uint64_t count;
+    int fd;
     dSAVE_ERRNO;
     MUTEX_LOCK(&channel->changing);
-    count = bell->fd >= 0 ? taken(bell->fd) : 0;
+    fd = intact(bell);
+    count = fd >= 0 ? taken(fd) : 0;
     MUTEX_UNLOCK(&channel->changing);
     RESTORE_ERRNO;
     return count ? sv_2mortal(newSVuv(count)) : &PL_sv_undef;
@@ -100,10 +155,11 @@ SV *pwp_bell_consume(pTHX_ SV *self, int role, pwp_bell *(*which)(pwp_channel *)
 void pwp_channel_ring(pwp_channel *channel, pwp_bell *(*which)(pwp_channel *)) {
     const uint64_t one = 1;
     const pwp_bell *bell = which(channel);
-    int before = errno;
+    int before = errno, fd;
     MUTEX_LOCK(&channel->changing);
+    fd = intact(bell);
     /* It fails only where the count is as large as it can be: then it is readable already. */
-    if (bell->fd >= 0 && write(bell->fd, &one, sizeof one) < 0) NOOP;
+    if (fd >= 0 && write(fd, &one, sizeof one) < 0) NOOP;
     MUTEX_UNLOCK(&channel->changing);
     errno = before;
 }
