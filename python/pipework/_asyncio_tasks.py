@@ -39,9 +39,20 @@ class _Watched:
         self._last = 0
         loop.add_reader(self.inbox.fileno(), self._tell_all)
 
-    def number(self) -> int:
+    def number(self, loop: _loops.Loop) -> int:
+        if not self.inbox.is_intact():
+            self._renew(loop)
         self._last += 1
         return self._last
+
+    def _renew(self, loop: _loops.Loop) -> None:
+        """Another inbox, after the program has closed that one's descriptor."""
+        self.inbox, lost = _core.Inbox(), self.inbox
+        # They may have one number, and the loop still knows that.
+        loop.remove_reader(lost.fileno())
+        loop.add_reader(self.inbox.fileno(), self._tell_all)
+        for number in list(self.waiting):
+            self.tell(number)
 
     def tell(self, number: int) -> None:
         future = self.waiting.get(number)
@@ -114,7 +125,7 @@ async def when_told(
         if timeout is not None:
             timeout -= time.monotonic() - began
     watched = _of(loop)
-    number = watched.number()
+    number = watched.number(loop)
     patience = None if timeout is None else _loops.Patience(timeout, op)
     try:
         while (result := attempt(watched.inbox, number)) is None:
@@ -266,16 +277,16 @@ class Completed(Generic[P]):
 class _Bell:
     """Has a task asked again when its client's doorbell rings, and when its time is over."""
 
-    __slots__ = ("_fd", "_loop", "_timer")
+    __slots__ = ("_bell", "_loop", "_timer")
 
     def __init__(self, completed: _core.Completed[Any], number: int) -> None:
         self._loop = _loops.running()
         tell = _of(self._loop).tell
-        self._fd = completed.doorbell()
+        self._bell = _core.Descriptor(completed.doorbell())
         try:
-            self._loop.add_reader(self._fd, tell, number)
+            self._loop.add_reader(self._bell.fileno(), tell, number)
         except BaseException:
-            os.close(self._fd)
+            self._bell.close()
             raise
         seconds = completed.seconds()
         # uvloop's timers count whole milliseconds, and a timer that fires too early is useless.
@@ -284,5 +295,5 @@ class _Bell:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._loop.remove_reader(self._fd)
-        os.close(self._fd)
+        self._loop.remove_reader(self._bell.fileno())
+        self._bell.close()

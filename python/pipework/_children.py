@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import io
 import os
@@ -15,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, TextIO
 
 from . import _loops, atomic
+from ._descriptors import Identity, identity
 from ._errors import Closed, TimedOut
 from ._fields import described
 
@@ -249,14 +251,19 @@ def guard_stdout() -> Iterator[TextIO]:
     """
     _flush()
     stdout = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)  # never the number of a stdin that is closed
+    file = identity(stdout)
     try:
         os.dup2(2, 1)
         with _stdin_moved(), io.open(stdout, "w", encoding="utf-8", buffering=1, closefd=False) as stream:
-            yield stream
+            raw: Any = stream.buffer.raw  # type: ignore[attr-defined]
+            try:
+                yield stream
+            finally:
+                if identity(stdout) != file and not raw.closed:
+                    raw.__init__(2, "wb", closefd=False)
     finally:
         _flush()
-        os.dup2(stdout, 1)
-        os.close(stdout)
+        _give_back(stdout, file, 1)
 
 
 @contextlib.contextmanager
@@ -269,25 +276,34 @@ def _stdin_moved() -> Iterator[None]:
         yield
         return
     raws = [raw for stream in {sys.stdin, sys.__stdin__} if (raw := _raw(stream)) is not None]
-    process, before = os.getpid(), _moved
+    file, process, before = identity(stdin), os.getpid(), _moved
     try:
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         # A thread that reads meanwhile gets what it waits for, and reads the new number after that.
         _renumber(raws, stdin)
         os.dup2(null, 0)
         os.close(null)
-        _moved = stdin, raws
+        _moved = stdin, file, raws
         yield
     finally:
         _moved = before
         if os.getpid() == process:
-            os.dup2(stdin, 0)
-            _renumber(raws, 0)
-            os.close(stdin)
+            try:
+                _give_back(stdin, file, 0)
+            finally:
+                _renumber(raws, 0)
 
 
-_moved: tuple[int, list[io.FileIO]] | None = None
-"""The number of the original stdin, and what reads there, while it is moved."""
+def _give_back(moved: int, file: Identity | None, number: int) -> None:
+    """Gives the original its number again. If the program has closed it, its moved number is left alone."""
+    if identity(moved) != file:
+        raise OSError(errno.EBADF, f"the original of descriptor {number} was closed by the program")
+    os.dup2(moved, number)
+    os.close(moved)
+
+
+_moved: tuple[int, Identity | None, list[io.FileIO]] | None = None
+"""The number and the file of the original stdin, and what reads there, while it is moved."""
 
 
 def _raw(stream: Any) -> io.FileIO | None:
@@ -305,8 +321,10 @@ def _renumber(raws: list[io.FileIO], number: int) -> None:
 def _forked() -> None:
     """In a forked child, stdin is empty, too."""
     if _moved is not None:
-        _renumber(_moved[1], 0)
-        os.close(_moved[0])
+        stdin, file, raws = _moved
+        _renumber(raws, 0)
+        if identity(stdin) == file:
+            os.close(stdin)
 
 
 os.register_at_fork(after_in_child=_forked)

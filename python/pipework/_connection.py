@@ -28,6 +28,7 @@ from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
 from . import fd
+from ._descriptors import identity
 from ._objects import MOST_BUFFERS, Pickled, dump, load, outside
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Connection(multiprocessing.connection.Connection):
 
     def __init__(self, handle: int, readable: bool = True, writable: bool = True) -> None:
         super().__init__(handle, readable, writable)
+        self._identity = identity(handle)
         self._socket = socket.socket(fileno=handle)
         self._socket.setblocking(True)  # whatever `socket.setdefaulttimeout` says
         self._to_close = [self._socket]
@@ -97,11 +99,21 @@ class Connection(multiprocessing.connection.Connection):
         # The thread that pops the socket closes it. Without the GIL, a socket that two threads close at
         # the same time can close its descriptor twice, and the second time that may be another file.
         with contextlib.suppress(IndexError):
-            self._to_close.pop().close()
+            end = self._to_close.pop()
+            if identity(end.fileno()) == self._identity:
+                end.close()
+            else:
+                end.detach()
+
+    def is_intact(self) -> bool:
+        """Whether it is open, and the program has left its descriptor open."""
+        return identity(self._socket.fileno()) == self._identity
 
     def _check_closed(self) -> None:
         if self.closed:
             raise OSError("handle is closed")
+        if not self.is_intact():
+            raise OSError(errno.EBADF, "the descriptor of this connection was closed by the program")
 
     # Messages.
 

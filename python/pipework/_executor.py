@@ -17,6 +17,7 @@ import atexit
 import collections
 import concurrent.futures
 import contextlib
+import errno
 import itertools
 import logging
 import multiprocessing
@@ -35,12 +36,12 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import _core
+from . import _connection, _core
+from ._descriptors import identity
 from ._errors import Error, PeerDied, RemoteError, remote
 from ._objects import LONG, Pickled, attach, dump, load
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
     from multiprocessing.context import BaseContext
 
     from typing_extensions import Buffer, ParamSpec
@@ -56,6 +57,9 @@ _ANY = 1 << 62
 _STARTS = 5
 """For each process: if this many are killed in a row before one is ready, the executor is
 broken."""
+_LOOK = 2000
+"""Milliseconds after which the manager looks whether the program has closed its descriptors: then nothing
+else would wake it."""
 _TRIES = 3
 """The same for processes of the fork server that end with status 1."""
 _PATIENCE = 1.0
@@ -250,16 +254,28 @@ class _Task:
 class _Process:
     """A process, and the pipe to it: the process says when it is ready, and is notified when to stop."""
 
-    def __init__(self, process: Any, line: Connection) -> None:
+    def __init__(self, process: Any, line: _connection.Connection) -> None:
         self.process = process
         self.line = line
+        self.told: int = line.fileno()
+        """Readable when it is ready, or has ended."""
         self.is_ready = False
         # Readable when the process has ended. A sentinel is that only when all have ended that the
         # process has forked.
-        self.pidfd: int | None = None
+        self._pidfd: _core.Descriptor | None = None
         with contextlib.suppress(OSError, AttributeError):  # an old kernel
-            self.pidfd = os.pidfd_open(process.pid)
-        self.end: int = process.sentinel if self.pidfd is None else self.pidfd
+            self._pidfd = _core.Descriptor(os.pidfd_open(process.pid))
+        self._sentinel: int = process.sentinel
+        self._sentinels = identity(self._sentinel)
+        self.end: int = self._sentinel if self._pidfd is None else self._pidfd.fileno()
+
+    def is_intact(self) -> bool:
+        """Whether the program has left all its descriptors open."""
+        return self.line.is_intact() and self.has_end()
+
+    def has_end(self) -> bool:
+        has_pidfd = self._pidfd is None or self._pidfd.is_intact()
+        return has_pidfd and identity(self._sentinel) == self._sentinels
 
     def status(self) -> int | None:
         """What it has ended with; None if another thread has reaped it. For a process of the fork
@@ -273,10 +289,16 @@ class _Process:
         with contextlib.suppress(OSError):
             self.line.send_bytes(b"")
 
+    def kill_lost(self) -> None:
+        """Where the program has closed what tells of its end. `multiprocessing` would read that number, and
+        close it together with the object, so neither happens."""
+        self.process.kill()
+        _lost.append(self.process)
+
     def close(self) -> None:
         self.line.close()
-        if self.pidfd is not None:
-            os.close(self.pidfd)
+        if self._pidfd is not None:
+            self._pidfd.close()
         # It keeps its descriptors as long as it lives, and a traceback may keep this alive.
         self.process = None
 
@@ -310,9 +332,9 @@ class _Manager:
         self._client: _core.Client | None = None
 
         self._is_asleep = False
-        self._wake = -1
+        self._wake = _core.Inbox()
         self._poll = select.poll()
-        self._lines: set[Connection] = set()
+        self._lines: set[_connection.Connection] = set()
         self._processes: dict[int, _Process] = {}
         """By the descriptors that signal their end."""
         self._starting: dict[int, _Process] = {}
@@ -434,7 +456,7 @@ class _Manager:
     def _rouse(self) -> None:
         # The manager looks once more after it has set this.
         if self._is_asleep and not self.is_parents:
-            os.eventfd_write(self._wake, 1)
+            self._wake.ring()
 
     def join(self) -> None:
         if threading.current_thread() is self._collector:
@@ -486,13 +508,11 @@ class _Manager:
             self._wait_for_processes()
             self._join_collector()
             if self._client is not None:
-                self._segment.recover()  # frees what processes have left that were killed
+                with contextlib.suppress(Error):  # the program has closed its descriptors
+                    self._segment.recover()  # frees what processes have left that were killed
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        # Not sooner: another thread may be about to write to it.
-        weakref.finalize(self, os.close, self._wake).atexit = False
-        self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._wake.fileno(), select.POLLIN)
         slots, members = 2 * self._most + 8, 4 * self._most + 8
         self._segment = stack.enter_context(
             _core.Segment.anonymous(slots=slots, members=members, request_bytes=LONG, reply_bytes=LONG, sparse=True)
@@ -530,19 +550,28 @@ class _Manager:
                 # tasks. One of the two sees the other.
                 self._is_over = True
                 if self._is_done():
+                    self._check([])  # else the processes could not be told
                     return
                 self._is_over = False
             is_behind = self._has_space() or self._wanted < self._needed()
-            ready = self._poll.poll(0 if is_behind else None)
+            ready = self._poll.poll(0 if is_behind else _LOOK)
             self._is_asleep = False
+            self._check(ready)
             for fd, _ in ready:
-                if fd == self._wake:
-                    with contextlib.suppress(BlockingIOError):
-                        os.eventfd_read(fd)
+                if fd == self._wake.fileno():
+                    self._wake.take()
                 elif fd in self._starting:
                     self._listen(fd)
                 elif fd in self._processes:
                     self._replace(fd)
+
+    def _check(self, ready: list[tuple[int, int]]) -> None:
+        """Raises if the program has closed a descriptor that is about to be used; all are looked at while
+        nothing happens."""
+        numbers = {fd for fd, _ in ready}
+        used = [each for each in self._processes.values() if not ready or not numbers.isdisjoint((each.end, each.told))]
+        if not self._wake.is_intact() or not all(each.is_intact() for each in used):
+            raise OSError(errno.EBADF, "a descriptor of the executor was closed by the program")
 
     def _needed(self) -> int:
         """Processes for what there is to do."""
@@ -641,7 +670,8 @@ class _Manager:
     # Processes, which only the manager touches.
 
     def _start(self) -> None:
-        here, there = self._context.Pipe()
+        self._check([])
+        here, there = _connection.pipe()
         self._lines.add(here)
         try:
             with there, _shielded(self._is_of_fork_server()) as mask:
@@ -653,9 +683,9 @@ class _Manager:
             here.close()
             raise
         started = _Process(process, here)
-        self._processes[started.end] = self._starting[here.fileno()] = started
+        self._processes[started.end] = self._starting[started.told] = started
         self._poll.register(started.end, select.POLLIN)
-        self._poll.register(here, select.POLLIN)
+        self._poll.register(started.told, select.POLLIN)
 
     def _listen(self, fd: int) -> None:
         """A process is ready, or its initializer has raised, or it has ended."""
@@ -670,9 +700,8 @@ class _Manager:
     def _replace(self, fd: int) -> None:
         """A process has ended: the next takes its place, unless it would end as well."""
         process = self._processes[fd]
-        line = process.line.fileno()
-        if line in self._starting:
-            self._listen(line)
+        if process.told in self._starting:
+            self._listen(process.told)
         status = process.status()
         count = len(self._processes)
         self._remove(fd)
@@ -697,8 +726,8 @@ class _Manager:
     def _remove(self, fd: int) -> None:
         process = self._processes.pop(fd)
         self._poll.unregister(fd)
-        if self._starting.pop(process.line.fileno(), None):
-            self._poll.unregister(process.line)
+        if self._starting.pop(process.told, None):
+            self._poll.unregister(process.told)
         self._lines.discard(process.line)
         process.close()
 
@@ -731,9 +760,14 @@ class _Manager:
     def _wait_for_processes(self) -> None:
         """Those that do not end by themselves are killed if the executor is broken, before this is called
         or meanwhile."""
-        left = dict(self._processes)
+        left = {}
+        for end, process in self._processes.items():
+            if process.has_end():
+                left[end] = process
+            else:
+                process.kill_lost()
         poll = select.poll()
-        for fd in left and (self._wake, *left):
+        for fd in left and (self._wake.fileno(), *left) if self._wake.is_intact() else left:
             poll.register(fd, select.POLLIN)
         was_killed = False
         self._is_asleep = True
@@ -752,10 +786,11 @@ class _Manager:
                     poll.unregister(fd)
                     left.pop(fd).status()
                 else:
-                    with contextlib.suppress(BlockingIOError):
-                        os.eventfd_read(fd)
+                    self._wake.take()
 
 
+_lost: list[Any] = []
+"""Processes whose descriptors the program has closed."""
 _managers: set[_Manager] = set()
 _generation = 0
 _is_exiting = False
@@ -932,7 +967,7 @@ def _call_each(fn: Callable[..., T], calls: list[tuple[Any, ...]]) -> list[T]:
 
 def _work(
     segment: _core.Segment,
-    line: Connection,
+    line: _connection.Connection,
     mask: set[Any] | None,
     initializer: Callable[..., object] | None,
     initargs: tuple[Any, ...],
@@ -969,7 +1004,7 @@ def _work(
     segment.close()  # and with it the memory that is kept for the next results
 
 
-def _stop_when_told(line: Connection, server: _core.Server) -> None:
+def _stop_when_told(line: _connection.Connection, server: _core.Server) -> None:
     parent = multiprocessing.parent_process()
     multiprocessing.connection.wait([line] if parent is None else [line, parent.sentinel])
     with contextlib.suppress(Error):  # it is closed

@@ -5,17 +5,17 @@
 //! notified once for any number of tasks.
 
 use std::future::Future;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use pipework::reqrep::only_looks;
+use pipework::reqrep::{KeptDescriptor, only_looks};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::buffer::unless_small;
+use crate::error::OrRaise;
+use crate::fd::take_over;
 use crate::handle::forks;
 use crate::imports::Import;
 use crate::locked::Locked;
@@ -28,7 +28,8 @@ type Polled = dyn FnMut(Python<'_>, &Waker) -> Poll<PyResult<Py<PyAny>>> + Send;
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     only_looks();
     module.add_class::<Task>()?;
-    module.add_class::<Inbox>()
+    module.add_class::<Inbox>()?;
+    module.add_class::<Descriptor>()
 }
 
 /// A future of the core.
@@ -142,7 +143,7 @@ impl Task {
 pub(crate) struct Inbox(Arc<Post>);
 
 struct Post {
-    eventfd: OwnedFd,
+    eventfd: KeptDescriptor,
     numbers: Locked<Vec<u64>>,
     /// `forks()` in the process that made it. In a forked child no task waits for it, and its lock
     /// may have been held by a thread that the child does not have.
@@ -163,8 +164,7 @@ impl Post {
             numbers.len() == 1
         });
         if is_first {
-            // It fails only where the count is full, and then it is readable already.
-            let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
+            self.eventfd.ring();
         }
     }
 }
@@ -179,16 +179,27 @@ impl Inbox {
 #[pymethods]
 impl Inbox {
     #[new]
-    fn new() -> PyResult<Inbox> {
-        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let eventfd = eventfd.map_err(std::io::Error::from)?;
+    fn new(py: Python<'_>) -> PyResult<Inbox> {
+        let eventfd = KeptDescriptor::eventfd().or_raise(py)?;
         let (numbers, forks) = (Locked::new(Vec::new()), forks());
         Ok(Inbox(Arc::new(Post { eventfd, numbers, forks })))
     }
 
     /// The descriptor to watch: readable while a number is to be taken.
     fn fileno(&self) -> i32 {
-        self.0.eventfd.as_raw_fd()
+        self.0.eventfd.number()
+    }
+
+    /// Whether the program has left the descriptor open.
+    fn is_intact(&self) -> bool {
+        self.0.eventfd.is_intact()
+    }
+
+    /// Makes the descriptor readable, although no number is to be taken.
+    fn ring(&self) {
+        if self.0.is_of_this_process() {
+            self.0.eventfd.ring();
+        }
     }
 
     /// Has the task of that number ask again. Any thread may call it.
@@ -202,7 +213,7 @@ impl Inbox {
             return Vec::new();
         }
         // Read first: a number that is written down after it rings once more.
-        let _ = rustix::io::read(&self.0.eventfd, &mut [0; 8]);
+        self.0.eventfd.clear();
         self.0.numbers.with(std::mem::take)
     }
 }
@@ -216,5 +227,35 @@ struct Woken {
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.post.tell(self.number);
+    }
+}
+
+/// A descriptor that this package keeps by its number: a doorbell or a pidfd, whose open file nobody
+/// else has. If the program closes it, what it opens next under the number is left alone.
+#[pyclass(frozen, module = "pipework._core")]
+pub(crate) struct Descriptor(Locked<Option<KeptDescriptor>>);
+
+#[pymethods]
+impl Descriptor {
+    /// Takes over the descriptor of that number.
+    #[new]
+    fn new(py: Python<'_>, number: i32) -> PyResult<Descriptor> {
+        take_over(py, number, |_| Ok(()), KeptDescriptor::new).map(|kept| Descriptor(Locked::new(Some(kept))))
+    }
+
+    /// Its number; -1 once it is closed.
+    fn fileno(&self) -> i32 {
+        self.0.with(|kept| kept.as_ref().map_or(-1, KeptDescriptor::number))
+    }
+
+    /// Whether neither this nor the program has closed it.
+    fn is_intact(&self) -> bool {
+        self.0.with(|kept| kept.as_ref().is_some_and(KeptDescriptor::is_intact))
+    }
+
+    /// Closes it, unless the program has.
+    fn close(&self) {
+        let kept = self.0.take();
+        drop(kept);
     }
 }

@@ -83,7 +83,7 @@ def _opened_since(before: dict[str, str]) -> dict[str, str]:
         # An executor keeps its eventfd as long as it exists, and pytest keeps the values of fixtures.
         managers = [each for each in gc.get_objects() if isinstance(each, _executor._Manager)]
         for manager in managers:
-            left.pop(str(manager._wake), None)
+            left.pop(str(manager._wake.fileno()), None)
     return left
 
 

@@ -321,9 +321,10 @@ a L<Pipework::Error> if no descriptor is left.
 =head2 reply_eventfd, reply_eventfd_set($fd), reply_eventfd_consume, reply_fileno, reply_notify
 
 Eventfds that the program rings, one for requests and one for responses; C<send> and C<reply> do not
-ring them. C<eventfd> makes one, and returns its number, the same each time. Make both before a
-fork, and pass their numbers to the child's objects with C<eventfd_set>, which dies if the number is
-no eventfd, and changes nothing if it is the object's own. C<fileno> is the number, -1 without one.
+ring them. C<eventfd> makes one, and returns its number, the same each time, unless the program has
+closed it: then it makes another one. Make both before a fork, and pass their numbers to the child's
+objects with C<eventfd_set>, which dies if the number is no eventfd, and changes nothing if it is the
+object's own. C<fileno> is the number, -1 without one.
 C<eventfd_consume> returns how often it was rung, undef for never. C<notify> rings, and does nothing
 without an eventfd.
 

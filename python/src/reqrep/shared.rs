@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use pipework::Deadline;
+use pipework::reqrep::KeptDescriptor;
 use pyo3::prelude::*;
 
 use crate::error::{OrRaise, Raise, invalid};
@@ -43,8 +44,8 @@ struct State<T> {
     /// Tasks to wake at its end.
     tasks: HashMap<u64, Waker>,
     /// The doorbell that `fileno` returns, and `forks()` when it was asked for: a forked child has
-    /// its own.
-    bell: Option<(u32, OwnedFd)>,
+    /// its own. Another one takes its place if the program has closed it.
+    bell: Option<(u32, KeptDescriptor)>,
 }
 
 impl<T: Clone + Send> Shared<T> {
@@ -124,18 +125,19 @@ impl<T: Clone + Send> Shared<T> {
     ) -> PyResult<i32> {
         let end = self.get(py, op)?;
         let number = |state: &State<T>| {
-            let bell = state.bell.as_ref().filter(|(forks, _)| *forks == self::forks());
-            bell.map(|(_, bell)| bell.as_raw_fd())
+            let is_usable =
+                |(forks, bell): &&(u32, KeptDescriptor)| *forks == self::forks() && bell.is_intact();
+            state.bell.as_ref().filter(is_usable).map(|(_, bell)| bell.number())
         };
         if let Some(number) = self.state.with(|state| number(state)) {
             return Ok(number);
         }
-        let bell = doorbell(&end).or_raise(py)?;
+        let bell = doorbell(&end).and_then(KeptDescriptor::new).or_raise(py)?;
         let (told, unused) = self.state.with(|state| match (number(state), &state.end) {
             // Another thread was first, or has closed it meanwhile.
             (told @ Some(_), _) => (told, Some((0, bell))),
             (None, None) => (None, Some((0, bell))),
-            (None, Some(_)) => (Some(bell.as_raw_fd()), state.bell.replace((forks(), bell))),
+            (None, Some(_)) => (Some(bell.number()), state.bell.replace((forks(), bell))),
         });
         drop(unused);
         told.ok_or_else(|| closed(py, self.noun, op))

@@ -2,6 +2,7 @@
 //! a lock of its language. Requests are used by their tickets, with payloads in the binding's
 //! memory.
 
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
 use super::client::{Client, may_be_open};
@@ -15,6 +16,49 @@ use super::shm::payload::{Message, Payload};
 use super::shm::ticket::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::KeptFd;
+use crate::sys;
+use crate::sys::known::KnownFile;
+
+/// A descriptor that a binding keeps by its number, or gives to an event loop. The program may close
+/// it, and open another file under its number: that file is neither read, written nor closed.
+#[derive(Debug)]
+pub struct KeptDescriptor(KeptFd);
+
+impl KeptDescriptor {
+    /// A new eventfd.
+    pub fn eventfd() -> Result<KeptDescriptor> {
+        let made = KeptFd::open(|| sys::eventfd().and_then(KnownFile::nameless));
+        made.map(KeptDescriptor).map_err(|errno| errno.at("eventfd"))
+    }
+
+    /// Keeps a doorbell, a pidfd or an epoll instance. Nobody else may have its open file, which gets
+    /// the mark.
+    pub fn new(fd: OwnedFd) -> Result<KeptDescriptor> {
+        let kept = KeptFd::open(|| KnownFile::nameless(fd));
+        kept.map(KeptDescriptor).map_err(|errno| errno.at("keep a descriptor"))
+    }
+
+    /// Whether the program has left it open.
+    pub fn is_intact(&self) -> bool {
+        self.0.is_intact()
+    }
+
+    /// Its number.
+    pub fn number(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+
+    /// Makes an eventfd readable.
+    pub fn ring(&self) {
+        self.0.intact().map(sys::eventfd_ring);
+    }
+
+    /// Makes an eventfd unreadable.
+    pub fn clear(&self) {
+        self.0.intact().map(sys::eventfd_clear);
+    }
+}
 
 const CALL: &str = "reqrep call";
 const RECV: &str = "reqrep recv";

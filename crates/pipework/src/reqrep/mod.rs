@@ -79,7 +79,7 @@ mod beside;
 
 pub use crate::blob::{Blob, BlobAudit, BlobMut};
 #[doc(hidden)]
-pub use bindings::KeptRequest;
+pub use bindings::{KeptDescriptor, KeptRequest};
 pub use client::{Client, ClientOptions};
 pub use deaths::hears_of_deaths;
 #[doc(hidden)]
