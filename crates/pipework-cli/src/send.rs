@@ -50,7 +50,7 @@ pub(crate) fn send(args: &SendArgs, quiet: bool) -> Result<u8, Failure> {
     out.close()
 }
 
-/// Opens the pipe that was asked for; a reader of a FIFO is waited for until `deadline`.
+/// Opens the pipe that was asked for; waits for a reader of a FIFO until `deadline`.
 fn open(args: &SendArgs, deadline: Deadline) -> Result<Writer, Failure> {
     let mut options = Options::new().mixed(args.mixed);
     if args.zstd.is_some() || args.dictionary.is_some() {
@@ -110,7 +110,7 @@ fn content(path: &Path, longest: usize) -> Result<Vec<u8>, Failure> {
 /// The writer of the messages, and how many it has taken.
 struct Outgoing<'a> {
     args: &'a SendArgs,
-    /// Until when a reader is waited for before the first message.
+    /// Until when it waits for a reader before the first message.
     until: Deadline,
     writer: Writer,
     /// Bytes of the longest message.
@@ -133,7 +133,7 @@ impl Outgoing<'_> {
     }
 
     /// Sends something that begins with `first`. A reader may leave between the open and the first
-    /// write; then nothing was taken, and the next reader is waited for.
+    /// write; then nothing was taken, and this waits for the next reader.
     fn deliver<T>(
         &mut self,
         first: &[u8],

@@ -553,13 +553,13 @@ pub(crate) fn stand_in() -> io::Result<Option<ExitStatus>> {
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
         let (all, restore) = (all.assume_init(), libc::SIG_SETMASK);
-        // Ignored, children would end without a notice.
+        // If SIGCHLD were ignored, children would end without a notice.
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, before.as_mut_ptr());
         let before = before.assume_init();
         let child = match libc::fork() {
             0 => {
-                // Killed, this process could hand nothing on.
+                // If the parent is killed, it hands no signal on, so the child ends with it.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 if rustix::process::getppid() != Some(parent) {
                     libc::_exit(1);
@@ -591,7 +591,7 @@ pub(crate) fn stand_in() -> io::Result<Option<ExitStatus>> {
                         }
                     }
                 }
-                // The leader of a terminal's session gets it alone.
+                // At a hangup the kernel signals only the leader of the terminal's session.
                 1.. if !is_from_kernel || number == libc::SIGHUP => drop(libc::kill(child, number)),
                 _ => {}
             }

@@ -24,7 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-/// How the log of jobs is called in errors.
+/// The name of the log of jobs in errors.
 const JOBLOG: &str = "--joblog";
 
 /// Descriptors that are written to, each when it can take something.

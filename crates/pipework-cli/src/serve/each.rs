@@ -137,7 +137,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether nothing is waited for any more.
+    /// Whether it waits for nothing any more.
     fn is_over(&mut self) -> bool {
         let Some(status) = self.process.status() else { return false };
         match self.stopped {
