@@ -148,8 +148,8 @@ impl Segment {
     }
 
     /// How many requests wait for a server: each of them can be received now. A call that has ended
-    /// without a server does not count, and neither does a request of a client that has died: this
-    /// recovers it.
+    /// without a server does not count. A request of a client that has died counts until a server
+    /// takes it or the client is recovered.
     pub fn waiting(&self) -> usize {
         self.shared().waiting()
     }

@@ -4,7 +4,6 @@ use super::mapping::Shared;
 use super::queue::Entry;
 use super::slot::{Slot, SlotWord, State};
 use super::ticket::Ticket;
-use super::word::NOBODY;
 #[cfg(test)]
 use crate::sys::fault;
 
@@ -82,26 +81,15 @@ impl Shared {
         self.slots().filter(is_free).nth(more).is_some()
     }
 
-    /// How many requests wait for a server and have an entry in the ring, those of dead clients not
-    /// counted.
+    /// How many requests wait for a server and have an entry in the ring.
     pub(crate) fn waiting(&self) -> usize {
-        let slots = self.waiting_slots();
-        // If the kernel does not say who is dead, all of them count.
-        match slots.is_empty() || self.recover_calls(slots.iter().copied(), NOBODY, "reqrep waiting").is_err()
-        {
-            true => slots.len(),
-            false => self.waiting_slots().len(),
-        }
-    }
-
-    fn waiting_slots(&self) -> Vec<u32> {
+        // A request that was sent again may have two entries.
         let queue = self.queue();
         let waiting = queue.entries().filter(|entry| self.is_waiting(*entry));
         let mut slots: Vec<u32> = waiting.map(Entry::slot).collect();
-        // A request that was sent again may have two entries.
         slots.sort_unstable();
         slots.dedup();
-        slots
+        slots.len()
     }
 
     /// Whether a request waits for a server.
