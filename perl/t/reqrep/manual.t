@@ -100,7 +100,9 @@ my @classes = map { ($_, "${_}::Client") } 'Pipework::ReqRep', 'Pipework::ReqRep
             close $go;
             sysread $ready, my $nothing, 1;
             my $mine = Pipework::ReqRep->new($path, 64, 16 + $me, 32);
-            POSIX::_exit(Pipework::ReqRep::Client->new($path)->send("of $me") ? 0 : 1);
+            # Forgotten requests stay when their client has ended.
+            my $cli = Pipework::ReqRep::Client->new($path);
+            POSIX::_exit($cli->forget($cli->send("of $me")) ? 0 : 1);
         }
         $pid;
     } 1 .. 8;
