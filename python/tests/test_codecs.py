@@ -550,11 +550,13 @@ SCALARS = st.one_of(
     st.text(st.characters(codec=None)),
     st.binary(),
     st.builds(bytearray),
-    st.sampled_from([numpy.int64(3), numpy.float32(0.5), numpy.bool_(True), signal.SIGTERM, 10**4000, {1}, 1j]),
+    st.sampled_from([numpy.int64(3), numpy.float32(0.5), numpy.bool_(True), signal.SIGTERM, {1}, 1j]),
+    st.builds(lambda: 10**4000),  # whose digits would be in each description of a strategy
 )
 KEYS = st.recursive(
     SCALARS.filter(lambda value: getattr(value, "__hash__", None) is not None),
-    lambda keys: st.one_of(st.tuples(keys, keys), st.builds(Frozen, keys), st.frozensets(keys)),
+    # A set of more is not always printed in the same order.
+    lambda keys: st.one_of(st.tuples(keys, keys), st.builds(Frozen, keys), st.frozensets(keys, max_size=1)),
     max_leaves=4,
 )
 VALUES = st.recursive(
