@@ -520,7 +520,7 @@ struct Listed {
 
 thread_local! {
     /// Whether this thread holds the lock.
-    static HOLDS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
 
     /// The lock that a thread holds while it forks. It is never dropped with its thread:
     /// registering that would allocate, and a fork in a signal handler may have interrupted the
