@@ -128,6 +128,11 @@ def test_unclosed_handle_gives_a_resource_warning() -> None:
 
     assert dropped(closed) == ["unclosed <Writer of a pipe>"]
 
+    def stopped() -> None:
+        Server(SEGMENT).stop()
+
+    assert dropped(stopped) == []
+
 
 def test_borrowed_handle_gives_no_resource_warning(tmp_path: Path) -> None:
     read, write = os.pipe()

@@ -2,6 +2,7 @@
 
 use std::os::fd::IntoRawFd;
 use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pipework::reqrep::{Request, Server, ServerOptions, Ticket};
@@ -61,13 +62,15 @@ pub(super) struct Taking {
     server: Shared<Server>,
     segment: Py<Segment>,
     terms: Terms,
+    /// Whether `stop` was called: dropping a server that has done its work needs no warning.
+    stopped: AtomicBool,
 }
 
 const RECV: &str = "reqrep recv";
 
 impl Taking {
     pub(super) fn new(server: Server, segment: Py<Segment>, terms: Terms) -> Taking {
-        Taking { server: Shared::new("server", server), segment, terms }
+        Taking { server: Shared::new("server", server), segment, terms, stopped: AtomicBool::new(false) }
     }
 
     pub(super) fn terms(&self) -> Terms {
@@ -248,6 +251,7 @@ impl Taking {
     }
 
     pub(super) fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.stopped.store(true, Ordering::Relaxed);
         self.get(py).map(|server| server.stop())
     }
 
@@ -292,7 +296,7 @@ impl Taking {
 
 impl Drop for Taking {
     fn drop(&mut self) {
-        if !self.is_closed() {
+        if !self.is_closed() && !self.stopped.load(Ordering::Relaxed) {
             warn_unclosed(|| format!("server of {}", self.segment.get().place()));
         }
     }
