@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pipework::atomic::{Item, Options, Reader, Torn, Writer, WriterKey};
 use pipework::{Deadline, ErrorKind};
 
-use crate::harness::{PATIENCE, TOLERANCE, setting};
+use crate::harness::{PATIENCE, setting, tolerance};
 
 /// One part of one message from process 1234, and the prefixes of it.
 const PART: &[u8] = b"\x0e\x10\xd2\x04\0\0\x07\0\0\0\0\0\0\0\x05\0\0\0hello\x0f";
@@ -222,7 +222,7 @@ fn calls_keep_their_deadline_although_bytes_keep_arriving() {
         let begin = Instant::now();
         assert_eq!(kind(reader.next_item(short)), Err(ErrorKind::TimedOut));
         assert_eq!(kind(reader.try_next_item()), Ok(false));
-        assert!(begin.elapsed() < short + TOLERANCE, "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < short + tolerance(), "{:?}", begin.elapsed());
         if shared {
             // From now on the other reader has no clone to share with.
             clone = mixed(Options::new()).0;

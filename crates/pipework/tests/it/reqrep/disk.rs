@@ -14,8 +14,8 @@ use rustix::fs::FallocateFlags;
 
 use crate::harness::damage::{leave_no_core, mount_bind, mount_overlay, not_mounted, tmpfs};
 use crate::harness::{
-    Child, Folder, PATIENCE, PROMPT, Random, TOLERANCE, alone, alone_for, awaited, fork, in_a_task, say,
-    seed, setting, shared, wait_for,
+    Child, Folder, PATIENCE, PROMPT, Random, alone, alone_for, awaited, fork, in_a_task, say, seed, setting,
+    shared, tolerance, wait_for,
 };
 
 // ---------------------------------------------------------------- full
@@ -295,7 +295,7 @@ fn every_waiter_gets_corrupt_after_the_file_was_cut_short() {
                 awaited(flag);
             }
             let took = began.elapsed();
-            assert!(took < PROMPT + TOLERANCE, "{took:?}");
+            assert!(took < PROMPT + tolerance(), "{took:?}");
             let opened = Options::new().open(&path).map(drop).unwrap_err().kind();
             assert!(matches!(opened, ErrorKind::Corrupt | ErrorKind::Incompatible), "{opened:?}");
             client.join();

@@ -13,7 +13,7 @@ use pipework::reqrep::{Client, ClientOptions, Options, Segment, Server};
 use rustix::event::{PollFlags, Timespec, epoll};
 
 use crate::harness::{
-    Folder, PATIENCE, PROMPT, Random, TOLERANCE, alone, awaited, descriptors, fork, is_ready, say,
+    Folder, PATIENCE, PROMPT, Random, alone, awaited, descriptors, fork, is_ready, say, tolerance,
 };
 use crate::harness::{seed, shared, wait_for};
 
@@ -160,7 +160,7 @@ fn doorbell_rings_when_the_server_dies_with_the_request() {
         awaited(&taken[0]);
         assert!(!is_ready(&doorbell, PollFlags::IN, Duration::from_millis(5)));
         first.kill();
-        assert!(is_ready(&doorbell, PollFlags::IN, PROMPT + TOLERANCE));
+        assert!(is_ready(&doorbell, PollFlags::IN, PROMPT + tolerance()));
         assert_eq!(client.try_recv(ticket).map_err(|error| error.kind()).err(), Some(ErrorKind::PeerDied));
         // With redelivery, another server gets the request and is notified by its own doorbell.
         let second = doomed(&taken[1]);
@@ -172,7 +172,7 @@ fn doorbell_rings_when_the_server_dies_with_the_request() {
         let servers = server.doorbell().expect("a descriptor");
         assert!(!is_ready(&servers, PollFlags::IN, Duration::ZERO));
         second.kill();
-        assert!(is_ready(&servers, PollFlags::IN, PROMPT + TOLERANCE));
+        assert!(is_ready(&servers, PollFlags::IN, PROMPT + tolerance()));
         let request = server.try_recv().expect("a segment in order").expect("it rang");
         assert_eq!((&*request, request.redeliveries()), (&b"b"[..], 1));
         request.reply("c").expect("an answer");
@@ -242,7 +242,7 @@ fn request_goes_to_another_server_when_the_woken_one_is_stopped() {
         thread::scope(|scope| {
             let client = segment.client().expect("a place");
             let call = scope.spawn(move || client.call("a", PATIENCE).map(|reply| reply.to_vec()));
-            server.recv(PROMPT + TOLERANCE).expect("a request").reply("b").expect("an answer");
+            server.recv(PROMPT + tolerance()).expect("a request").reply("b").expect("an answer");
             assert_eq!(call.join().expect("no panic"), Ok(b"b".to_vec()));
         });
         stopped.kill();
@@ -372,7 +372,7 @@ fn all_queued_senders_get_corrupt_in_time() {
             for ended in waiting.map(|waiting| waiting.join().expect("no panic")) {
                 assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
             }
-            assert!(began.elapsed() < PROMPT + TOLERANCE, "{:?}", began.elapsed());
+            assert!(began.elapsed() < PROMPT + tolerance(), "{:?}", began.elapsed());
         });
     });
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pipework::reqrep::{Audit, Client, Options, Segment, Server};
 use pipework::{Deadline, Error, ErrorKind};
 
-use crate::harness::{Child, PATIENCE, PROMPT, TOLERANCE, awaited, fork, shared};
+use crate::harness::{Child, PATIENCE, PROMPT, awaited, fork, shared, tolerance};
 
 mod alive;
 mod dead;
@@ -84,7 +84,7 @@ fn sleep_until_killed() {
 /// Checks that a wait for a process that was killed at that time is as short as promised.
 fn assert_prompt(killed: Instant) -> Duration {
     let waited = killed.elapsed();
-    assert!(waited < PROMPT + TOLERANCE, "waited {waited:?} for dead members");
+    assert!(waited < PROMPT + tolerance(), "waited {waited:?} for dead members");
     waited
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Run;
 use super::ends::Name;
-use crate::harness::{PROMPT, TOLERANCE, shared};
+use crate::harness::{PROMPT, shared, tolerance};
 
 /// Calls that the board has space for. A run makes hardly a fifth of them.
 const CALLS: usize = 1 << 20;
@@ -180,7 +180,7 @@ impl Board {
         let Some(waited_ns) = self.now_ns().checked_sub(latest_ns) else { return };
         self.counts[Count::LongestNs as usize].fetch_max(waited_ns, SeqCst);
         let waited = Duration::from_nanos(waited_ns);
-        assert!(waited < PROMPT + TOLERANCE, "waited {waited:?}: {}", what());
+        assert!(waited < PROMPT + tolerance(), "waited {waited:?}: {}", what());
     }
 
     /// After a run: every call that was begun has ended, except those that killed processes had in
