@@ -43,7 +43,8 @@ pub(crate) struct Task {
 
 /// Decides which waits of a handle have a second look, at the next turn of their loop, before they
 /// register to be woken. That costs little, and is enough where the other side answers while other
-/// tasks run. After a second look that finds nothing, the next waits register at once: 1, then 3, 7
+/// tasks run. Each handle decides for itself: a gateway waits for its clients and its servers in turn, and only
+/// one of the two may be slow. After a second look that finds nothing, the next waits register at once: 1, then 3, 7
 /// and so on.
 #[derive(Default)]
 pub(crate) struct SecondLooks {

@@ -4,7 +4,8 @@
 //! one call is in progress, its bridge goes on polling: the channel, and, as the runtime turns, the
 //! connection. As in the core, a spin that finds nothing puts the next one off, each further one by
 //! twice as many waits. Nothing spins while several calls are in progress, because then other work
-//! needs the CPU, nor on a machine with a single CPU.
+//! needs the CPU, nor on a machine with a single CPU. The limit is ten times that of the core, because the wait
+//! is for a round trip over sockets, and each sleeper on its way takes some 20 microseconds to wake.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -565,6 +565,8 @@ fn watch_forks() {
             if memory::wipe_in_children(&PROCESS).is_ok() {
                 WIPED.set(true);
             }
+            // The wiped page would not do alone. The handlers close descriptors before the fork returns, and
+            // before Linux 4.14 they take the place of the page.
             sys::at_fork(before, in_parent, in_child);
         });
     }

@@ -1,6 +1,6 @@
 //! A segment over time: its counters between two looks, and for how long its calls have been seen.
 //!
-//! The segment counts calls and keeps no times. So times come from looking often: a call that two
+//! The segment counts calls and keeps no times, because reading the clock would take a good part of a call. So times come from looking often: a call that two
 //! looks have found was there all the while, and its age is at least the time since the first of
 //! them. A call that ends between two looks has no age here.
 

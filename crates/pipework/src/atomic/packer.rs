@@ -1,7 +1,8 @@
 //! How payloads become writes: cut into parts, and packed side by side. Pure: bytes in, bytes out.
 //!
 //! [`Cut`] records where a payload is divided. [`Packer`] puts whole parts and bursts into one
-//! write of at most PIPE_BUF bytes.
+//! write of at most PIPE_BUF bytes. It copies headers and payloads side by side: with 4 KiB, letting the kernel
+//! gather them (writev) took 919 ns instead of 895.
 
 use super::check::Check;
 use super::frame::{DATA_LINK_ESCAPE, Mode, PartHeader, SHIFT_IN, SHIFT_OUT};

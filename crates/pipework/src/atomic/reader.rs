@@ -149,6 +149,9 @@ impl Reader {
     /// `\r` is given out. If the call returned before it had looked at everything in the pipe, the
     /// deadline has already passed.
     ///
+    /// The descriptor has no timer of its own: that would be an epoll around the pipe, which a child could
+    /// not read.
+    ///
     /// [`Options::frame_timeout`]: super::Options::frame_timeout
     pub fn next_timeout(&self) -> Option<Deadline> {
         self.look(None, Source::next_timeout)

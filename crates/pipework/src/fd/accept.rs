@@ -122,6 +122,7 @@ pub struct Shed {
 impl Reserve {
     /// Takes a descriptor to hold.
     pub fn new() -> Result<Reserve> {
+        // An eventfd needs no path, unlike /dev/null. A copy of the listener would keep its port open.
         let held = sys::eventfd().map_err(|errno| errno.at("fd reserve"))?;
         Ok(Reserve(Some(held)))
     }

@@ -366,6 +366,7 @@ impl PipeEnd {
         deadline: Deadline,
     ) -> std::result::Result<usize, Errno> {
         loop {
+            // A read that may wait for ever waits in the kernel: one system call instead of try, poll and try.
             if interrupt::kernel_may_wait(deadline) && !self.is_fifo_reader() && behind == Behind::Any {
                 let fd = self.fd.as_fd();
                 let read = if self.is_socket() { read_socket(fd, buf, false) } else { sys::read(fd, buf) };

@@ -2,6 +2,9 @@
 //!
 //! Invariant: bytes that have left one side have arrived at the other, so a failed copy can be
 //! resumed. The descriptor is a [`TimedFd`]: its flags are never changed.
+//!
+//! It copies and does not splice: the next write to the ring could still change a page that was given to a
+//! pipe of the kernel (vmsplice(2)).
 
 use std::os::fd::AsFd;
 

@@ -18,7 +18,8 @@ pub struct Reader {
 }
 
 /// At most this much is copied before the other end may have it, so that both ends copy at the same
-/// time.
+/// time. Of 4, 8, 16 and 64 KiB it is the fastest, or as fast, for blocks of 1 to 64 KiB, with 64 KiB and
+/// with 1 MiB of memory.
 pub(super) const PIECE: usize = 8 << 10;
 
 impl Reader {
