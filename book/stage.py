@@ -52,7 +52,7 @@ OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "des
       "io-fd": "module `fd`", "perl/compat": "Perl"}  # fmt: skip
 # Settings of pages. A wide table needs the space that the list of contents takes.
 HEAD = {"index.md": "hide: [navigation, toc]", "io-fd/": "hide: [toc]", "errors.md": "hide: [toc]",
-        "source/": "search: {exclude: true}"}
+        "options.md": "hide: [toc]", "source/": "search: {exclude: true}"}
 
 # The pages that the tools of each language write, and that the page of references leads to.
 REFERENCES = {
