@@ -53,6 +53,12 @@ is_deeply(lines('reqrep-prefork.pl', '1 + 1', 'die "no\n"', 'kill 9, $$', 'uc "t
 ], 'a process for each request');
 is_deeply(lines('reqrep-loop.pl', 9), [map { "$_: $_ tseuqer\n" } 0 .. 8], 'event loops');
 
+my $jobs = output('job-runner.pl');
+like($jobs, qr/^\[echo job 2; exit 3\] exit status 3\njob 2$/m, 'a job that fails');
+like($jobs, qr/^\[echo job 3; kill -9 \$\$\] killed by signal 9\njob 3$/m, 'a job that is killed');
+is_deeply([sort map { s/.*: //r } @{lines('queue-workers.pl')}], ["docs\n", "lint\n", "test\n"], 'each job once');
+is_deeply([map { s/\d+/N/r } @{lines('web-workers.pl')}], [("process N: 3 words\n") x 8], 'one model');
+
 SKIP: {
     skip no_loopback(), 1 if no_loopback();
     $SIG{ALRM} = sub { die "too slow\n" };    # so that END ends the server
