@@ -77,7 +77,6 @@ fn sentences() -> Vec<(&'static str, String)> {
         ("trusted not to disturb. Default ", format!("0o{MODE:o}")),
         ("| a message | ", mebibytes(MAX_MESSAGE)),
         ("up to `max_message` (", mebibytes(MAX_MESSAGE)),
-        ("`max_message` of both ends (", mebibytes(MAX_MESSAGE)),
         ("memory allows | `max_message`, ", mebibytes(MAX_MESSAGE)),
         ("in one piece. Default ", mebibytes(MAX_MESSAGE)),
         ("comes in one piece: ", mebibytes(MAX_MESSAGE)),
