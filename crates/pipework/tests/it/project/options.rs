@@ -17,66 +17,14 @@ const SECTIONS: [&str; 5] = ["Channels", "Clients", "Servers", "Messages", "Byte
 
 /// Options of the command that are no options of a module: what it reads, prints and runs. `--any-owner` is an
 /// option of the channel.
-const OF_THE_COMMAND: [(&str, &[&str]); 3] = [
-    (
-        "Clients",
-        &[
-            "--any-owner",
-            "--in-flight",
-            "--json",
-            "--lines",
-            "--newline",
-            "--nul",
-            "--queue",
-            "--stream",
-            "--unordered",
-        ],
-    ),
-    (
-        "Servers",
-        &[
-            "--attempts",
-            "--drain",
-            "--grace",
-            "--lines",
-            "--messages",
-            "--nul",
-            "--stream",
-            "--timeout",
-            "--workers",
-        ],
-    ),
+const OF_THE_COMMAND: [(&str, &str); 3] = [
+    ("Clients", "--any-owner --in-flight --json --lines --newline --nul --queue --stream --unordered"),
+    ("Servers", "--attempts --drain --grace --lines --messages --nul --stream --timeout --workers"),
     (
         "Messages",
-        &[
-            "--append",
-            "--arg-file",
-            "--arg-nul",
-            "--backlog",
-            "--burst",
-            "--count",
-            "--create",
-            "--exec",
-            "--fail-fast",
-            "--files",
-            "--forever",
-            "--from",
-            "--grace",
-            "--interval",
-            "--joblog",
-            "--jobs",
-            "--json",
-            "--keep-order",
-            "--lines",
-            "--messages",
-            "--nul",
-            "--separator",
-            "--shell",
-            "--stderr",
-            "--tag",
-            "--text",
-            "--to",
-        ],
+        "--append --arg-file --arg-nul --backlog --burst --count --create --exec --fail-fast \
+         --files --forever --from --grace --interval --joblog --jobs --json --keep-order --lines \
+         --messages --nul --separator --shell --stderr --tag --text --to",
     ),
 ];
 
@@ -617,9 +565,9 @@ impl Project {
                 }
             }
         }
-        for other in OF_THE_COMMAND.iter().filter(|(of, _)| *of == section).flat_map(|(_, options)| *options)
-        {
-            assert!(options.remove(*other), "the command has no option {other} for {section}");
+        let others = OF_THE_COMMAND.iter().filter(|(of, _)| *of == section);
+        for other in others.flat_map(|(_, options)| options.split(' ')) {
+            assert!(options.remove(other), "the command has no option {other} for {section}");
         }
         options
     }
