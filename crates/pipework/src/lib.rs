@@ -77,6 +77,4 @@ mod pages {
     struct WebWorkers;
     #[doc = include_str!("../../../docs/recipes/queue.md")]
     struct QueueRecipe;
-    #[doc = include_str!("../../../docs/recipes/monitoring.md")]
-    struct Monitoring;
 }
