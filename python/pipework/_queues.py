@@ -237,10 +237,16 @@ class Queue(_Queue[T]):
             # before it waits, and again while it waits: soon, if it has not waited for long.
             request = self._channel.take(0 if overflow.was_used.value else left)
             if request is None and overflow.was_used.value:
-                record = self._from(overflow)
-                if record is not None:
-                    return overflow.load(record)  # type: ignore[no-any-return]
-                request = self._channel.take(left)
+                if overflow.count():
+                    # Objects may have filled all slots since the look above, and these are older.
+                    request = self._channel.take(0)
+                    if request is None:
+                        record = self._from(overflow)
+                        if record is None:  # another taker has it
+                            continue
+                        return overflow.load(record)  # type: ignore[no-any-return]
+                else:
+                    request = self._channel.take(left)
             if request is not None:
                 return self._finish(request)  # type: ignore[no-any-return]
             if left <= 0:

@@ -193,6 +193,24 @@ def test_queue_without_a_bound_takes_more_than_its_slots_and_keeps_the_order(con
     assert [objects.get(timeout=SOON) for _ in range(1000)] == list(range(5000, 6000))
 
 
+def test_taker_that_was_slow_takes_the_posted_objects_before_those_beyond_the_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objects = fork.Queue()
+    tasks.put(objects, 300)
+    assert [objects.get() for _ in range(300)] == list(range(300))
+    take, channel = objects._channel.take, objects._channel
+
+    def take_slowly(timeout: float | None) -> Any:
+        request = take(timeout)
+        monkeypatch.undo()
+        tasks.put(objects, 300)
+        return request
+
+    monkeypatch.setattr(channel, "take", take_slowly)
+    assert [objects.get(timeout=SOON) for _ in range(300)] == list(range(300))
+
+
 def test_process_that_puts_more_than_its_slots_ends_at_once_and_all_is_there(context: Any) -> None:
     objects = context.Queue()
     with running(tasks.put_and_run_no_other_thread, objects, 1000, context=context) as process:
