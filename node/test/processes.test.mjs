@@ -261,7 +261,7 @@ test('a client for each call, never closed, does not run out of places', async (
   await serving;
 });
 
-test('a storm of kills: no wrong reply, and none that hangs', async (t) => {
+test('a storm of kills: no wrong reply, and none that hangs', { long: 'a storm' }, async (t) => {
   const kills = Number(process.env.PIPEWORK_KILLS ?? 12);
   const seed = Number(process.env.PIPEWORK_SEED ?? Date.now() % 1_000_000);
   t.diagnostic(`PIPEWORK_KILLS=${kills} PIPEWORK_SEED=${seed}`);
@@ -305,7 +305,7 @@ test('a storm of kills: no wrong reply, and none that hangs', async (t) => {
   t.diagnostic(JSON.stringify(segment.stats()));
 });
 
-test('a storm of killed writers: every message is whole, or reported', async (t) => {
+test('a storm of killed writers: every message is whole, or reported', { long: 'a storm' }, async (t) => {
   const kills = Math.ceil(Number(process.env.PIPEWORK_KILLS ?? 12) / 2);
   const [reader, writer] = pair();
   const counts = { message: 0, torn: 0 };

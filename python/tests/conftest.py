@@ -40,14 +40,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What `help` shows is pasted elsewhere: an example has only the names that it makes itself."""
     for item in items:
+        # What `help` shows is pasted elsewhere: an example has only the names that it makes itself.
         if isinstance(item, pytest.DoctestItem):
             item.dtest.globs = {"__name__": "__main__"}
+        # `make test` leaves these to `make test-all`.
+        if (long := item.get_closest_marker("long")) and "PIPEWORK_SHORT" in os.environ:
+            item.add_marker(pytest.mark.skip(reason=f"long: {long.args[0]}"))
     if BEGUN and (BEGUN / "skip").exists():
         skipped = set((BEGUN / "skip").read_text().splitlines())
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in skipped])
         items[:] = [item for item in items if item.nodeid not in skipped]
+
+
+def pytest_report_collectionfinish(items: list[pytest.Item]) -> str:
+    # As cargo says it, for tests/progress.
+    return f"running {len(items)} tests"
 
 
 # ---------------------------------------------------------------- a test that ends the interpreter

@@ -140,6 +140,7 @@ def test_pytest_forked(capture: str, tmp_path: Path) -> None:
         assert text in done.stdout, done.stdout
 
 
+@pytest.mark.long("a gigabyte")
 def test_query_rows() -> None:
     """A gigabyte, in parts of 60 KB."""
     out = run("query_rows.py")

@@ -782,6 +782,7 @@ def test_broken_executor_ends_processes_that_ignore_sigterm(monkeypatch: pytest.
     executor.shutdown()
 
 
+@pytest.mark.long("40 executors")
 @pytest.mark.parametrize("are_killed", [False, True])
 def test_runs_leave_no_more_than_the_first_one_in_dev_shm(are_killed: bool, tmp_path: Path) -> None:
     def work(place: Path) -> None:
@@ -807,6 +808,7 @@ def test_terminate_workers_of_an_unused_executor_closes_it() -> None:
         executor.submit(abs, -1)
 
 
+@pytest.mark.long("a storm")
 def test_storm() -> None:
     """Processes are killed all the time; every future ends, and most of them well."""
     with Executor(3, redeliveries=3) as executor:

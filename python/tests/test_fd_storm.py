@@ -15,6 +15,7 @@ import pytest
 from pipework import fd
 from support import Alarm
 
+pytestmark = pytest.mark.long("a storm")
 UNIX, STREAM, DGRAM = fd.AF_UNIX, fd.SOCK_STREAM, fd.SOCK_DGRAM
 
 

@@ -160,6 +160,7 @@ def test_reader_used_by_a_thread_can_be_closed_in_the_child() -> None:
     thread.join()
 
 
+@pytest.mark.long("many forks")
 def test_handles_that_threads_use_all_the_time_work_in_each_child(segment: Segment) -> None:
     """A client, a server, and what the child makes of a writer."""
     client, server = Client(segment), Server(segment)

@@ -20,6 +20,7 @@ from processes import ends, running, stop_helpers
 from support import SOON
 
 DATA = bytes(3000)
+pytestmark = pytest.mark.long("a thousand of each thing")
 
 
 @pytest.fixture

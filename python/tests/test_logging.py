@@ -419,6 +419,7 @@ def test_listener_takes_a_level_that_is_no_number(capsys: pytest.CaptureFixture[
     assert kept.texts() == ["a good one"] and "odd" in capsys.readouterr().err
 
 
+@pytest.mark.long("many forks")
 def test_workers_forked_while_threads_log_lose_nothing() -> None:
     kept = Kept()
     with Listener(kept) as listener, logger_to(listener.handler(timeout=SOON)) as logger:

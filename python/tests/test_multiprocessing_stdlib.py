@@ -20,6 +20,8 @@ SKIPPED = {
     "TestStartMethod.test_mixed_startmethod": "expects an error where a queue goes to a process of another start method",
 }
 
+OTHER_WAY = pytest.mark.long("all of these tests once more")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def helpers() -> Iterator[None]:
@@ -38,7 +40,7 @@ def helpers() -> Iterator[None]:
 # One for each class: some have a pool for all of their tests.
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", cases.NAMES)
-@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("way", ["fork", *(pytest.param(way, marks=OTHER_WAY) for way in ("spawn", "forkserver"))])
 def test_tests_of_the_standard_library_pass(way: str, name: str) -> None:
     multiprocessing.set_start_method(way, force=True)
     case = getattr(cases, name)

@@ -28,12 +28,12 @@ mod usage;
 mod still;
 mod every;
 
-use std::fs;
 use std::io::{self, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs, thread};
 
 const PIPEWORK: &str = env!("CARGO_BIN_EXE_pipework");
 
@@ -112,6 +112,18 @@ fn outcome(output: Output) -> Outcome {
 fn left_out(what: &str, why: &str) {
     // In one write, because others print at the same time.
     let _ = io::stderr().write_all(format!("left out: {what}: {why}\n").as_bytes());
+}
+
+/// Whether `make test` leaves this test to `make test-all`, because of what it does many times or
+/// waits for. `make test` counts such tests at its end.
+fn left_to_test_all(why: &str) -> bool {
+    let is_left = env::var_os("PIPEWORK_SHORT").is_some();
+    if is_left {
+        // As above, in one write.
+        let line = format!("long: {}: {why}\n", thread::current().name().unwrap_or("a test"));
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+    is_left
 }
 
 /// Runs a script that must succeed without a word on standard error; returns its output.

@@ -24,7 +24,8 @@ use pipework::{Deadline, ErrorKind};
 use rustix::event::PollFlags;
 
 use crate::harness::{
-    Child, Doomed, PATIENCE, Random, alone, alone_for, fork, say, seed, setting, shared, wait_for,
+    Child, Doomed, PATIENCE, Random, alone, alone_for, fork, left_to_test_all, say, seed, setting, shared,
+    wait_for,
 };
 use check::{Check, unfinished};
 
@@ -40,6 +41,9 @@ const KILLS_A_RUN: usize = 625;
 
 #[test]
 fn killed_writers_do_not_damage_other_messages() {
+    if left_to_test_all("10,000 kills") {
+        return;
+    }
     let kills = setting("PIPEWORK_KILLS").unwrap_or(10_000) as usize;
     alone_for(PATIENCE * 2 + Duration::from_millis(20) * kills as u32, || {
         let seed = seed();

@@ -59,6 +59,16 @@ pub(crate) fn left_out(what: &str, why: &str) {
     say(&format!("left out: {what}: {why}"));
 }
 
+/// Whether `make test` leaves this test to `make test-all`, because of what it does many times or
+/// waits for. `make test` counts such tests at its end.
+pub(crate) fn left_to_test_all(why: &str) -> bool {
+    let is_left = std::env::var_os("PIPEWORK_SHORT").is_some();
+    if is_left {
+        say(&format!("long: {}: {why}", thread::current().name().unwrap_or("a test")));
+    }
+    is_left
+}
+
 /// Runs a task to its end, which must come within [`PATIENCE`]. It needs no descriptors.
 pub(crate) fn in_a_task<T>(task: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

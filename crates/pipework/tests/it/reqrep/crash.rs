@@ -21,7 +21,7 @@ use pipework::reqrep::{Audit, Options, Segment};
 
 use crate::harness::damage::{enter_mount_namespace, mount_tmpfs, not_mounted};
 use crate::harness::tracee;
-use crate::harness::{Child, Random, alone_for, fork, left_out, say, seed, shared};
+use crate::harness::{Child, Random, alone_for, fork, left_out, left_to_test_all, say, seed, shared};
 use fate::{End, Fate, Trail};
 
 mod fate;
@@ -147,6 +147,9 @@ const ROUNDS_ALONE: usize = 20;
 
 #[test]
 fn kill_at_any_instruction_leaves_the_segment_usable() {
+    if left_to_test_all("thousands of kills, each after another instruction") {
+        return;
+    }
     alone_for(patience(), || {
         look_beside();
         play_scenes(&SCENES);

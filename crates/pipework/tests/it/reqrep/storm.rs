@@ -20,7 +20,8 @@ use std::time::Duration;
 use pipework::reqrep::{Audit, Options, Segment};
 
 use crate::harness::{
-    Child, Doomed, Folder, PATIENCE, Random, alone_for, blob_files, blob_folder, fork, say, seed, setting,
+    Child, Doomed, Folder, PATIENCE, Random, alone_for, blob_files, blob_folder, fork, left_to_test_all, say,
+    seed, setting,
 };
 use board::{Board, Count};
 use ends::{Asking, Serving};
@@ -39,6 +40,9 @@ const MEMBERS: u32 = 4 * PARTIES as u32;
 
 #[test]
 fn storm_of_kills_and_stops_breaks_no_promise() {
+    if left_to_test_all("10,000 kills") {
+        return;
+    }
     let kills = setting("PIPEWORK_KILLS").unwrap_or(10_000) as usize;
     alone_for(PATIENCE * 3 + Duration::from_millis(60) * kills as u32, || {
         let (seed, counts) = (seed(), Board::counts());
