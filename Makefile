@@ -33,16 +33,15 @@ demo: cargo ## see every module at work on a real file, and a web application in
 test: export PIPEWORK_SHORT = 1
 test: ## run the tests in a quarter of an hour, part by part, and say in a table what passed, failed and was left out
 test-all: ## run the long ones as well, as CI does
-test test-all: cargo tools ; @tests/run unit rust packages python+perl+node loom bench
+test test-all: cargo tools ; @tests/run project rust packages python+perl+node loom bench
 TESTED := cargo $(LOCKED) --config "target.'cfg(all())'.runner='$(abspath tests/cargo)'" test
 TESTED_ALL := $(TESTED) --workspace --all-features --no-fail-fast
 test-bench: cargo ; $(TESTED) $(BENCH) --all-targets
-# What fails most often comes first: the unit tests, and what the project asks of its files.
-test-unit: cargo
-	$(TESTED_ALL) --lib --bins || failed=1; $(TESTED_ALL) --test it -- project:: && [ -z "$$failed" ]
+# What the project asks of its files comes first: it fails most often. Then come the unit tests of the core.
+test-project: cargo ; $(TESTED_ALL) --test it -- project::
 # rustdoc runs all examples in one process if another program starts them, and some change their process.
 test-rust: cargo
-	$(TESTED_ALL) --examples --test '*' -- --skip project:: || failed=1; \
+	$(TESTED_ALL) --tests -- --skip project:: || failed=1; \
 		tests/limit 1200 cargo test $(LOCKED) --workspace --all-features --no-fail-fast --doc && [ -z "$$failed" ]
 test-loom: cargo ; RUSTFLAGS='--cfg loom' PIPEWORK_MODEL_SWITCHES=2 $(TESTED) --package pipework --lib model
 # What the next ones test, and what they exchange messages with. Each is built, even if another one cannot be.
