@@ -55,8 +55,8 @@ python-all: ## run them under each Python that pyenv has (python-turn: one a day
 python-free: ## run them without the interpreter lock, in a CPython 3.14t that is compiled once and kept
 python-all python-turn python-watch python-free: python-%: cargo ; python/dev $*
 perl: ## build the Perl distribution, run its tests
-python: ; @PACKAGES=python tests/run packages python
-perl: ; @PACKAGES='python perl' tests/run packages perl
+python: ; @PACKAGES=python exec tests/run packages python
+perl: ; @PACKAGES='python perl' exec tests/run packages perl
 node: ; @tests/run packages node newest ## build the Node package, prove its types, run its tests; on the newest Node too
 c: cargo tools ## build the C library, write its header, run its tests
 	cargo test $(LOCKED) --package pipework-c -- --include-ignored
