@@ -35,6 +35,7 @@ mod blob;
 pub mod fd;
 pub mod pipe;
 pub mod atomic;
+mod segment;
 pub mod reqrep;
 
 pub use deadline::Deadline;

@@ -162,21 +162,9 @@ impl Detaching {
 
 impl Blob {
     /// Receives the blob that a slot names. The slot must name it until this returns. `TooLong` if
-    /// it has to be copied and has more than `most` bytes.
+    /// it has to be copied and has more than `most` bytes. This process may not have a claim on the
+    /// message: other threads of it do not find the blob before it is [shared](Blob::share).
     pub(crate) fn receive(
-        store: &Arc<Store>,
-        handle: &Handle,
-        most: usize,
-        op: &'static str,
-    ) -> Result<Blob> {
-        let blob = Blob::receive_alone(store, handle, most, op)?;
-        blob.share();
-        Ok(blob)
-    }
-
-    /// As `receive`, for a process that may not have a claim on the message. Other threads of it do not
-    /// find the blob before it is [shared](Blob::share).
-    pub(crate) fn receive_alone(
         store: &Arc<Store>,
         handle: &Handle,
         most: usize,

@@ -90,6 +90,10 @@ fn with_slots(store: &Store, names: &[Name]) -> Arc<dyn Slots> {
     slots
 }
 
+fn receive(store: &Arc<Store>, handle: &Handle, most: usize, op: &'static str) -> crate::Result<Blob> {
+    Blob::receive(store, handle, most, op).inspect(Blob::share)
+}
+
 #[test]
 fn receiver_reads_a_blob_that_its_maker_has_dropped() {
     let place = Place::new();
@@ -100,7 +104,7 @@ fn receiver_reads_a_blob_that_its_maker_has_dropped() {
     drop(blob);
     maker.close();
     assert_eq!(names(1, &[&maker, &receiver]), 1, "the slot keeps it");
-    let received = Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &handle, usize::MAX, "test").unwrap();
     detach(&receiver, &handle);
     assert_eq!((*received == *bytes, received.is_copied(), names(1, &[&maker, &receiver])), (true, false, 1));
     drop(received);
@@ -115,7 +119,7 @@ fn file_is_freed_by_the_last_of_maker_holder_and_slot_in_any_order() {
         let blob = made(&maker, b"bytes");
         let handle = named(&maker, &blob);
         let (mut blob, mut received) =
-            (Some(blob), Some(Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap()));
+            (Some(blob), Some(receive(&receiver, &handle, usize::MAX, "test").unwrap()));
         for (idx, event) in order.into_iter().enumerate() {
             assert_eq!(names(1, &[&maker, &receiver, &other]), 1, "{order:?} before {idx}");
             match event {
@@ -137,7 +141,7 @@ fn file_is_reused_only_when_no_process_holds_it_and_no_slot_names_it() {
     drop(blob);
     let second = made(&maker, b"second");
     assert_ne!(second.as_ptr(), first_at, "a slot names it");
-    let received = Blob::receive(&receiver, &first, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &first, usize::MAX, "test").unwrap();
     detach(&receiver, &first);
     let third = made(&maker, b"third");
     assert_ne!(third.as_ptr(), first_at, "a process holds it");
@@ -147,9 +151,9 @@ fn file_is_reused_only_when_no_process_holds_it_and_no_slot_names_it() {
     assert_eq!(again.as_ptr(), first_at);
     let again = named(&maker, &again);
     assert_eq!((again.name, again.generation), (first.name, first.generation + 1));
-    let received = Blob::receive(&receiver, &again, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &again, usize::MAX, "test").unwrap();
     assert_eq!(&*received, b"again");
-    let stale = Blob::receive(&receiver, &first, usize::MAX, "test").unwrap_err();
+    let stale = receive(&receiver, &first, usize::MAX, "test").unwrap_err();
     assert_eq!(stale.kind(), ErrorKind::Corrupt);
 }
 
@@ -159,7 +163,7 @@ fn receive_returns_the_blob_that_the_process_already_holds() {
     let maker = place.store();
     let blob = made(&maker, b"bytes");
     let handle = named(&maker, &blob);
-    let back = Blob::receive(&maker, &handle, usize::MAX, "test").unwrap();
+    let back = receive(&maker, &handle, usize::MAX, "test").unwrap();
     assert!(std::ptr::eq(back.as_ptr(), blob.as_ptr()));
     drop(blob);
     detach(&maker, &handle);
@@ -175,7 +179,7 @@ fn slot_names_a_blob_that_the_process_has_from_another_store_of_the_channel() {
     let blob = made(&maker, b"bytes");
     let handle = named(&other, &blob);
     drop(blob);
-    let received = Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &handle, usize::MAX, "test").unwrap();
     detach(&other, &handle);
     assert_eq!((&*received, names(1, &[&maker, &other, &receiver])), (&b"bytes"[..], 1));
     drop(received);
@@ -191,7 +195,7 @@ fn folder_is_removed_by_the_receiver_that_frees_the_last_file_after_all_have_clo
     let folder = maker.folder().location().to_owned();
     let blob = made(&maker, b"bytes");
     let handle = named(&maker, &blob);
-    let received = Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &handle, usize::MAX, "test").unwrap();
     detach(&receiver, &handle);
     drop(blob);
     maker.close();
@@ -213,7 +217,7 @@ fn receive_copies_a_blob_that_the_group_may_write() {
     let place = Place::new();
     let (maker, receiver) = (place.store_with(64 << 20, 0o660), place.store_with(64 << 20, 0o660));
     let handle = named(&maker, &made(&maker, b"bytes"));
-    let received = Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &handle, usize::MAX, "test").unwrap();
     assert_eq!((&*received, received.is_copied(), receiver.copied()), (&b"bytes"[..], true, 1));
     assert!(Named::new(&receiver, &received, 0).is_none());
 }
@@ -223,10 +227,10 @@ fn handle_with_an_impossible_length_is_refused_and_changes_no_count() {
     let place = Place::new();
     let (maker, receiver) = (place.store(), place.store());
     let handle = named(&maker, &made(&maker, b"bytes"));
-    let received = Blob::receive(&receiver, &handle, 0, "test").unwrap();
+    let received = receive(&receiver, &handle, 0, "test").unwrap();
     let other = named(&maker, &made(&maker, b"other"));
     for len in [u64::MAX, u64::MAX - 5, 1 << 40] {
-        assert!(Blob::receive(&receiver, &Handle { len, ..other }, usize::MAX, "test").is_err());
+        assert!(receive(&receiver, &Handle { len, ..other }, usize::MAX, "test").is_err());
         assert_eq!(receiver.held(), 5);
     }
     drop(received);
@@ -247,11 +251,8 @@ fn sweep_frees_files_of_dead_processes_and_corrects_counts() {
     let mut left = None;
     assert!(!other.sweep(&mut left, || true), "it stops after one file");
     assert!(other.sweep(&mut left, || false));
-    assert_eq!(
-        (names(1, &[&maker, &other]), Blob::receive(&other, &gone, usize::MAX, "test").is_err()),
-        (1, true)
-    );
-    let received = Blob::receive(&other, &kept, usize::MAX, "test").unwrap();
+    assert_eq!((names(1, &[&maker, &other]), receive(&other, &gone, usize::MAX, "test").is_err()), (1, true));
+    let received = receive(&other, &kept, usize::MAX, "test").unwrap();
     detach(&other, &kept);
     drop(received);
     assert_eq!(names(0, &[&maker, &other]), 0, "the sweep has corrected the count");
@@ -293,7 +294,7 @@ fn last_holder_frees_a_file_that_a_sweep_found_held() {
     let place = Place::new();
     let (maker, receiver, other) = (place.store_with(0, 0o600), place.store(), place.store());
     let handle = named(&maker, &made(&maker, b"bytes"));
-    let received = Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &handle, usize::MAX, "test").unwrap();
     let _slots = with_slots(&receiver, &[]);
     assert!(other.sweep(&mut None, || false));
     assert_eq!(names(1, &[&maker, &receiver, &other]), 1);
@@ -316,7 +317,7 @@ fn count_that_was_corrected_after_a_slot_let_go_is_not_lowered_again() {
     assert!(other.sweep(&mut None, || false));
     detaching.remove();
     assert_eq!(names(1, &[&other]), 1, "a slot names it");
-    assert_eq!(&*Blob::receive(&other, &handle, usize::MAX, "test").unwrap(), b"bytes");
+    assert_eq!(&*receive(&other, &handle, usize::MAX, "test").unwrap(), b"bytes");
     assert_eq!(names(1, &[&other]), 1);
     detach(&other, &handle);
     assert_eq!(names(0, &[&other]), 0);
@@ -328,7 +329,7 @@ fn file_without_a_maker_is_freed_by_the_process_that_detaches_it_last() {
     let (maker, holder, last) = (place.store(), place.store(), place.store());
     let blob = made(&maker, b"bytes");
     let handle = named(&maker, &blob);
-    let received = Blob::receive(&holder, &handle, usize::MAX, "test").unwrap();
+    let received = receive(&holder, &handle, usize::MAX, "test").unwrap();
     detach(&holder, &handle);
     drop(blob);
     maker.close();
@@ -479,7 +480,7 @@ fn blob_shows_again_that_the_channel_is_open_after_all_folders_were_removed() {
     std::fs::remove_dir_all(above.path()).unwrap();
     let handle = named(&store, &made(&store, b"again"));
     above.remove_unopened();
-    assert_eq!(&*Blob::receive(&above.store(2), &handle, usize::MAX, "test").unwrap(), b"again");
+    assert_eq!(&*receive(&above.store(2), &handle, usize::MAX, "test").unwrap(), b"again");
     drop(store);
     above.remove_unopened();
     assert!(!above.location(2).exists(), "no process has it open");
@@ -533,16 +534,13 @@ fn check_reports_corrupt_when_a_file_is_cut_short() {
     let (maker, receiver) = (place.store(), place.store());
     let blob = made(&maker, &[7; 100_000]);
     let handle = named(&maker, &blob);
-    let received = Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &handle, usize::MAX, "test").unwrap();
     let path = path_of(maker.folder().location(), handle.name);
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(8192).unwrap();
     assert_eq!(received.iter().filter(|byte| **byte == 0).count(), 100_000 - 4096);
     assert_eq!(received.check().unwrap_err().kind(), ErrorKind::Corrupt);
     drop(received);
-    assert_eq!(
-        Blob::receive(&place.store(), &handle, usize::MAX, "test").unwrap_err().kind(),
-        ErrorKind::Corrupt
-    );
+    assert_eq!(receive(&place.store(), &handle, usize::MAX, "test").unwrap_err().kind(), ErrorKind::Corrupt);
     drop(blob);
     assert_eq!(&*made(&maker, b"the next"), b"the next");
 }
@@ -602,7 +600,7 @@ fn child_keeps_blobs_that_its_parent_drops_after_the_fork() {
     let (maker, receiver) = (place.store(), place.store());
     let blob = made(&maker, &[7; 5000]);
     let handle = named(&maker, &blob);
-    let received = Blob::receive(&receiver, &handle, usize::MAX, "test").unwrap();
+    let received = receive(&receiver, &handle, usize::MAX, "test").unwrap();
     detach(&maker, &handle);
     let mut both = Some((blob, received));
     let (mut here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();

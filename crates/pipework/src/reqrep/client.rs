@@ -4,19 +4,19 @@ use std::cell::LazyCell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::calls::Standing;
 use super::place::{Sender, Sending, Terms};
 use super::reply::{Answer, Reply};
 use super::segment::Segment;
-use super::shm::call::Standing;
-use super::shm::mapping::{Role, Shared};
-use super::shm::payload::Message;
-use super::shm::slot::Slot;
-use super::shm::ticket::Ticket;
-use super::shm::word::MAX_REDELIVERIES;
-use super::watch::{AwaitedCall, Topic, Watcher, WatcherState};
+use super::shared::{Role, Shared};
+use super::slot::Slot;
+use super::topics::{AwaitedCall, Steps, Watcher, WatcherState};
+use super::word::MAX_REDELIVERIES;
+use super::word::Ticket;
 use crate::deadline::Deadline;
 use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
+use crate::segment::message::Message;
 use crate::sync::{Flag, Hint, Ordering, Reach};
 
 /// Sends requests and gets their replies.
@@ -265,7 +265,7 @@ impl Client {
         const OP: &str = "reqrep cancel";
         let me = self.sender().number(OP)?;
         let slot = self.slot(ticket, OP)?;
-        let others_wait = self.shared().parts.lock();
+        let others_wait = self.shared().own.parts.lock();
         let left = slot.cancel(ticket.generation(), me, &self.shared().leaving(ticket.idx()));
         drop(others_wait);
         match left {
@@ -298,7 +298,7 @@ impl Client {
         let slot = self.slot(ticket, OP)?;
         // From now on, servers have to recover dead servers, too.
         self.shared().forgotten().store(1, Ordering::Relaxed);
-        let others_wait = self.shared().parts.lock();
+        let others_wait = self.shared().own.parts.lock();
         let left = slot.forget(ticket.generation(), me, &self.shared().leaving(ticket.idx()));
         drop(others_wait);
         match left {
@@ -421,11 +421,11 @@ impl Client {
 
     pub(super) fn watch_replies(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         self.sender().number(op)?;
-        self.inner.replies.watch(self.shared(), self.sender().liveness(), Topic::Replies, op)
+        self.inner.replies.watch(|| self.sender().topic(Steps::Replies), op)
     }
 
     pub(super) fn as_awaited(&self, ticket: Ticket) -> AwaitedCall {
-        AwaitedCall::new(ticket, self.terms().needs_server)
+        AwaitedCall { ticket, needs_server: self.terms().needs_server }
     }
 
     #[inline]

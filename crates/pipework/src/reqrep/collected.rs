@@ -1,9 +1,9 @@
 //! The parts of a reply that are sent as one message, because the client does not take parts.
 
-use super::shm::payload::Message;
 use crate::blob::Blob;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region;
+use crate::segment::message::Message;
 
 /// The parts of such a reply so far. Only the server's process has them, until the request is
 /// answered.

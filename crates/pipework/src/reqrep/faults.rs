@@ -6,11 +6,12 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::shm::mapping::role;
+use super::shared::Shared;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::FIRST_SLICE;
+use crate::segment::deaths::held::settle;
 use crate::sync::Ordering;
 use crate::sys::Errno;
 use crate::sys::fault::{self, Fault};
@@ -42,8 +43,8 @@ impl FaultScene {
         let segment = options().create(folder.join("segment")).expect("a segment");
         let (client, server) = (segment.client().expect("a place"), segment.server().expect("a place"));
         // Now, because it opens descriptors.
-        deaths::tests::settle();
-        client.sender().liveness().look_after_calls([0], "listen for deaths").expect("a first look");
+        settle();
+        client.sender().liveness().look_after([0], "listen for deaths").expect("a first look");
         FaultScene { folder, segment, client, server }
     }
 
@@ -252,7 +253,7 @@ fn recovery_continues_after_a_failed_system_call() {
             // Restore everything else for the calls that follow.
             assert_eq!(world.segment.recover(), Ok(1));
         }
-        assert!(role(dead.word.load(Ordering::Relaxed)).is_none());
+        assert!(Shared::role(dead.word.load(Ordering::Relaxed)).is_none());
         stopped
     });
     let stats = world.segment.stats();

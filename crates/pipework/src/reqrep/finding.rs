@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use super::queue::{Claim, Entry};
 use super::receipt::Receipt;
 use super::server::Server;
-use super::shm::queue::{Claim, Entry};
-use super::shm::slot::SlotWord;
+use super::slot::SlotWord;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Reach;
@@ -119,7 +119,7 @@ impl Server {
 
     fn find_waiting(&self, receipt: &mut Receipt<'_>, deadline: Deadline) -> Result<(u32, SlotWord)> {
         self.found_none()?;
-        let (shared, check) = (self.shared(), || self.serving().liveness().check(RECV));
+        let (shared, check) = (self.shared(), || self.serving().liveness().check(None, RECV));
         let found =
             shared.requests().wait(&self.serving().waiting(deadline, RECV), || self.find(receipt), check);
         // The wake-up may have been for a request that this server leaves to others.

@@ -12,18 +12,17 @@ use std::time::Duration;
 
 use super::client::Client;
 use super::finding::SHORT;
+use super::layout::Direction;
 use super::place::Sending;
 use super::reply::{Answer, Reply};
 use super::request::Request;
 use super::server::Server;
-use super::shm::layout::Direction;
-use super::shm::payload::Message;
-use super::shm::ticket::Ticket;
 use super::stream::{STREAM, Stream};
-use super::waiters::Entry;
-use super::watch::{AwaitedCall, Registration, WatcherState};
+use super::topics::{AwaitedCall, Entry, Registration, WatcherState};
+use super::word::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::segment::message::Message;
 
 const CALL: &str = "reqrep call";
 const SEND: &str = "reqrep send";
@@ -190,7 +189,12 @@ impl Request<'_> {
             None => server.look_after_client(op).map(|()| None),
             taken => Ok(taken),
         };
-        until(Some(AwaitedCall::new(claimed.ticket(), false)), || server.watch_turns(op), look).await
+        until(
+            Some(AwaitedCall { ticket: claimed.ticket(), needs_server: false }),
+            || server.watch_turns(op),
+            look,
+        )
+        .await
     }
 }
 

@@ -13,13 +13,14 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use super::client::Client;
+use super::layout::{Direction, Layout};
 use super::request::Request;
 use super::server::Server;
-use super::shm::layout::{self, CHECKSUM_AT, Direction, FIXED, Layout, SegmentHeader};
-use super::shm::ticket::Ticket;
+use super::word::Ticket;
 use super::{Audit, ClientOptions, Geometry, Options, Segment, ServerOptions};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
+use crate::segment::header::{self, CHECKSUM_AT, FIXED, Header};
 use crate::sys::{Errno, memory};
 
 /// No bytes in a segment make a process panic, loop, or use more memory than its sizes allow.
@@ -97,14 +98,17 @@ fn well_formed(script: &mut Script<'_>) -> Segment {
 /// A file that the script wrote, if it can be opened.
 fn any_file(script: &mut Script<'_>) -> Option<Segment> {
     let how = script.byte();
-    let said = |geometry| SegmentHeader { geometry, sparse: false, identity: (0, 0), random: 0 };
-    let mut header = if how & 1 == 0 { script.bytes() } else { layout::encode(&said(geometry(script))) };
+    let said = |geometry: Geometry| {
+        let (sizes, len) = (geometry.to_sizes(), Layout::new(geometry).len as u64);
+        Header { kind: 0, sizes, sparse: false, len, identity: (0, 0), random: 0 }
+    };
+    let mut header = if how & 1 == 0 { script.bytes() } else { header::encode(&said(geometry(script))) };
     for _ in 0..how >> 6 {
         let at = 4 * script.below(FIXED / 4);
         header[at..at + 4].copy_from_slice(&script.bytes::<4>());
     }
     if how & 2 != 0 {
-        let checksum = layout::fnv1a(&header[..CHECKSUM_AT]);
+        let checksum = header::fnv1a(&header[..CHECKSUM_AT]);
         header[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
     }
     let said = u64::from_le_bytes(header[40..48].try_into().expect("eight bytes"));
@@ -123,8 +127,8 @@ fn any_file(script: &mut Script<'_>) -> Option<Segment> {
     match Options::new().from_fd(file.into()) {
         Ok(segment) => {
             let sizes = *segment.geometry();
-            assert_eq!(sizes.checked("fuzzing"), Ok(sizes));
-            assert_eq!((Layout::new(sizes).len as u64, len), (said, said));
+            let layout = Layout::checked(&sizes.to_sizes()).expect("sizes in their ranges");
+            assert_eq!((layout.len as u64, len), (said, said));
             Some(segment)
         }
         Err(error) => {
@@ -230,11 +234,13 @@ impl Company<'_> {
                 layout.slot(script.below(sizes.slots as usize) as u32).map(|slot| slot + 8 * script.below(8))
             }
             3 => Some(layout.ring + 8 * script.below(sizes.queue as usize)),
-            4 => layout
+            4 => sizes
+                .to_sizes()
                 .member(1 + script.below(sizes.members as usize) as u16)
                 .map(|at| at + 8 * script.below(12)),
             5 => layout
-                .handle(script.below(sizes.slots as usize) as u32, Direction::Request, 0)
+                .handles(script.below(sizes.slots as usize) as u32, Direction::Request)
+                .map(|(at, _)| at)
                 .map(|first| first + 8 * script.below(8 * (sizes.blobs as usize + 1))),
             _ => Some(FIXED + 8 * script.below(49)),
         };
@@ -415,7 +421,7 @@ impl Company<'_> {
 /// Writes zeros between the first bytes and the last, after which any segment is as good as new.
 fn works_after_zeroing(segment: &Segment, vandal: &File) {
     let layout = Layout::new(*segment.geometry());
-    let zeros = vec![0; layout.end() - FIXED];
+    let zeros = vec![0; layout.len - 8 - FIXED];
     vandal.write_all_at(&zeros, FIXED as u64).expect("it is inside the segment");
     if layout.geometry.members < 2 {
         return;

@@ -40,14 +40,18 @@
 
 #![doc = include_str!("SEGMENT.md")]
 
-mod shm;
+mod layout;
+mod word;
+mod queue;
+mod slot;
+mod shared;
+mod payload;
+mod calls;
+mod recovery;
 mod segment;
 mod options;
-mod deaths;
-mod liveness;
-mod waiters;
 mod readiness;
-mod watch;
+mod topics;
 mod place;
 mod reply;
 mod client;
@@ -73,26 +77,30 @@ mod tests;
 #[cfg(all(test, not(loom)))]
 mod blobs;
 #[cfg(all(test, not(loom)))]
+mod deaths;
+#[cfg(all(test, not(loom)))]
+mod watching;
+#[cfg(all(test, not(loom)))]
 mod waking;
 #[cfg(all(test, not(loom)))]
 mod beside;
 
 pub use crate::blob::{Blob, BlobAudit, BlobMut};
+pub use crate::segment::deaths::hears_of_deaths;
+pub use crate::segment::header::MAX_MEMBERS;
+pub use crate::segment::message::{Message, Space};
 #[doc(hidden)]
 pub use bindings::{KeptDescriptor, KeptRequest};
 pub use client::{Client, ClientOptions};
-pub use deaths::hears_of_deaths;
 #[doc(hidden)]
 pub use future::only_looks;
+pub use layout::{Geometry, MAX_BLOBS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use options::Options;
 pub use reply::{CallError, Completion, Reply};
 pub use request::Request;
 pub use segment::{Audit, BlobStats, Call, Member, Segment, Stage, Stats};
 pub use server::{Requests, Server};
 pub use serving::ServerOptions;
-pub use shm::layout::{Geometry, MAX_BLOBS, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
-pub use shm::mapping::Role;
-pub use shm::payload::{Message, Space};
-pub use shm::ticket::Ticket;
-pub use shm::word::MAX_REDELIVERIES;
+pub use shared::Role;
 pub use stream::Stream;
+pub use word::{MAX_REDELIVERIES, Ticket};

@@ -12,12 +12,12 @@ use std::time::Duration;
 use loom::sync::Mutex;
 use loom::thread;
 
-use super::shm::naming::{NamedBlobs, none_leave};
-use super::shm::queue::{Claim, Entry, Queue};
-use super::shm::slot::{Caller, Holding, Mark, Slot, SlotWord, State};
+use super::queue::{Claim, Entry, Queue};
+use super::slot::{Caller, Holding, Mark, Slot, SlotWord, State, none_leave};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Wait};
+use crate::segment::naming::NamedBlobs;
 use crate::spin::{Looks, Spin};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Reach, search};
 

@@ -4,12 +4,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use super::layout::{Geometry, MAX_BLOBS};
 use super::segment::Segment;
-use super::shm::layout::{Geometry, MAX_BLOBS};
-use super::shm::mapping::{Checks, Making, Shared, TOO_SHORT};
+use super::shared::{Calls, Shared};
 use crate::blob::Limits;
 use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
+use crate::segment::header::Sizes;
+use crate::segment::mapping::{Checks, Contents, Making};
 use crate::sys::{self, Errno};
 
 /// How to make or open a segment. A segment that is opened has its sizes already: sizes that are
@@ -194,7 +196,7 @@ impl Options {
         for _ in 0..16 {
             match self.open(path) {
                 Err(error) if error.errno() == Some(Errno::NOENT.number()) => {}
-                Err(error) if error.op() == TOO_SHORT => {
+                Err(error) if error.op() == Calls::OPERATIONS.too_short => {
                     if !Shared::remove_empty(path, OP)? {
                         return Err(error);
                     }
@@ -261,7 +263,7 @@ impl Options {
             members: self.members.unwrap_or(defaults::MEMBERS),
             blobs: self.blobs.unwrap_or(MAX_BLOBS),
         };
-        Making { geometry, mode: self.mode, sparse: self.sparse }
+        Making { sizes: geometry.to_sizes(), mode: self.mode, sparse: self.sparse }
     }
 
     /// Cells of a ring for this number of slots; 0 if there is no such ring.
@@ -271,7 +273,8 @@ impl Options {
     }
 
     fn checks(&self) -> Checks<'_> {
-        let differs = |found: &Geometry| {
+        let differs = |found: &Sizes| {
+            let found = Geometry::from_sizes(found);
             let other = |asked: Option<u32>, found: u32| asked.is_some_and(|asked| asked != found);
             let queue = self.queue.map(|_| self.cells(found.slots));
             [

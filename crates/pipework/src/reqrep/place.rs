@@ -9,17 +9,16 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::liveness::Liveness;
-use super::shm::mapping::{Shared, count};
-use super::shm::member::Attached;
-use super::shm::naming::Naming;
-use super::shm::slot::{Caller, Slot, SlotWord, State};
-use super::shm::ticket::Ticket;
-use super::waiters::{Entry, GRACE, Waiters};
-use super::watch::{Topic, Watcher, WatcherState};
+use super::recovery::{Attached, Liveness};
+use super::shared::{Counter, Shared};
+use super::slot::{Caller, Slot, SlotWord, State};
+use super::topics::{Entry, Steps, Topic, Waiters, Watcher, WatcherState};
+use super::word::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
+use crate::segment::naming::Naming;
+use crate::segment::waiters::GRACE;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
 use crate::sync::{Flag, Hint, Ordering, Reach};
 use crate::sys;
@@ -101,7 +100,7 @@ impl Sender {
         op: &'static str,
     ) -> Result<Sender> {
         let shared = Arc::clone(membership.shared());
-        let waiters = Arc::new(Waiters::new(Arc::clone(&shared), limit, terms.needs_server));
+        let waiters = Arc::new(Waiters::new(Arc::clone(&shared), Shared::space, limit));
         // Clients start to look at slots far from each other (2^32 divided by the golden ratio).
         let number = u64::from(membership.number(op)?);
         let slots = shared.geometry().slots;
@@ -192,8 +191,13 @@ impl Sender {
     /// The watcher that notifies event loops and tasks of free slots.
     pub(super) fn watch_space(&self, op: &'static str) -> Result<Arc<WatcherState>> {
         self.number(op)?;
-        let topic = Topic::Space(Arc::clone(&self.waiters));
-        self.space.watch(&self.shared, &self.liveness, topic, op)
+        let steps = || Steps::Space(Arc::clone(&self.waiters), self.terms.needs_server);
+        self.space.watch(|| self.topic(steps()), op)
+    }
+
+    /// What a watcher of this client waits for.
+    pub(super) fn topic(&self, steps: Steps) -> Topic {
+        Topic { shared: Arc::clone(&self.shared), liveness: Arc::clone(&self.liveness), steps }
     }
 
     /// Records that a request that does not wait found no slot.
@@ -228,7 +232,7 @@ impl Sender {
         let (idx, filled) = match may_look.then(|| self.acquire(me, deadline)).flatten() {
             Some(slot) => slot,
             None => {
-                count(&self.membership.member(me).counters.0.full);
+                Counter::Full.count(self.membership.member(me));
                 match self.acquire_waiting(me, deadline, may_look, op)? {
                     Some(slot) => slot,
                     None => return Ok(None),
@@ -315,7 +319,7 @@ impl Sender {
     /// Whether the only free slot is reserved for the client that was woken for it.
     #[inline]
     fn leaves_last_slot(&self) -> bool {
-        self.waiters.leaves_last_slot() && !self.shared.has_free(1)
+        self.waiters.leaves_last_place() && !self.shared.has_free(1)
     }
 
     /// Acquires a slot, if one is free and this client's limit allows the call.
@@ -347,7 +351,7 @@ impl Sender {
                 idx = 0;
             }
             if let Some(filled) = shared.slot(idx)?.acquire(me) {
-                shared.acquired.add(idx);
+                shared.own.acquired.add(idx);
                 // The next slot is more likely to be free than this one, until this one is freed.
                 self.likely.set(u64::from(idx) + 1);
                 return Some((idx, filled));
@@ -363,7 +367,7 @@ impl Sender {
         let (shared, first) = (&self.shared, self.likely.get());
         let freed = shared.freed().load(Ordering::Relaxed) as u32;
         if let Some(filled) = shared.slot(freed).and_then(|slot| slot.acquire(me)) {
-            shared.acquired.add(freed);
+            shared.own.acquired.add(freed);
             return Some((freed, filled));
         }
         for looked in (0..slots).step_by(LOOKED_AT_ONCE as usize) {
@@ -421,7 +425,7 @@ impl Sender {
         // slot.
         self.found_no_slot();
         self.liveness.lacks_slot();
-        let is_time = self.liveness.look_after(op)?;
+        let is_time = self.liveness.look_after(None, op)?;
         if (self.recount(me) || is_time)
             && may_look
             && let Some(slot) = self.acquire(me, deadline)
@@ -457,7 +461,7 @@ impl Sender {
             self.recount(me);
             Ok(())
         };
-        let check = || self.liveness.check(op);
+        let check = || self.liveness.check(None, op);
         let wait = self.waiting_for_any(deadline, op);
         // At `space` it would consume wake-ups that others need. With 8 threads beside a client of
         // 16 tasks that is limited to 2 calls, on 4 slots, p99 is 0.4 ms for the threads and 2.7 ms
@@ -503,7 +507,7 @@ impl Sender {
             Ok(None)
         };
         // A server that claims a request wakes all threads that wait here.
-        self.shared.cells().wait(&self.waiting(deadline, op), look, || self.liveness.check(op))
+        self.shared.cells().wait(&self.waiting(deadline, op), look, || self.liveness.check(None, op))
     }
 }
 
@@ -540,7 +544,7 @@ impl Sender {
 
     /// This client has cancelled a call; the slot's word is now `left`.
     pub(super) fn cancelled(&self, idx: u32, me: u16, left: SlotWord) {
-        count(&self.membership.member(me).counters.0.cancelled);
+        Counter::Cancelled.count(self.membership.member(me));
         match left.state() {
             Some(State::Free) => self.gave_up(idx),
             _ => self.left(left),

@@ -4,12 +4,12 @@
 //! or space under its limits. So what it lacks is back-pressure: the request stays where it is, in its
 //! order, for this server or another one.
 
-use super::shm::mapping::Shared;
-use super::shm::naming::Blobs;
-use super::shm::payload::Payload;
-use super::shm::slot::{Slot, SlotWord, State};
+use super::shared::Shared;
+use super::slot::{Slot, SlotWord, State};
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region;
+use crate::segment::message::Payload;
+use crate::segment::naming::Blobs;
 use crate::sys::Errno;
 
 const RECV: &str = "reqrep recv";

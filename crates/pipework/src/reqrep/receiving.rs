@@ -2,16 +2,16 @@
 
 use std::cell::LazyCell;
 
+use super::calls::Standing;
 use super::client::{Client, may_be_open};
+use super::layout::Direction;
 use super::reply::{Answer, CallError, Completion, Reply};
-use super::shm::call::Standing;
-use super::shm::layout::Direction;
-use super::shm::mapping::Shared;
-use super::shm::slot::{Mark, SlotWord, State};
-use super::shm::ticket::Ticket;
-use super::watch::NoneDone;
+use super::shared::Shared;
+use super::slot::{Mark, SlotWord, State};
+use super::word::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
+use crate::segment::watch::NoneDone;
 use crate::sync::Reach;
 
 const RECV: &str = "reqrep recv";
@@ -129,8 +129,8 @@ impl Client {
             // With a doorbell the watcher knows which calls are done; otherwise look at all calls.
             let watcher = self.inner.replies.asked_for();
             let done =
-                watcher.map_or(Ok(None), |watcher| watcher.next_done(|ticket| self.has_ticket(ticket)));
-            let all = done.iter().flatten().copied().chain(shared.calls_of_from(me, first));
+                watcher.map_or(Ok(None), |watcher| watcher.next_done(|call| self.has_ticket(call.ticket)));
+            let all = done.iter().flatten().map(|call| call.ticket).chain(shared.calls_of_from(me, first));
             for ticket in all.filter(|ticket| self.has_ticket(*ticket)) {
                 any = true;
                 let result = match self.look(ticket, OP) {
@@ -171,7 +171,7 @@ impl Client {
         let any = &shared.member(me).ok_or(Error::new(ErrorKind::Corrupt, OP))?.any;
         let check = || {
             let calls = shared.calls_of(me).map(|ticket| ticket.idx());
-            self.sender().liveness().check_calls(calls, OP)
+            self.sender().liveness().check(calls, OP)
         };
         let received = any.wait(&wait, look, check);
         // The wake-up may have been for a reply that this thread leaves to others.
@@ -261,7 +261,7 @@ impl Client {
         mut look: impl FnMut() -> Answer<Option<T>>,
     ) -> Answer<Option<T>> {
         match look()? {
-            None if self.sender().liveness().look_after_calls([ticket.idx()], op)? => look(),
+            None if self.sender().liveness().look_after([ticket.idx()], op)? => look(),
             found => Ok(found),
         }
     }
@@ -306,7 +306,7 @@ impl Client {
             true => self.sender().waiting_for_turn(deadline, op),
             false => self.sender().waiting(deadline, op),
         };
-        let check = || self.sender().liveness().check_calls([ticket.idx()], op);
+        let check = || self.sender().liveness().check([ticket.idx()], op);
         slot.wait(ticket.generation(), &[State::Sent, State::Taken], &wait, look, check)
     }
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::Deref;
 
-use super::shm::naming::Blobs;
-use super::shm::payload::Payload;
-use super::shm::ticket::Ticket;
+use super::word::Ticket;
 use crate::blob::Blob;
 use crate::error::{Error, ErrorKind};
+use crate::segment::message::Payload;
+use crate::segment::naming::Blobs;
 
 /// The bytes that a server answered with. It dereferences to them: to a copy, or to the blob that
 /// carried a long reply.

@@ -6,17 +6,19 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::collected::Collected;
+use super::layout::Direction;
+use super::payload::LONG;
 use super::receipt::{FOLDER, Receipt, Received};
 use super::serving::{Claimed, Serving};
-use super::shm::layout::{Direction, SMALL};
-use super::shm::naming::{Blobs, NamedBlobs, Naming};
-use super::shm::payload::{LONG, Message, Payload, Space};
-use super::shm::slot::{Holding, Mark, SlotWord};
-use super::shm::ticket::Ticket;
+use super::slot::{Holding, Mark, SlotWord};
+use super::word::Ticket;
 use crate::blob::Blob;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interrupt;
+use crate::segment::header::SMALL;
+use crate::segment::message::{Message, Payload, Space};
+use crate::segment::naming::{Blobs, NamedBlobs, Naming};
 use crate::sys::Errno;
 
 const RECV: &str = "reqrep recv";

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::shm::layout::Geometry;
-use super::shm::mapping::{Role, Shared, role};
-use super::shm::member::Attached;
-use super::shm::queue::Entry;
-use super::shm::slot::{Slot, State};
-use super::shm::ticket::Ticket;
+use super::layout::Geometry;
+use super::queue::Entry;
+use super::recovery::Attached;
+use super::shared::{Counter, Role, Shared};
+use super::slot::{Slot, State};
+use super::word::Ticket;
 use crate::blob::{self, BlobAudit, BlobMut, Limits};
 use crate::error::Result;
 use crate::spin;
@@ -25,7 +25,7 @@ impl Geometry {
     ///
     /// As [`Options::open`](super::Options::open), as far as the file itself is concerned.
     pub fn of(path: impl AsRef<Path>) -> Result<Geometry> {
-        Shared::geometry_at(path.as_ref())
+        Shared::sizes_at(path.as_ref()).map(|sizes| Geometry::from_sizes(&sizes))
     }
 }
 
@@ -165,7 +165,7 @@ impl Segment {
     ///
     /// `Invalid` for a segment without a name; `Os`.
     pub fn unlink(&self) -> Result<bool> {
-        let is_removed = self.shared().unlink()?;
+        let is_removed = self.shared().unlink("reqrep unlink")?;
         if is_removed {
             self.0.is_unlinked.set(true);
             self.0.free_left();
@@ -180,7 +180,7 @@ impl Segment {
     ///
     /// `Os`.
     pub fn sync(&self) -> Result<()> {
-        self.shared().sync()
+        self.shared().sync("reqrep sync")
     }
 
     /// Recovers everything that dead members held, and returns how many members had died. Clients
@@ -204,7 +204,7 @@ impl Segment {
         let mut stats = Stats {
             dead_members: get(&recoveries.dead_members),
             recovered: get(&recoveries.recovered),
-            redelivered: get(&recoveries.redelivered),
+            redelivered: get(shared.redelivered()),
             ..Stats::default()
         };
         for (_, slot) in shared.slots() {
@@ -212,11 +212,11 @@ impl Segment {
             stats.requests = stats.requests.wrapping_add(slot.load().generation());
         }
         for (_, member) in shared.members() {
-            let counters = &member.counters.0;
-            stats.full = stats.full.wrapping_add(get(&counters.full));
-            stats.empty = stats.empty.wrapping_add(get(&counters.empty));
-            stats.cancelled = stats.cancelled.wrapping_add(get(&counters.cancelled));
-            stats.replies = stats.replies.wrapping_add(get(&counters.replies));
+            let add = |sum: &mut u64, counter: Counter| *sum = sum.wrapping_add(get(counter.of(member)));
+            add(&mut stats.full, Counter::Full);
+            add(&mut stats.empty, Counter::Empty);
+            add(&mut stats.cancelled, Counter::Cancelled);
+            add(&mut stats.replies, Counter::Replies);
         }
         stats
     }
@@ -229,7 +229,7 @@ impl Segment {
     pub fn members(&self) -> Result<Vec<Member>> {
         let mut members = Vec::new();
         for (number, member) in self.shared().members() {
-            let Some(role) = role(member.word.load(Ordering::Acquire)) else { continue };
+            let Some(role) = Shared::role(member.word.load(Ordering::Acquire)) else { continue };
             let since = Duration::from_nanos(member.since.load(Ordering::Relaxed));
             members.push(Member {
                 number,

@@ -3,13 +3,13 @@
 use std::cell::LazyCell;
 
 use super::client::Client;
+use super::layout::Direction;
 use super::place::Sending;
-use super::shm::layout::Direction;
-use super::shm::naming::Naming;
-use super::shm::payload::{Message, Space};
-use super::shm::ticket::Ticket;
+use super::word::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
+use crate::segment::message::{Message, Space};
+use crate::segment::naming::Naming;
 
 const SEND: &str = "reqrep send";
 

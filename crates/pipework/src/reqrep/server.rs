@@ -7,15 +7,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::layout::Direction;
 use super::receipt::{self, Receipt, Wanted};
 use super::request::Request;
 use super::segment::Segment;
 use super::serving::{Claimed, ServerOptions, Serving};
-use super::shm::layout::Direction;
-use super::shm::mapping::{Shared, count};
-use super::shm::slot::SlotWord;
-use super::shm::ticket::Ticket;
-use super::watch::WatcherState;
+use super::shared::{Counter, Shared};
+use super::slot::SlotWord;
+use super::topics::WatcherState;
+use super::word::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Reach;
@@ -222,7 +222,7 @@ impl Server {
             Ok(Some(_)) => {}
             Ok(None) => {
                 self.found_none()?;
-                self.0.liveness().look_after(RECV)?;
+                self.0.liveness().look_after(None, RECV)?;
             }
             // An event loop continues after an error, too.
             Err(_) => self.0.found_none(),
@@ -317,7 +317,7 @@ impl Server {
                 Ok(None) => {
                     self.0.found_none();
                     if requests.is_empty() {
-                        self.0.liveness().look_after(RECV)?;
+                        self.0.liveness().look_after(None, RECV)?;
                     }
                     break;
                 }
@@ -363,7 +363,7 @@ impl Server {
             cleared += 1;
         }
         if cleared == 0 {
-            self.0.liveness().look_after(RECV)?;
+            self.0.liveness().look_after(None, RECV)?;
         }
         Ok(cleared)
     }
@@ -490,7 +490,7 @@ impl Server {
 
     pub(super) fn found_none(&self) -> Result<()> {
         let membership = self.0.membership();
-        count(&membership.member(membership.number(RECV)?).counters.0.empty);
+        Counter::Empty.count(membership.member(membership.number(RECV)?));
         self.0.found_none();
         self.shared().check_whole(RECV)
     }

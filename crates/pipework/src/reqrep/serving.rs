@@ -5,21 +5,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::collected::{Collected, Most};
-use super::liveness::Liveness;
+use super::queue::Entry;
 use super::readiness::Readiness;
+use super::recovery::{Attached, Liveness, Membership};
 use super::segment::Segment;
-use super::shm::mapping::{Role, Shared, count};
-use super::shm::member::{Attached, Membership};
-use super::shm::naming::NamedBlobs;
-use super::shm::payload::Message;
-use super::shm::queue::Entry;
-use super::shm::slot::{Holding, Mark, Slot, SlotWord, State};
-use super::shm::ticket::Ticket;
-use super::watch::{Topic, Watcher, WatcherState};
+use super::shared::{Counter, Role, Shared};
+use super::slot::{Holding, Mark, Slot, SlotWord, State};
+use super::topics::{Steps, Topic, Watcher, WatcherState};
+use super::word::Ticket;
 use crate::deadline::Deadline;
 use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
+use crate::segment::message::Message;
+use crate::segment::naming::NamedBlobs;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
 use crate::sync::{self, AtomicU64, Hint, Ordering, Reach};
 
@@ -192,19 +191,25 @@ impl Serving {
 
     /// The watcher that notifies event loops and tasks of requests.
     pub(super) fn watch_requests(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        let topic = Topic::Requests(Arc::clone(&self.0.readiness));
-        self.watch(&self.0.requests, topic, op)
+        self.watch(&self.0.requests, || Steps::Requests(Arc::clone(&self.0.readiness)), op)
     }
 
     /// The watcher that notifies tasks of the client's step.
     pub(super) fn watch_turns(&self, op: &'static str) -> Result<Arc<WatcherState>> {
-        self.watch(&self.0.turns, Topic::Turns, op)
+        self.watch(&self.0.turns, || Steps::Turns, op)
     }
 
-    fn watch(&self, watcher: &Watcher, topic: Topic, op: &'static str) -> Result<Arc<WatcherState>> {
+    fn watch(
+        &self,
+        watcher: &Watcher,
+        steps: impl FnOnce() -> Steps,
+        op: &'static str,
+    ) -> Result<Arc<WatcherState>> {
         // A forked child must become a member before its thread waits.
         self.membership().number(op)?;
-        watcher.watch(self.shared(), &self.0.liveness, topic, op)
+        let (shared, liveness) = (self.shared(), &self.0.liveness);
+        let topic = || Topic { shared: Arc::clone(shared), liveness: Arc::clone(liveness), steps: steps() };
+        watcher.watch(topic, op)
     }
 
     /// Records that a look has found no request, so that an event loop is notified of the next.
@@ -240,7 +245,7 @@ impl Serving {
             }
             Ok(Some(holding))
         };
-        let check = || self.0.liveness.check_calls([claimed.idx], op);
+        let check = || self.0.liveness.check([claimed.idx], op);
         let wait = Wait { spin: &self.0.turn_spin, ..self.waiting(deadline, op) };
         slot.wait(claimed.taken.generation(), &[State::Part], &wait, look, check)
     }
@@ -255,7 +260,7 @@ impl Serving {
     /// For a server that only polls. It drops the error of a check, because a wait returns it.
     pub(super) fn polls_client(&self, claimed: Claimed) -> bool {
         self.0.liveness.awaits_client();
-        let looks = || self.0.liveness.look_after_calls([claimed.idx], "reqrep is wanted");
+        let looks = || self.0.liveness.look_after([claimed.idx], "reqrep is wanted");
         self.is_here(claimed) && looks() == Ok(true)
     }
 
@@ -353,7 +358,7 @@ impl ServingInner {
         }
         let client = slot.caller().client;
         let Some(next) = slot.finish(taken, outcome, &self.shared.leaving(idx)) else { return false };
-        self.shared.member(taken.owner()).inspect(|me| count(&me.counters.0.replies));
+        self.shared.member(taken.owner()).inspect(|me| Counter::Replies.count(me));
         if next.state() == Some(State::Free) {
             self.shared.slot_is_free(idx);
             return false;

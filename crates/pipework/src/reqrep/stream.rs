@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::client::{Client, may_be_open};
 use super::place::Sending;
 use super::reply::{Answer, CallError, Reply};
-use super::shm::payload::Message;
-use super::shm::slot::State;
-use super::shm::ticket::Ticket;
+use super::slot::State;
+use super::word::Ticket;
 use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::segment::message::Message;
 
 pub(super) const STREAM: &str = "reqrep stream";
 

@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use super::shm::layout::Direction;
-use super::shm::mapping::Role;
-use super::shm::naming::NamedBlobs;
-use super::shm::slot::Caller;
+use super::layout::Direction;
+use super::shared::Role;
+use super::slot::Caller;
 use super::*;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
+use crate::segment::naming::NamedBlobs;
 use crate::sync::{Flag, Ordering};
 use crate::sys::Errno;
 use crate::sys::fault::{Before, Fault, all_met, fork_once, order};

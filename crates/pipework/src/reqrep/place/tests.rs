@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::reqrep::tests::block_on;
-use crate::reqrep::waiters::PATIENCE;
 use crate::reqrep::{Client, ClientOptions, Options, Segment, Ticket};
+use crate::segment::waiters::PATIENCE;
 use crate::sync::{AtomicU64, Hint, Ordering};
 use crate::sys;
 
@@ -385,8 +385,7 @@ fn calls_that_others_have_ended_do_not_count_for_max_in_flight() {
     let free = |ticket: Ticket| {
         let slot = client.slot(ticket, "test").unwrap();
         assert!(
-            slot.cancel(ticket.generation(), slot.load().owner(), &crate::reqrep::shm::naming::none_leave)
-                .is_some()
+            slot.cancel(ticket.generation(), slot.load().owner(), &crate::reqrep::slot::none_leave).is_some()
         );
     };
     let first = client.try_send("first").unwrap().expect("there is a slot");
@@ -513,9 +512,7 @@ fn a_cancelled_call_wakes_a_thread_that_waits_for_a_cell() {
         let slot = shared.slot(front).expect("it is one of the slots");
         let (first, client) = (slot.load(), segment.client().unwrap());
         // As its client would do it.
-        assert!(
-            slot.cancel(first.generation(), first.owner(), &crate::reqrep::shm::naming::none_leave).is_some()
-        );
+        assert!(slot.cancel(first.generation(), first.owner(), &crate::reqrep::slot::none_leave).is_some());
         client.sender().gave_up(front);
         Instant::now()
     });

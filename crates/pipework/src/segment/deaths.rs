@@ -8,9 +8,6 @@
 //! comes for. So all of this may fail in silence: without /proc, without a thread, or when the user
 //! has no inotify instance left. If the program closes the descriptor, the next wait begins again.
 
-#[cfg(all(test, not(loom)))]
-pub(super) mod tests;
-
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
@@ -18,9 +15,11 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::mapping::LISTENERS;
+use super::member::Membership;
+use super::recovery::Recover;
 use crate::deadline::Deadline;
-use crate::reqrep::shm::mapping::{LISTENERS, Shared};
-use crate::reqrep::shm::member::Membership;
+use crate::error::Result;
 use crate::sync::{self, Flag, NoForks, Own, Unshared};
 use crate::sys::known::KnownFile;
 use crate::sys::{self, Errno, For, closes, memory};
@@ -28,19 +27,17 @@ use crate::sys::{self, Errno, For, closes, memory};
 /// The variable that keeps a process from having the thread: `off`.
 const VARIABLE: &str = "PIPEWORK_DEATH_THREAD";
 
-const OP: &str = "reqrep deaths";
-
 /// A process listens from this time after its first wait on. When a process ends, the kernel closes
 /// its inotify instance, and that waits for the work on those of others: 5 to 30 ms, but seconds where
 /// many such processes end at a time. So processes that live for a moment have no instance.
-pub(super) const SETTLED: Duration = Duration::from_secs(1);
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// A report comes before the kernel releases the locks of that file, and a dying process may have
 /// several. So the thread looks again after each of these pauses.
 const AGAIN: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(2)];
 
-/// How many times the thread goes on with a recovery at once. It cannot finish while the ring is
-/// full, and leaves the rest to ticks.
+/// How many times the thread goes on with a recovery at once. If that cannot finish now, it leaves the
+/// rest to ticks.
 const MOST_LOOKS: u32 = 64;
 
 /// The thread rests this many times as long as its looks took, but no longer than a tick would take.
@@ -81,9 +78,29 @@ struct Watched {
     /// Of the watch.
     number: i32,
     /// The member in whose name this process listens.
-    member: Weak<Membership>,
+    member: Weak<dyn Listener>,
     /// The open file that has the lock of a listener.
     _lock: Arc<Unshared>,
+}
+
+/// A member of a segment of any module, for the thread.
+trait Listener: Send + Sync {
+    fn has_left(&self) -> bool;
+
+    /// Recovers dead members for some time; returns false if there is more.
+    fn recover(&self) -> Result<bool>;
+}
+
+impl<C: Recover> Listener for Membership<C> {
+    fn has_left(&self) -> bool {
+        Membership::has_left(self)
+    }
+
+    fn recover(&self) -> Result<bool> {
+        const OP: &str = "recover after a report";
+        self.shared().check_whole(OP)?;
+        Ok(self.shared().recover_dead(|_| true, |_| false, OP)?.is_done)
+    }
 }
 
 struct Running {
@@ -108,8 +125,10 @@ impl Deaths {
     }
 }
 
+type Found<T> = std::result::Result<T, Errno>;
+
 /// The result of `call` for the inotify instance. EBADF if the program has closed it.
-fn with<T>(instance: &Unshared, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+fn with<T>(instance: &Unshared, call: impl FnOnce(BorrowedFd<'_>) -> Found<T>) -> Found<T> {
     if instance.is_intact() { instance.with(call).unwrap_or(Err(Errno::BADF)) } else { Err(Errno::BADF) }
 }
 
@@ -124,7 +143,7 @@ pub(super) enum Listening {
 /// Makes this process one that listens for the segment, if it has [settled](SETTLED), does not listen
 /// yet, and there are fewer than two.
 #[cold]
-pub(super) fn listen(member: &Arc<Membership>) -> Listening {
+pub(super) fn listen<C: Recover>(member: &Arc<Membership<C>>) -> Listening {
     let shared = member.shared();
     let file = shared.identity();
     let does_not_begin = |deaths: &mut Deaths| {
@@ -166,7 +185,8 @@ pub(super) fn listen(member: &Arc<Membership>) -> Listening {
     forks_wait.close_last(instance);
     let runs = DEATHS.with(|deaths| {
         deaths.instance = Some(Arc::clone(instance));
-        let (member, _lock) = (Arc::downgrade(member), Arc::clone(lock));
+        let member: Arc<dyn Listener> = Arc::clone(member) as _;
+        let (member, _lock) = (Arc::downgrade(&member), Arc::clone(lock));
         deaths.files.push(Watched { file, number, member, _lock });
         deaths.running.is_some()
     });
@@ -204,14 +224,15 @@ pub fn hears_of_deaths() -> bool {
 
 /// Called when a member that listens leaves: the next one that waits takes its place. The thread
 /// ends with the last file.
-pub(super) fn forget(member: &Arc<Membership>) {
+pub(super) fn forget<C: Recover>(member: &Arc<Membership<C>>) {
     // As above.
     DEATHS.with(|_| ());
     let (gone, ended, is_woken) = {
         // Until the watch is gone, no other thread may ask for one of the same file.
         let _forks_wait = sync::no_forks();
         let (gone, ended, instance) = DEATHS.with(|deaths| {
-            let is_mine = |watched: &mut Watched| watched.member.as_ptr() == Arc::as_ptr(member);
+            let mine: *const () = Arc::as_ptr(member).cast();
+            let is_mine = |watched: &mut Watched| watched.member.as_ptr().cast() == mine;
             let gone: Vec<Watched> = deaths.files.extract_if(.., is_mine).collect();
             let ended = deaths.running.take_if(|_| deaths.files.is_empty());
             deaths.is_ending |= ended.is_some();
@@ -246,7 +267,7 @@ fn hear(instance: &Arc<Unshared>, is_over: &Flag) {
     let (mut numbers, mut pauses, mut rest) = (BTreeSet::new(), [].iter(), Duration::ZERO);
     loop {
         #[cfg(all(test, not(loom)))]
-        tests::before_a_report();
+        held::before_a_report();
         let (pause, rested) = (pauses.next(), Instant::now());
         let deadline = pause.map_or(Deadline::NEVER, |pause| Deadline::after(*pause));
         let waited = with(instance, |instance| sys::wait(&[instance], For::Reading, deadline));
@@ -266,13 +287,13 @@ fn hear(instance: &Arc<Unshared>, is_over: &Flag) {
         }
         let is_reported =
             |watched: &&Watched| numbers.contains(&Some(watched.number)) || numbers.contains(&None);
-        let members: Vec<_> = DEATHS.with(|deaths| {
-            deaths.files.iter().filter(is_reported).map(|watched| Weak::clone(&watched.member)).collect()
+        let members: Vec<Weak<dyn Listener>> = DEATHS.with(|deaths| {
+            deaths.files.iter().filter(is_reported).map(|watched| watched.member.clone()).collect()
         });
         let began = Instant::now();
         for member in members.iter().filter_map(Weak::upgrade) {
             // An error comes with the next tick of whatever waits.
-            let is_done = || member.has_left() || recover(member.shared()).unwrap_or(true);
+            let is_done = || member.has_left() || member.recover().unwrap_or(true);
             let _ = (0..MOST_LOOKS).find(|_| is_done());
         }
         if let Err(errno) = taken {
@@ -288,12 +309,6 @@ fn hear(instance: &Arc<Unshared>, is_over: &Flag) {
     }
 }
 
-/// Recovers dead members for some time; returns false if there is more.
-fn recover(shared: &Shared) -> crate::error::Result<bool> {
-    shared.check_whole(OP)?;
-    Ok(shared.recover_dead(|_| true, OP)?.is_done)
-}
-
 /// Ends the thread. If the program has closed its descriptor, the next wait may start another one;
 /// if the kernel has no memory, this process listens no more.
 fn give_up(instance: &Arc<Unshared>, errno: Errno) {
@@ -305,4 +320,39 @@ fn give_up(instance: &Arc<Unshared>, errno: Errno) {
         })
     });
     drop(left);
+}
+
+/// What tests of deaths need.
+#[cfg(all(test, not(loom)))]
+pub(crate) mod held {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender};
+
+    use super::*;
+
+    /// Holds the next thread that is about to wait for a report: it tells the one, and waits for the
+    /// other.
+    pub(crate) static HELD: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
+
+    pub(super) fn before_a_report() {
+        let held = HELD.lock().unwrap().take();
+        if let Some((arrived, goes_on)) = held {
+            arrived.send(()).unwrap();
+            goes_on.recv().unwrap();
+        }
+    }
+
+    /// This process listens from its next look on, as if it had waited for a second.
+    pub(crate) fn settle() {
+        DEATHS.with(|deaths| deaths.first_wait = Some(Instant::now() - SETTLED));
+    }
+
+    /// Whether this process listens: for this file, or for any.
+    pub(crate) fn listens(file: Option<(u64, u64)>) -> bool {
+        DEATHS.with(|deaths| deaths.files.iter().any(|known| file.is_none_or(|file| known.file == file)))
+    }
+
+    pub(crate) fn has_thread() -> bool {
+        DEATHS.with(|deaths| deaths.running.is_some())
+    }
 }

@@ -1,15 +1,15 @@
-//! Which events are reported, and which are not.
+//! Which events watch threads report, and which they do not.
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::mpsc;
-use std::task::{Context, Wake};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::*;
+use super::{Client, ClientOptions, Options, Segment, Server};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
-use crate::reqrep::{Client, ClientOptions, Options, Segment, Server};
 use crate::sys::{self, fault};
 
 const SOON: Duration = Duration::from_secs(20);

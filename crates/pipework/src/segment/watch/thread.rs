@@ -2,11 +2,11 @@
 
 use std::task::Waker;
 
-use super::{AwaitedCall, PATIENCE, Ready, Task, Topic, WATCH, WatcherState};
+use super::{PATIENCE, Ready, Task, Topic, WATCH, WatcherState};
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
 use crate::event::Wait;
-use crate::reqrep::waiters::{self, View, wake};
+use crate::segment::waiters::{self, View, wake};
 use crate::sync::Reach;
 
 /// The next task of the thread.
@@ -27,7 +27,7 @@ enum Seen {
     Sooner,
 }
 
-impl WatcherState {
+impl<T: Topic> WatcherState<T> {
     pub(super) fn run(&self) {
         loop {
             if let Some(waiters) = self.topic.waiters() {
@@ -67,35 +67,36 @@ impl WatcherState {
     /// neither a task nor a loop, and `None` if it has consumed no wake-up that another waiter
     /// could use.
     fn tell(&self) -> Option<bool> {
-        let tick = Some(self.liveness.tick());
+        let tick = Some(self.topic.liveness().tick());
         let (view, reach) = (self.view(), Reach::Machine);
-        // A thread that frees a slot may select a task at any time, without waking this one.
-        let patience = || match view.has_task && self.liveness.tick().goes_on() {
+        // A thread that frees a place may select a task at any time, without waking this one.
+        let patience = || match view.has_task && self.topic.liveness().tick().goes_on() {
             true => Deadline::after(waiters::PATIENCE),
             false => Deadline::NEVER,
         };
-        let until = view.patience_ends.or_else(|| self.topic.short_until());
+        let until = view.patience_ends.or_else(|| self.topic.rests_until());
         let deadline = until.unwrap_or_else(patience);
         let wait = Wait { deadline, spin: &self.spin, reach, tick, long: None, op: WATCH };
-        let (me, failures) = (self.liveness.number(), self.liveness.failures());
-        // A member that has joined again has other calls and another bell. A failed check concerns
+        let (me, failures) = (self.topic.liveness().number(), self.topic.liveness().failures());
+        // A member that has joined again has other items and another bell. A failed check concerns
         // all interests, whichever thread had the tick.
-        let event = self.event(me, &view);
+        let event = self.topic.event(me, &view);
         let look = || {
             // In this order: see `Waiters::selected`.
-            let free = self.free_slots();
+            let free = self.topic.free_places();
             let view = self.view();
-            if !std::ptr::eq(event, self.event(me, &view)) {
+            if !std::ptr::eq(event, self.topic.event(me, &view)) {
                 return Ok(Some(Seen::Elsewhere));
             }
-            let has_changed = self.liveness.number() != me || self.liveness.failures() != failures;
+            let has_changed =
+                self.topic.liveness().number() != me || self.topic.liveness().failures() != failures;
             let ready = self.look(has_changed || self.topic.is_stopped(), free, &view);
             Ok(ready.map(Seen::Ready).or_else(|| is_sooner(&view, deadline).then_some(Seen::Sooner)))
         };
         let ready = match event.wait(&wait, look, || self.check()) {
             Ok(Seen::Ready(ready)) => ready,
             // The wake-up that it got may belong to another waiter.
-            Ok(Seen::Elsewhere) => return std::ptr::eq(event, self.common_event(me)).then_some(false),
+            Ok(Seen::Elsewhere) => return std::ptr::eq(event, self.topic.common_event(me)).then_some(false),
             Ok(Seen::Sooner) => return None,
             Err(error) if error.kind() == ErrorKind::TimedOut => return None,
             Err(error) if error.kind() == ErrorKind::Interrupted => Ready::default(),
@@ -112,28 +113,23 @@ impl WatcherState {
     /// Returns what to report now; `None` if there is nothing and an interest is registered.
     /// `everybody`: something was found that concerns all, so all must look.
     fn look(&self, everybody: bool, free: usize, view: &View) -> Option<Ready> {
-        self.recount();
-        let is_there = self.is_there_beside(free, view);
-        let selects = view.has_task && !view.thread_leads && self.has_slot(free, view.selected);
+        let has_tasks = !self.interests().tasks.is_empty();
+        self.topic.looks(has_tasks);
+        let is_there = self.topic.is_there(free, view.waiting + view.selected);
+        let selects = view.has_task && !view.thread_leads && self.topic.is_there(free, view.selected);
         // Wakers are dropped after the lock.
-        let mut tasks = if everybody || self.lacks_server() { self.take_wakers() } else { Vec::new() };
+        let mut tasks = if everybody || self.topic.is_deserted() { self.take_wakers() } else { Vec::new() };
         let mut interests = self.interests();
         if interests.stop {
             return Some(Ready::default());
         }
-        match self.topic {
-            Topic::Space(_) => self.liveness.lacks_slot(),
-            Topic::Turns if !interests.tasks.is_empty() => self.liveness.awaits_client(),
-            _ => {}
-        }
-        let descriptor =
-            self.ring_if_due(&mut interests, is_there) || self.ring_without_server(&mut interests);
+        let descriptor = self.ring_if_due(&mut interests, is_there) || self.ring_deserted(&mut interests);
         if everybody {
             self.ring(&mut interests);
         }
         let for_all = everybody || is_there;
-        let has_ended = |call: &AwaitedCall| self.is_done(call) || self.is_over(call);
-        let is_due = |task: &mut Task| for_all || task.call.as_ref().is_some_and(has_ended);
+        let has_ended = |item: &T::Item| self.topic.is_done(item) || self.topic.is_over(item);
+        let is_due = |task: &mut Task<T::Item>| for_all || task.item.as_ref().is_some_and(has_ended);
         tasks.extend(interests.tasks.extract_if(|_, task| is_due(task)).map(|(_, task)| task.waker));
         interests.is_waking = !tasks.is_empty() || selects;
         let is_wanted = view.has_task || self.is_wanted(&interests);
@@ -142,30 +138,30 @@ impl WatcherState {
     }
 
     /// The event has woken one thread, which was this one. If no task or loop that it notified
-    /// looks, another waiter must be woken. For replies there is no other waiter.
+    /// looks, another waiter must be woken. For items there is no other waiter.
     fn pass_on(&self, notified: bool) {
-        if self.topic.is_of_calls() {
+        if self.topic.has_items() {
             return;
         }
         let came = notified && matches!(self.rest(Deadline::after(PATIENCE)), Ok(Order::Watch));
-        if !came && self.is_there_for_others() {
-            self.common_event(self.liveness.number()).notify(Reach::Machine);
+        if !came && self.topic.is_there_for_others() {
+            self.topic.common_event(self.topic.liveness().number()).notify(Reach::Machine);
         }
     }
 
     /// The check at a tick, as the handle itself does it in a wait.
     fn check(&self) -> Result<()> {
-        self.liveness.check_calls(self.slots(), WATCH)
+        self.topic.liveness().check(self.words(), WATCH)
     }
 
-    /// The slots of the calls that are waited for.
-    fn slots(&self) -> Vec<u32> {
+    /// The words of the items that are waited for.
+    fn words(&self) -> Vec<u32> {
         let interests = self.interests();
-        let tasks = interests.tasks.values().filter_map(|task| task.call.as_ref());
-        interests.calls.values().chain(tasks).map(|call| call.ticket.idx()).collect()
+        let tasks = interests.tasks.values().filter_map(|task| task.item.as_ref());
+        interests.items.values().chain(tasks).map(|item| self.topic.word(item)).collect()
     }
 
-    /// The wakers of the tasks in the wait queue for slots.
+    /// The wakers of the tasks in the wait queue.
     fn take_wakers(&self) -> Vec<Waker> {
         self.topic.waiters().map_or_else(Vec::new, |waiters| waiters.take_wakers())
     }
@@ -183,14 +179,11 @@ impl WatcherState {
     }
 
     /// Makes the thread look, wherever it is parked.
-    pub(in crate::reqrep) fn rouse(&self) {
+    pub(crate) fn rouse(&self) {
         self.rest.notify_all(Reach::Process);
         // Other threads that park there look, and park again.
-        self.common_event(self.liveness.number()).notify_all(Reach::Machine);
-        if let Some(waiters) = self.topic.waiters() {
-            self.shared.cells().notify_all(Reach::Machine);
-            waiters.notify_ends();
-        }
+        self.topic.common_event(self.topic.liveness().number()).notify_all(Reach::Machine);
+        self.topic.rouse_elsewhere();
     }
 }
 

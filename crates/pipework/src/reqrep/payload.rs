@@ -1,24 +1,15 @@
-//! Copies payloads into a segment and out of it. A small payload that was copied out is kept in
-//! place, a larger one on the heap.
+//! The messages in slots: copies payloads in and out, and names and receives their blobs.
 
-use std::marker::PhantomData;
-use std::ops::Deref;
-use std::{fmt, io};
-
-use super::layout::{Direction, SMALL};
-use super::mapping::Shared;
-use super::naming::{Blobs, NamedBlobs, Naming};
-use crate::blob::Blob;
+use super::layout::Direction;
+use super::shared::Shared;
+use super::slot::SlotWord;
+use crate::blob::{Blob, Handle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::region::{self, Region};
-use crate::sys::Errno;
+use crate::segment::message::{Message, Payload, Space};
+use crate::segment::naming::{Blobs, Leaving, NamedBlobs, Naming};
 
 /// The operation of errors about the blob of a long payload.
 pub(crate) const LONG: &str = "reqrep blob for a long message";
-
-/// A long payload of up to this many bytes is copied when it is received. That costs less than to
-/// hold its blob: the copy needs no system call.
-const COPIED: u64 = 32 << 10;
 
 impl Shared {
     /// Writes a request or a reply to its slot; returns the blobs that the slot is to name. `Os`
@@ -44,7 +35,10 @@ impl Shared {
         }
         slot.describe(direction, bytes.len() as u32, message.flags);
         self.check_whole(op)?;
-        self.name(idx, direction, message.blobs, op)
+        if message.blobs.is_empty() {
+            return Ok(Naming::default());
+        }
+        Naming::new(self.blobs(), (self.handles(idx, direction), idx), None, message.blobs, op)
     }
 
     /// A payload that is longer than its part of a slot goes into a blob.
@@ -61,7 +55,8 @@ impl Shared {
         slot.describe(direction, 0, message.flags);
         self.long.set(message.payload.len() as u64);
         self.check_whole(op)?;
-        self.name_some(idx, direction, Some(&payload), message.blobs, op)
+        let places = (self.handles(idx, direction), idx);
+        Naming::new(self.blobs(), places, Some(&payload), message.blobs, op)
     }
 
     /// Fails with `TooLong` if a message is longer than both a slot and `max`.
@@ -92,9 +87,10 @@ impl Shared {
         let (slot, area) = self.slot(idx).zip(self.payload(idx, direction)).ok_or(corrupt)?;
         let area = area.first(len).ok_or(too_long)?;
         self.reserve(idx, direction, len, op)?;
-        let mut space = Space { area, written: 0, flags: 0, segment: PhantomData };
+        let mut space = Space::new(area, "reqrep put");
         fill(&mut space)?;
-        slot.describe(direction, space.written as u32, space.flags);
+        let (written, flags) = space.described();
+        slot.describe(direction, written, flags);
         self.check_whole(op)
     }
 
@@ -134,13 +130,10 @@ impl Shared {
         let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
         let (len, flags) = slot.described(direction);
         let fits = match self.long_payload(idx, direction, max, op)? {
-            Some(handle) if handle.len <= COPIED => {
-                let copied = Blob::read(self.blobs(), &handle, op, |area, len| payload.fill(area, len))?;
-                copied.map_err(|errno| errno.at(op))?
-            }
             Some(handle) => {
-                payload.set_blob(Blob::receive(self.blobs(), &handle, max, op)?);
-                true
+                let fits = payload.receive(self.blobs(), &handle, max, op)?;
+                payload.share();
+                fits
             }
             None => payload.fill(&area, len as usize).map_err(|errno| errno.at(op))?,
         };
@@ -164,13 +157,8 @@ impl Shared {
     ) -> Result<Option<u32>> {
         let direction = Direction::Request;
         let Some(handle) = self.long_payload(idx, direction, max, op)? else { return Ok(None) };
-        if handle.len <= COPIED {
-            let copied = Blob::read(self.blobs(), &handle, op, |area, len| payload.fill(area, len))?;
-            if !copied.map_err(|errno| errno.at(op))? {
-                return Err(Error::new(ErrorKind::Corrupt, op));
-            }
-        } else {
-            payload.set_blob(Blob::receive_alone(self.blobs(), &handle, max, op)?);
+        if !payload.receive(self.blobs(), &handle, max, op)? {
+            return Err(Error::new(ErrorKind::Corrupt, op));
         }
         self.check_whole(op)?;
         Ok(self.slot(idx).map(|slot| slot.described(direction).1))
@@ -249,210 +237,137 @@ impl Shared {
     }
 }
 
-/// Space for a payload that is written in place, from its beginning to its end. All bytes that were
-/// written when the writing function returns are the payload.
-///
-/// It cannot be read: other processes may change these bytes at any time.
-#[derive(Debug)]
-pub struct Space<'a> {
-    area: Region,
-    written: usize,
-    flags: u32,
-    segment: PhantomData<&'a Shared>,
-}
-
-impl Space<'_> {
-    /// How many more bytes fit.
-    pub fn remaining(&self) -> usize {
-        self.area.len() - self.written
-    }
-
-    /// Sends 32 bits of the user's with the message. The default is 0.
-    pub fn set_flags(&mut self, flags: u32) {
-        self.flags = flags;
-    }
-
-    /// Appends bytes.
+/// The blobs that slots name.
+impl Shared {
+    /// The blobs that slot `idx` stops naming with a step of its word. Call it after the word was
+    /// read: if the step then succeeds, the handles belong to it.
     ///
-    /// # Errors
-    ///
-    /// `TooLong` if they do not all fit: then none are written.
-    pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        let rest = self.area.rest(self.written);
-        if !rest.is_some_and(|rest| rest.copy_in(bytes)) {
-            return Err(Error::new(ErrorKind::TooLong, "reqrep put"));
-        }
-        self.written += bytes.len();
-        Ok(())
-    }
-}
-
-impl io::Write for Space<'_> {
-    /// Writes as many bytes as fit; 0 if the space is full.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let fit = &bytes[..bytes.len().min(self.remaining())];
-        self.put(fit)?;
-        Ok(fit.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A payload with its flags, as it is sent: a request or a reply. Bytes and text convert into one.
-#[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
-    pub(crate) payload: &'a [u8],
-    pub(crate) flags: u32,
-    pub(crate) blobs: &'a [Blob],
-}
-
-impl<'a> Message<'a> {
-    /// A payload with flags 0.
-    pub fn new<T: AsRef<[u8]> + ?Sized>(payload: &'a T) -> Message<'a> {
-        Message { payload: payload.as_ref(), flags: 0, blobs: &[] }
-    }
-
-    /// Sends 32 bits of the user's with it.
-    pub fn flags(self, flags: u32) -> Message<'a> {
-        Message { flags, ..self }
-    }
-
-    /// Sends blobs with it: one, or a list of up to as many as the channel [was made
-    /// for](crate::reqrep::Options::blobs). A blob of another channel, and one that [was
-    /// copied](Blob::is_copied), is copied into a new one.
-    pub fn attach(self, blobs: &'a (impl AsRef<[Blob]> + ?Sized)) -> Message<'a> {
-        Message { blobs: blobs.as_ref(), ..self }
-    }
-
-    /// Its first `len` bytes, without the blobs.
-    pub(crate) fn cut(self, len: usize) -> Message<'a> {
-        Message { payload: &self.payload[..len.min(self.payload.len())], blobs: &[], ..self }
-    }
-}
-
-impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for Message<'a> {
-    fn from(payload: &'a T) -> Message<'a> {
-        Message::new(payload)
-    }
-}
-
-/// Bytes of a request or a reply: this process's own copy, or the bytes of a blob that it holds.
-///
-/// No field is narrower than a word, and the small bytes are copied whole. Otherwise a move right
-/// after writes of other sizes makes the processor wait for longer than the rest of a small call
-/// takes.
-#[derive(Clone)]
-pub(crate) struct Payload {
-    /// Length of the small bytes; more than [`SMALL`] if the bytes are in `large`.
-    len: usize,
-    small: Small,
-    large: Large,
-}
-
-/// As large as a vector at most.
-#[derive(Clone)]
-enum Large {
-    Copied(Vec<u8>),
-    Blob(Blob),
-}
-
-const _: () = assert!(size_of::<Large>() == size_of::<Vec<u8>>());
-
-#[derive(Clone)]
-#[repr(align(16))]
-struct Small([u8; SMALL]);
-
-impl Payload {
-    /// A payload of no bytes.
-    pub(crate) fn empty() -> Payload {
-        Payload { len: 0, small: Small([0; SMALL]), large: Large::Copied(Vec::new()) }
-    }
-
-    /// Becomes the first `len` bytes of `region`. False, and no change, if `region` is shorter. It
-    /// works in place, because a payload is larger than the processor moves at once.
+    /// The word of a part returns with the next part. So a client's threads read it, call this, and
+    /// make the step under [`parts`](super::shared::Calls::parts), and recovery reads the word again after the
+    /// proof.
     #[inline(always)]
-    fn fill(&mut self, region: &Region, len: usize) -> std::result::Result<bool, Errno> {
-        let fits = match len {
-            0..=SMALL => region.copy_few(len, &mut self.small.0),
-            // Check before asking for memory: a length from the segment may be any number.
-            _ => {
-                let mut bytes = self.take_reserved();
-                let fits = region.append_to(len, &mut bytes)?;
-                self.large = Large::Copied(bytes);
-                fits
+    pub(crate) fn leaving(&self, idx: u32) -> impl Fn(SlotWord, SlotWord) -> Leaving {
+        move |from, to| {
+            let [request, reply] = from.stops_naming(to);
+            let mut leaving = Leaving::default();
+            if request {
+                self.add_leaving(idx, Direction::Request, &mut leaving);
             }
-        };
-        self.len = if fits { len } else { 0 };
-        Ok(fits)
-    }
-
-    /// Allocates memory for a later `fill`.
-    pub(crate) fn reserve(&mut self, len: usize) -> std::result::Result<(), Errno> {
-        let mut bytes = Vec::new();
-        region::reserve(&mut bytes, len)?;
-        self.large = Large::Copied(bytes);
-        Ok(())
-    }
-
-    fn take_reserved(&mut self) -> Vec<u8> {
-        match &mut self.large {
-            Large::Copied(bytes) if self.len == 0 => std::mem::take(bytes),
-            _ => Vec::new(),
+            if reply {
+                self.add_leaving(idx, Direction::Reply, &mut leaving);
+            }
+            leaving
         }
     }
-
-    /// Makes its blob one that this process finds when it receives the same blob again.
-    pub(crate) fn share(&self) {
-        if let Large::Blob(blob) = &self.large {
-            blob.share();
-        }
-    }
-
-    fn set_blob(&mut self, blob: Blob) {
-        // Only a peer that breaks the rules puts so few bytes into a blob.
-        if let Some(few) = self.small.0.get_mut(..blob.len()) {
-            few.copy_from_slice(&blob);
-        }
-        (self.len, self.large) = (blob.len(), Large::Blob(blob));
-    }
-
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn from_vec(bytes: Vec<u8>) -> Payload {
-        let mut payload = Payload::empty();
-        payload.len = bytes.len();
-        match bytes.len() {
-            0..=SMALL => payload.small.0[..bytes.len()].copy_from_slice(&bytes),
-            _ => payload.large = Large::Copied(bytes),
-        }
-        payload
-    }
-
-    pub(crate) fn into_vec(self) -> Vec<u8> {
-        match self.large {
-            _ if self.len <= SMALL => self.small.0[..self.len].to_vec(),
-            Large::Copied(bytes) => bytes,
-            Large::Blob(blob) => blob.into_vec(),
-        }
-    }
-}
-
-impl Deref for Payload {
-    type Target = [u8];
 
     #[inline]
-    fn deref(&self) -> &[u8] {
-        match &self.large {
-            _ if self.len <= SMALL => &self.small.0[..self.len],
-            Large::Copied(bytes) => bytes,
-            Large::Blob(blob) => blob,
+    fn add_leaving(&self, idx: u32, direction: Direction, leaving: &mut Leaving) {
+        let named = self.named(idx, direction);
+        if named.count > 0 {
+            leaving.add(self.blobs(), self.handles(idx, direction), named);
         }
     }
-}
 
-impl fmt::Debug for Payload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.escape_ascii())
+    #[inline]
+    fn named(&self, idx: u32, direction: Direction) -> NamedBlobs {
+        self.slot(idx).map_or_else(NamedBlobs::default, |slot| slot.named(direction))
+    }
+
+    /// Adds the blobs that are attached to a message that this process has received, while its slot
+    /// still names them, unless `blobs` has them already. `TooLong` if copies of them would have more
+    /// than `max` bytes together.
+    // Always inlined, and without a word if there are none: a message is moved right after this,
+    // and a move stalls the processor when it meets a recent store of another size.
+    #[inline(always)]
+    pub(crate) fn add_named_blobs(
+        &self,
+        idx: u32,
+        direction: Direction,
+        blobs: &mut Blobs,
+        max: usize,
+        op: &'static str,
+    ) -> Result<()> {
+        let named = self.named(idx, direction);
+        if named.attached() > 0 && blobs.as_slice().is_empty() {
+            *blobs = Blobs::receive(self.blobs(), self.handles(idx, direction), named, max, op)?;
+            blobs.share();
+        }
+        Ok(())
+    }
+
+    /// The same for a request that this process has not claimed yet.
+    pub(crate) fn receive_attached(
+        &self,
+        idx: u32,
+        blobs: &mut Blobs,
+        max: usize,
+        op: &'static str,
+    ) -> Result<()> {
+        let (direction, named) = (Direction::Request, self.named(idx, Direction::Request));
+        if named.attached() > 0 {
+            *blobs = Blobs::receive(self.blobs(), self.handles(idx, direction), named, max, op)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the blobs that a process holds when it receives a request: of those that are attached,
+    /// and of the payload if it is one and is wanted.
+    pub(crate) fn bytes_to_hold(&self, idx: u32, with_payload: bool) -> u64 {
+        let named = self.named(idx, Direction::Request);
+        let skipped = usize::from(named.is_long && !with_payload);
+        let handles = named.handles(self.handles(idx, Direction::Request));
+        handles.iter().skip(skipped).fold(0, |bytes, handle| bytes.saturating_add(handle.len))
+    }
+
+    /// The handle of a payload that is a blob; `None` if it lies in the slot. `TooLong` if it has
+    /// more than `max` bytes.
+    #[inline(always)]
+    fn long_payload(
+        &self,
+        idx: u32,
+        direction: Direction,
+        max: usize,
+        op: &'static str,
+    ) -> Result<Option<Handle>> {
+        match self.named(idx, direction) {
+            named if named.is_long => self.find_long(idx, direction, named, max, op).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    #[cold]
+    fn find_long(
+        &self,
+        idx: u32,
+        direction: Direction,
+        named: NamedBlobs,
+        max: usize,
+        op: &'static str,
+    ) -> Result<Handle> {
+        match self.long_handle(idx, direction, named) {
+            Some(handle) if handle.len > max as u64 => Err(Error::new(ErrorKind::TooLong, op)),
+            Some(handle) => {
+                self.long.set(handle.len);
+                Ok(handle)
+            }
+            // Only a peer that breaks the rules names none.
+            None => Err(Error::new(ErrorKind::Corrupt, op)),
+        }
+    }
+
+    /// The handle of a payload that is a blob, which is the first.
+    fn long_handle(&self, idx: u32, direction: Direction, named: NamedBlobs) -> Option<Handle> {
+        named.first().handles(self.handles(idx, direction)).pop()
+    }
+
+    /// The length of a message's payload, in its slot or in a blob, as its writer recorded it.
+    pub(crate) fn payload_len(&self, idx: u32, direction: Direction) -> usize {
+        let Some(slot) = self.slot(idx) else { return 0 };
+        match slot.named(direction) {
+            named if named.is_long => {
+                self.long_handle(idx, direction, named).map_or(0, |handle| handle.len as usize)
+            }
+            _ => (slot.described(direction).0 as usize).min(self.geometry().bytes(direction)),
+        }
     }
 }

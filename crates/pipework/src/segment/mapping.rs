@@ -1,6 +1,6 @@
 //! The boundary to the mapping: a checked file in memory, accessed as shared structs.
 //!
-//! Invariant: the layout was checked against the file once, is kept in private memory, and is the
+//! Invariant: the sizes were checked against the file once, are kept in private memory, and are the
 //! only source of offsets. This file gives out atomics and [`Region`]s, so any value that a peer
 //! writes is a valid value and never leads outside of the mapping.
 
@@ -8,55 +8,72 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use super::layout::{
-    self, Area, BIRTHPLACE, BIRTHPLACE_AT, CELLS_AT, COUNTERS_AT, CUT, Direction, FIXED, FORGOTTEN_AT,
-    FREED_AT, Geometry, HEAD_AT, Layout, REQUESTS_AT, SMALL, SPACE_AT, SegmentHeader, TAIL_AT,
+use super::header::{
+    self, Area, BIRTHPLACE, BIRTHPLACE_AT, COUNTERS_AT, FIXED, Header, MAX_LEN, MEMBER, Sizes,
 };
-use super::naming::HandlePlace;
-use super::queue::Queue;
-use super::slot::Slot;
-use crate::blob::{Folder, Limits, Name, Store};
+use super::operations::Operations;
+use crate::blob::{Folder, Limits, Name, Slots, Store};
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::Event;
 use crate::region::{Mapping, Region};
-use crate::sync::{AtomicU32, AtomicU64, Hint, KeptFd, Numbers, Ordering, ShortLock};
+use crate::sync::{AtomicU32, AtomicU64, Hint, KeptFd, Ordering};
 use crate::sys::known::KnownFile;
 use crate::sys::memory::Facts;
 use crate::sys::{self, Errno, memory};
 
+/// What a module keeps in a segment, and what this process knows of it.
+pub(crate) trait Contents: fmt::Debug + Send + Sync + Sized + 'static {
+    /// The module's number in the header.
+    const KIND: u32;
+    const OPERATIONS: Operations;
+    /// The roles of its members. As a number each is 1 to 255.
+    type Role: Copy + fmt::Debug + Into<u64> + Send + Sync;
+
+    /// Bytes of a file of these sizes; `None` if they are impossible.
+    fn len(sizes: &Sizes) -> Option<usize>;
+
+    /// The areas that hold words; `None` if no page holds only payloads.
+    fn words(sizes: &Sizes) -> Option<impl Iterator<Item = Area>>;
+
+    /// For a segment of these sizes, which are possible.
+    fn new(sizes: &Sizes, sparse: bool) -> Self;
+
+    /// The role of a member that has this number for it; `None` if there is no such role.
+    fn role(number: u64) -> Option<Self::Role>;
+
+    /// How many handles in words of the segment name a file now; `most` if there are as many or more.
+    /// The search begins at `near`, the hint of the word that last began to name it.
+    fn naming(shared: &Shared<Self>, name: Name, near: u64, most: u32) -> u32;
+}
+
 /// A segment that this process has mapped.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct Shared<C: Contents> {
     mapping: Mapping,
-    layout: Layout,
+    sizes: Sizes,
+    /// The module's part.
+    pub(crate) own: C,
     /// Opened again for each lock. It holds no lock itself, so a forked child may keep it.
     file: KeptFd,
     path: Option<PathBuf>,
-    /// The slots that clients of this process have acquired, which include all that may hold their
-    /// calls. Looking at every slot of a large segment takes long and touches its pages.
-    pub(crate) acquired: Numbers,
     /// The member that was last checked for being dead.
     pub(crate) looked_at: Hint,
-    /// The slot at which a recovery in this process last stopped.
+    /// The word at which a recovery in this process last stopped.
     pub(crate) recovered_to: Hint,
     /// Bytes of the last payload that this process has sent or received as a blob; 0 if the wait
     /// after it was too long to spin for.
     pub(crate) long: Hint,
     /// The number at the end of the file, which is there unless the file was cut short.
     mark: u64,
-    /// How many bytes of each slot's request and reply are known to have allocated pages; empty if
-    /// all have.
-    reserved: Vec<[Hint; 2]>,
     blobs: OnceLock<Arc<Store>>,
     pub(crate) sweep: Mutex<Option<Sweep>>,
-    /// For a client's threads: held from reading the word of a part to the step that leaves it.
-    pub(crate) parts: ShortLock,
     /// The segment's random number, and its user and permissions.
     random: u64,
     facts: Facts,
@@ -73,30 +90,11 @@ pub(crate) struct Sweep {
     pub(crate) left: Option<Vec<Name>>,
 }
 
-/// The role of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Role {
-    /// Calls.
-    Client = 1,
-    /// Takes requests.
-    Server = 2,
-}
-
 pub(crate) const ROLE: u64 = 0xFF;
 pub(crate) const EPOCH: u64 = ROLE + 1;
 
-/// The role in a member word; `None` if no member is attached.
-pub(crate) fn role(word: u64) -> Option<Role> {
-    match word & ROLE {
-        1 => Some(Role::Client),
-        2 => Some(Role::Server),
-        _ => None,
-    }
-}
-
-/// The entry of an attached client or server in the segment. Its holder writes it; the member that
-/// recovers the holder also writes `word`.
+/// The entry of an attached member in the segment. Its holder writes it; the member that recovers
+/// the holder also writes `word`.
 #[repr(C, align(64))]
 pub(crate) struct MemberEntry {
     /// `{ epoch: 56, role: 8 }`
@@ -106,58 +104,42 @@ pub(crate) struct MemberEntry {
     _zero: AtomicU32,
     /// Nanoseconds since 1970, for people.
     pub(crate) since: AtomicU64,
-    /// The event at which its watch thread waits for steps of the other side in any of its slots.
+    /// The event at which its watch threads wait for steps of others that concern it.
     pub(crate) bell: Event,
-    /// The event at which threads of a client wait for any of its calls to end.
+    /// The event at which threads of the member wait for whichever comes first of all that it waits
+    /// for.
     pub(crate) any: Event,
-    pub(crate) counters: CacheLine<Counters>,
+    /// The words that the module gives a meaning.
+    pub(crate) own: CacheLine<[AtomicU64; 8]>,
 }
 
-/// The counters of members' actions. Each may lag behind actions of other threads.
-#[repr(C)]
-pub(crate) struct Counters {
-    pub(crate) full: AtomicU64,
-    pub(crate) empty: AtomicU64,
-    pub(crate) cancelled: AtomicU64,
-    pub(crate) replies: AtomicU64,
-}
-
-/// The counters of recovery.
+/// The counters of deaths.
 #[repr(C)]
 pub(crate) struct Recoveries {
+    /// Members that died without leaving.
     pub(crate) dead_members: AtomicU64,
+    /// Words that were taken back from the dead.
     pub(crate) recovered: AtomicU64,
-    pub(crate) redelivered: AtomicU64,
 }
 
-/// The operation of the error when the program has closed a descriptor that the segment needs; the
-/// error has the kernel's number for it. The segment and the ticket are intact, and trying again
-/// does not help.
-const LOST: &str = "reqrep: a descriptor of the segment was closed";
-
-/// The operation of the error for a file that is shorter than a header, or empty.
-pub(crate) const TOO_SHORT: &str = "reqrep open: too short for a segment";
-
-const _: () = assert!(LOST.len() < 48, "C has no more space for an operation");
-
 /// The error of `op`, or that of a lost descriptor.
-pub(crate) fn refused(errno: Errno, op: &'static str) -> Error {
-    if errno == Errno::BADF { Error::with_errno(ErrorKind::Os, LOST, errno.number()) } else { errno.at(op) }
+pub(crate) fn refused<C: Contents>(errno: Errno, op: &'static str) -> Error {
+    let lost = C::OPERATIONS.lost;
+    if errno == Errno::BADF { Error::with_errno(ErrorKind::Os, lost, errno.number()) } else { errno.at(op) }
 }
 
 /// Starts a cache line of its own.
 #[repr(C, align(64))]
 pub(crate) struct CacheLine<T>(pub(crate) T);
 
-const _: () = assert!(cfg!(loom) || size_of::<MemberEntry>() == layout::MEMBER);
-const _: () = assert!(cfg!(loom) || size_of::<Slot>() == layout::SLOT_HEAD);
+const _: () = assert!(cfg!(loom) || size_of::<MemberEntry>() == MEMBER);
 
 // ---------------------------------------------------------------- birth
 
 /// How to make a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Making {
-    pub(crate) geometry: Geometry,
+    pub(crate) sizes: Sizes,
     pub(crate) mode: u32,
     /// Whether pages that hold only payloads are allocated when they are first written, instead of
     /// all at once.
@@ -172,11 +154,11 @@ pub(crate) struct Checks<'a> {
     pub(crate) differs: Box<Differs<'a>>,
 }
 
-type Differs<'a> = dyn Fn(&Geometry) -> Option<&'static str> + 'a;
+type Differs<'a> = dyn Fn(&Sizes) -> Option<&'static str> + 'a;
 
-impl Shared {
+impl<C: Contents> Shared<C> {
     /// Makes a segment and gives it a name that must not exist.
-    pub(crate) fn create(path: &Path, making: &Making, op: &'static str) -> Result<Shared> {
+    pub(crate) fn create(path: &Path, making: &Making, op: &'static str) -> Result<Shared<C>> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
@@ -185,7 +167,7 @@ impl Shared {
             Ok(file) => {
                 let shared = Shared::fill(file, making, op)?.born_at(path);
                 match memory::link(shared.file.as_fd(), path) {
-                    Ok(()) => Ok(shared.named(path)),
+                    Ok(()) => Ok(shared.with_path(path)),
                     // Without /proc, an unnamed file cannot be given a name.
                     Err(Errno::NOENT) => Shared::create_beside(folder, path, making, op),
                     Err(errno) => Err(errno.at(op)),
@@ -197,14 +179,14 @@ impl Shared {
     }
 
     /// As `create`, for a file system without unnamed files.
-    fn create_beside(folder: &Path, path: &Path, making: &Making, op: &'static str) -> Result<Shared> {
+    fn create_beside(folder: &Path, path: &Path, making: &Making, op: &'static str) -> Result<Shared<C>> {
         let random = sys::random().map_err(|errno| errno.at(op))?;
         let beside = folder.join(format!(".pipework-{}-{random:08x}", sys::process_id()));
         let file = memory::create_named(&beside).map_err(|errno| errno.at(op))?;
         let made = Shared::fill(file, making, op).and_then(|shared| {
             let shared = shared.born_at(path);
             memory::rename_new(&beside, path).map_err(|errno| errno.at(op))?;
-            Ok(shared.named(path))
+            Ok(shared.with_path(path))
         });
         if made.is_err() {
             // Best effort: the caller must get the error that made this fail.
@@ -214,7 +196,7 @@ impl Shared {
     }
 
     /// Makes a segment without a name in the file system; `name` is for people.
-    pub(crate) fn in_memory(name: &str, making: &Making, op: &'static str) -> Result<Shared> {
+    pub(crate) fn in_memory(name: &str, making: &Making, op: &'static str) -> Result<Shared<C>> {
         let name = CString::new(name).map_err(|_| Error::new(ErrorKind::Invalid, op))?;
         let file = memory::create_in_memory(&name).map_err(|errno| errno.at(op))?;
         let shared = Shared::fill(file, making, op)?;
@@ -261,70 +243,67 @@ impl Shared {
         removed
     }
 
-    fn fill(file: OwnedFd, making: &Making, op: &'static str) -> Result<Shared> {
-        let geometry = making.geometry.checked(op)?;
-        let layout = Layout::new(geometry);
-        let sparse = making.sparse && layout.can_be_sparse();
+    fn fill(file: OwnedFd, making: &Making, op: &'static str) -> Result<Shared<C>> {
+        let Making { sizes, mode, sparse } = *making;
+        let len = possible_len::<C>(&sizes).ok_or(Error::new(ErrorKind::Invalid, op))?;
+        let words = if sparse { C::words(&sizes) } else { None };
+        let sparse = words.is_some();
         let made = || {
             let fd = file.as_fd();
-            memory::set_mode(fd, making.mode)?;
-            if sparse {
-                memory::set_len(fd, layout.len as u64)?;
-                layout.words().try_for_each(|area| memory::reserve(fd, area.at as u64, area.len as u64))?;
+            memory::set_mode(fd, mode)?;
+            if let Some(mut words) = words {
+                memory::set_len(fd, len as u64)?;
+                words.try_for_each(|area| memory::reserve(fd, area.at as u64, area.len as u64))?;
             } else {
-                memory::reserve(fd, 0, layout.len as u64)?;
+                memory::reserve(fd, 0, len as u64)?;
             }
             let random = u64::from(sys::random()?) << 32 | u64::from(sys::random()?);
-            Ok((Mapping::new(fd, layout.len)?, memory::facts(fd)?, random))
+            Ok((Mapping::new(fd, len)?, memory::facts(fd)?, random))
         };
         let (mapping, facts, random) = made().map_err(|errno: Errno| errno.at(op))?;
-        let header = SegmentHeader { geometry, sparse, identity: facts.identity, random };
-        let bytes = layout::encode(&header);
+        let (kind, identity) = (C::KIND, facts.identity);
+        let header = Header { kind, sizes, sparse, len: len as u64, identity, random };
+        let bytes = header::encode(&header);
         let file = KnownFile::new(file, facts.identity);
-        let shared = Shared::new(mapping, file, facts, &header, layout::mark(&bytes));
-        let written = shared.region(Area { at: 0, len: FIXED, space: FIXED }).copy_in(&bytes);
+        let shared = Shared::new(mapping, file, facts, &header, header::mark(&bytes));
+        let written = shared.header(Area::new(0, FIXED)).copy_in(&bytes);
         assert!(written, "a header is as long as its bytes");
         shared.end().store(shared.mark, Ordering::Relaxed);
         Ok(shared)
     }
 
-    fn new(mapping: Mapping, file: KnownFile, facts: Facts, header: &SegmentHeader, mark: u64) -> Shared {
-        let layout = Layout::new(header.geometry);
-        let unknown = || [Hint::new(0), Hint::new(0)];
-        let reserved = if header.sparse { header.geometry.slots } else { 0 };
+    fn new(mapping: Mapping, file: KnownFile, facts: Facts, header: &Header, mark: u64) -> Shared<C> {
         Shared {
             mapping,
-            layout,
+            sizes: header.sizes,
+            own: C::new(&header.sizes, header.sparse),
             file: KeptFd::new(file),
             path: None,
-            acquired: Numbers::below(header.geometry.slots),
             looked_at: Hint::new(0),
-            // Each process starts at another slot (2^32 divided by the golden ratio).
             long: Hint::new(0),
+            // Each process starts at another word (2^32 divided by the golden ratio).
             recovered_to: Hint::new(sys::process_id() as u64 * 0x9E37_79B9),
             mark,
-            reserved: (0..reserved).map(|_| unknown()).collect(),
             blobs: OnceLock::new(),
             sweep: Mutex::new(None),
-            parts: ShortLock::default(),
             random: header.random,
             facts,
         }
     }
 
     /// Opens the segment at `path`.
-    pub(crate) fn open(path: &Path, checks: &Checks<'_>) -> Result<Shared> {
+    pub(crate) fn open(path: &Path, checks: &Checks<'_>) -> Result<Shared<C>> {
         let file = memory::open(path).map_err(|errno| match errno {
-            Errno::LOOP => errno.at("reqrep open: symbolic link"),
-            errno => errno.at("reqrep open"),
+            Errno::LOOP => errno.at(C::OPERATIONS.symbolic_link),
+            errno => errno.at(C::OPERATIONS.open),
         })?;
-        let facts = regular(file.as_fd())?;
-        Ok(Shared::check(KnownFile::new(file, facts.identity), facts, checks)?.named(path))
+        let facts = regular::<C>(file.as_fd())?;
+        Ok(Shared::check(KnownFile::new(file, facts.identity), facts, checks)?.with_path(path))
     }
 
     /// Opens the segment behind a descriptor.
-    pub(crate) fn open_behind(file: OwnedFd, checks: &Checks<'_>) -> Result<Shared> {
-        let facts = regular(file.as_fd())?;
+    pub(crate) fn open_behind(file: OwnedFd, checks: &Checks<'_>) -> Result<Shared<C>> {
+        let facts = regular::<C>(file.as_fd())?;
         let mut shared = Shared::check(KnownFile::passed(file), facts, checks)?;
         // Other descriptors of the program, and other processes, may have the same open file, so it is
         // opened again. Without /proc, or without the permission, the given one is used.
@@ -337,46 +316,45 @@ impl Shared {
     }
 
     /// Maps a segment, after the same checks.
-    fn check(file: KnownFile, facts: Facts, checks: &Checks<'_>) -> Result<Shared> {
-        const OP: &str = "reqrep open";
+    fn check(file: KnownFile, facts: Facts, checks: &Checks<'_>) -> Result<Shared<C>> {
+        let ops = C::OPERATIONS;
         if facts.owner != memory::user() && !checks.any_owner {
-            return Err(Error::new(ErrorKind::Invalid, "reqrep open: another user's file"));
+            return Err(Error::new(ErrorKind::Invalid, ops.other_user));
         }
-        let (header, mark) = Shared::read_header(file.as_fd(), facts.len)?;
+        let (header, mark) = Shared::<C>::read_header(file.as_fd(), facts.len)?;
         // In another file its locks would be other locks, and live members would look dead.
         if header.identity != (0, 0) && header.identity != facts.identity {
-            return Err(Error::with_explanation(ErrorKind::Incompatible, OP, Explanation::OtherMount));
+            return Err(Error::with_explanation(ErrorKind::Incompatible, ops.open, Explanation::OtherMount));
         }
-        if let Some(op) = (checks.differs)(&header.geometry) {
+        if let Some(op) = (checks.differs)(&header.sizes) {
             return Err(Error::with_explanation(ErrorKind::Incompatible, op, Explanation::OtherSize));
         }
         if facts.len > checks.max_bytes {
-            return Err(Error::new(ErrorKind::TooLong, "reqrep open: max_bytes"));
+            return Err(Error::new(ErrorKind::TooLong, ops.max_bytes));
         }
-        let len = Layout::new(header.geometry).len;
-        let mapping = Mapping::new(file.as_fd(), len).map_err(|errno| errno.at(OP))?;
+        let mapping = Mapping::new(file.as_fd(), header.len as usize).map_err(|errno| errno.at(ops.open))?;
         let shared = Shared::new(mapping, file, facts, &header, mark);
-        if shared.is_whole() { Ok(shared) } else { Err(Error::new(ErrorKind::Corrupt, CUT)) }
+        if shared.is_whole() { Ok(shared) } else { Err(Error::new(ErrorKind::Corrupt, ops.cut)) }
     }
 
-    fn read_header(file: BorrowedFd<'_>, len: u64) -> Result<(SegmentHeader, u64)> {
-        const OP: &str = "reqrep open";
+    /// Reads and checks the header of a file of `len` bytes.
+    fn read_header(file: BorrowedFd<'_>, len: u64) -> Result<(Header, u64)> {
         let mut bytes = [0; FIXED];
-        let read = memory::read_at(file, &mut bytes, 0).map_err(|errno| errno.at(OP))?;
+        let read = memory::read_at(file, &mut bytes, 0).map_err(|errno| errno.at(C::OPERATIONS.open))?;
         if read < FIXED {
-            return Err(Error::new(ErrorKind::Incompatible, TOO_SHORT));
+            return Err(Error::new(ErrorKind::Incompatible, C::OPERATIONS.too_short));
         }
-        Ok((layout::decode(&bytes, len)?, layout::mark(&bytes)))
+        Ok((checked::<C>(&bytes, len)?, header::mark(&bytes)))
     }
 
     /// The sizes of the segment at `path`, which is opened for nothing else.
-    pub(crate) fn geometry_at(path: &Path) -> Result<Geometry> {
-        let file = memory::open_to_read(path).map_err(|errno| errno.at("reqrep open"))?;
-        let facts = regular(file.as_fd())?;
-        Shared::read_header(file.as_fd(), facts.len).map(|(header, _)| header.geometry)
+    pub(crate) fn sizes_at(path: &Path) -> Result<Sizes> {
+        let file = memory::open_to_read(path).map_err(|errno| errno.at(C::OPERATIONS.open))?;
+        let facts = regular::<C>(file.as_fd())?;
+        Shared::<C>::read_header(file.as_fd(), facts.len).map(|(header, _)| header.sizes)
     }
 
-    fn named(mut self, path: &Path) -> Shared {
+    fn with_path(mut self, path: &Path) -> Shared<C> {
         self.path = Some(path.to_owned());
         self
     }
@@ -385,7 +363,7 @@ impl Shared {
     /// received or sent.
     pub(crate) fn set_blob_limits(self: &Arc<Self>, limits: Limits) {
         let store = Arc::new(Store::new(self.blob_folder(), limits));
-        let slots: Weak<Shared> = Arc::downgrade(self);
+        let slots: Weak<Shared<C>> = Arc::downgrade(self);
         store.set_slots(slots);
         let is_first = self.blobs.set(store).is_ok();
         debug_assert!(is_first);
@@ -406,7 +384,7 @@ impl Shared {
     }
 
     /// Whether this process cannot reach the folder of the blobs: it may not, or the segment is not
-    /// beside it as this process sees it. No client can cause that, other than a file that is not
+    /// beside it as this process sees it. No sender can cause that, other than a file that is not
     /// there.
     pub(crate) fn has_lost_blob_folder(&self) -> bool {
         let is_here =
@@ -424,9 +402,9 @@ impl Shared {
     }
 
     /// Records the path at which it is made. It has no name yet.
-    fn born_at(self, path: &Path) -> Shared {
+    fn born_at(self, path: &Path) -> Shared<C> {
         let path = std::path::absolute(path).unwrap_or_default();
-        if let Some(bytes) = layout::encode_birthplace(path.as_os_str().as_bytes(), self.random) {
+        if let Some(bytes) = header::encode_birthplace(path.as_os_str().as_bytes(), self.random) {
             let written = self.birthplace(bytes.len()).copy_in(&bytes);
             assert!(written, "the header has space for it");
         }
@@ -434,7 +412,7 @@ impl Shared {
     }
 
     fn birthplace(&self, len: usize) -> Region {
-        self.region(Area { at: BIRTHPLACE_AT, len, space: BIRTHPLACE })
+        self.header(Area { at: BIRTHPLACE_AT, len, space: BIRTHPLACE })
     }
 
     /// The folder of the segment's blobs: beside the path at which it was made, whichever name it was
@@ -461,7 +439,7 @@ impl Shared {
     fn birthplace_from(&self, here: PathBuf) -> PathBuf {
         let mut bytes = [0; BIRTHPLACE];
         let is_read = self.birthplace(BIRTHPLACE).copy_out(&mut bytes);
-        let path = layout::decode_birthplace(&bytes, self.random).filter(|_| is_read);
+        let path = header::decode_birthplace(&bytes, self.random).filter(|_| is_read);
         let Some(born) = path.map(|path| PathBuf::from(OsStr::from_bytes(path))) else { return here };
         if born == here {
             return here;
@@ -518,29 +496,34 @@ impl Shared {
         self.file.as_fd()
     }
 
-    pub(crate) fn sync(&self) -> Result<()> {
-        self.mapping.write_back().map_err(|errno| errno.at("reqrep sync"))
+    pub(crate) fn sync(&self, op: &'static str) -> Result<()> {
+        self.mapping.write_back().map_err(|errno| errno.at(op))
     }
 
     /// Removes the name if it still leads to this file; returns false if it does not.
-    pub(crate) fn unlink(&self) -> Result<bool> {
-        const OP: &str = "reqrep unlink";
-        let Some(path) = &self.path else { return Err(Error::new(ErrorKind::Invalid, OP)) };
+    pub(crate) fn unlink(&self, op: &'static str) -> Result<bool> {
+        let Some(path) = &self.path else { return Err(Error::new(ErrorKind::Invalid, op)) };
         let there = match memory::facts_at(path) {
             Ok(facts) => facts.identity,
             Err(Errno::NOENT) => return Ok(false),
-            Err(errno) => return Err(errno.at(OP)),
+            Err(errno) => return Err(errno.at(op)),
         };
         let is_here = there == self.facts.identity;
         if is_here {
-            memory::unlink(path).map_err(|errno| errno.at(OP))?;
+            memory::unlink(path).map_err(|errno| errno.at(op))?;
             self.blobs().leave_folder();
         }
         Ok(is_here)
     }
 }
 
-impl Drop for Shared {
+impl<C: Contents> Slots for Shared<C> {
+    fn naming(&self, name: Name, near: u64, most: u32) -> u32 {
+        C::naming(self, name, near, most)
+    }
+}
+
+impl<C: Contents> Drop for Shared<C> {
     fn drop(&mut self) {
         if let Some(store) = self.blobs.get() {
             if !self.has_name() {
@@ -552,107 +535,56 @@ impl Drop for Shared {
 }
 
 /// The facts of a file that may be a segment.
-fn regular(file: BorrowedFd<'_>) -> Result<Facts> {
-    let facts = memory::facts(file).map_err(|errno| errno.at("reqrep open"))?;
-    if facts.is_regular {
-        Ok(facts)
-    } else {
-        Err(Error::new(ErrorKind::Invalid, "reqrep open: not a regular file"))
-    }
+fn regular<C: Contents>(file: BorrowedFd<'_>) -> Result<Facts> {
+    let facts = memory::facts(file).map_err(|errno| errno.at(C::OPERATIONS.open))?;
+    let refused = Error::new(ErrorKind::Invalid, C::OPERATIONS.no_regular_file);
+    if facts.is_regular { Ok(facts) } else { Err(refused) }
+}
+
+/// Bytes of a file of these sizes; `None` if it cannot be built.
+fn possible_len<C: Contents>(sizes: &Sizes) -> Option<usize> {
+    C::len(sizes).filter(|len| *len as u64 <= MAX_LEN)
+}
+
+/// Decodes the header of a file of `len` bytes, and refuses any that this build did not write.
+pub(crate) fn checked<C: Contents>(bytes: &[u8; FIXED], len: u64) -> Result<Header> {
+    let header = header::decode(bytes, C::KIND, &C::OPERATIONS)?;
+    let Some(whole) = possible_len::<C>(&header.sizes) else {
+        return Err(Error::new(ErrorKind::Corrupt, C::OPERATIONS.impossible_sizes));
+    };
+    let is_whole = header.len == whole as u64 && len == header.len;
+    if is_whole { Ok(header) } else { Err(Error::new(ErrorKind::Corrupt, C::OPERATIONS.cut)) }
 }
 
 // ---------------------------------------------------------------- contents
 
-impl Shared {
-    pub(crate) fn geometry(&self) -> &Geometry {
-        &self.layout.geometry
-    }
-
-    pub(crate) fn slot(&self, idx: u32) -> Option<&Slot> {
-        // SAFETY: the layout keeps every slot inside the mapping, aligned to 64 bytes and apart
-        // from all else.
-        self.layout.slot(idx).map(|at| unsafe { self.at(at) })
-    }
-
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
-        (0..self.layout.geometry.slots).map_while(|idx| Some((idx, self.slot(idx)?)))
-    }
-
-    /// The bytes of the request or the reply of a slot.
-    #[inline]
-    pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Region> {
-        self.layout.payload(idx, direction).map(|area| self.region(area))
-    }
-
-    /// The place of the handle with this number of a request's or a reply's blobs.
-    pub(crate) fn handle(&self, idx: u32, direction: Direction, number: usize) -> Option<&HandlePlace> {
-        // SAFETY: the layout keeps every handle inside the mapping, aligned to 32 bytes and apart from all
-        // else.
-        self.layout.handle(idx, direction, number).map(|at| unsafe { self.at(at) })
+impl<C: Contents> Shared<C> {
+    pub(crate) fn sizes(&self) -> &Sizes {
+        &self.sizes
     }
 
     /// A member by its number, counted from 1.
     pub(crate) fn member(&self, number: u16) -> Option<&MemberEntry> {
-        // SAFETY: the layout keeps every member inside the mapping, aligned to 64 bytes and apart
-        // from all else.
-        self.layout.member(number).map(|at| unsafe { self.at(at) })
+        // SAFETY: every member is inside the mapping, aligned to 64 bytes and apart from all else.
+        self.sizes.member(number).map(|at| unsafe { self.at(at) })
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = (u16, &MemberEntry)> {
-        (1..=self.layout.geometry.members as u16).map_while(|number| Some((number, self.member(number)?)))
+        (1..=self.sizes.members as u16).map_while(|number| Some((number, self.member(number)?)))
+    }
+
+    /// The role in a member word; `None` if no member is attached.
+    pub(crate) fn role(word: u64) -> Option<C::Role> {
+        C::role(word & ROLE)
     }
 
     /// The byte whose lock proves that a member is alive.
     pub(crate) fn lock_byte(&self, number: u16) -> Option<u64> {
-        self.layout.member(number).map(|at| at as u64)
-    }
-
-    pub(crate) fn queue(&self) -> Queue<'_> {
-        let len = self.layout.geometry.queue as usize;
-        // SAFETY: the layout keeps the ring inside the mapping, aligned to 64 bytes and apart from
-        // all else, `len` cells long; the hints have lines of their own in the header.
-        unsafe {
-            let cells: *const AtomicU64 = self.at(self.layout.ring);
-            Queue {
-                cells: std::slice::from_raw_parts(cells, len),
-                head: self.at(HEAD_AT),
-                tail: self.at(TAIL_AT),
-            }
-        }
-    }
-
-    /// The event at which servers wait for a request.
-    pub(crate) fn requests(&self) -> &Event {
-        // SAFETY: a line of its own in the header.
-        unsafe { self.at(REQUESTS_AT) }
-    }
-
-    /// A slot that was freed recently, while a client waited for one. A hint.
-    pub(crate) fn freed(&self) -> &AtomicU64 {
-        // SAFETY: behind the event `space`, in its line.
-        unsafe { self.at(FREED_AT) }
-    }
-
-    /// 1 once a client has forgotten a request. A hint.
-    pub(crate) fn forgotten(&self) -> &AtomicU64 {
-        // SAFETY: behind the two above, in their line.
-        unsafe { self.at(FORGOTTEN_AT) }
-    }
-
-    /// The event at which clients wait for a cell of the ring.
-    pub(crate) fn cells(&self) -> &Event {
-        // SAFETY: a line of its own in the header.
-        unsafe { self.at(CELLS_AT) }
-    }
-
-    /// The event at which clients wait for a slot.
-    pub(crate) fn space(&self) -> &Event {
-        // SAFETY: a line of its own in the header.
-        unsafe { self.at(SPACE_AT) }
+        self.sizes.member(number).map(|at| at as u64)
     }
 
     pub(crate) fn recoveries(&self) -> &Recoveries {
-        // SAFETY: a line of its own in the header.
+        // SAFETY: a line of the header, whose other words are apart.
         unsafe { self.at(COUNTERS_AT) }
     }
 
@@ -663,8 +595,8 @@ impl Shared {
 
     /// The number at the end of the file.
     fn end(&self) -> &AtomicU64 {
-        // SAFETY: the layout keeps the last eight bytes apart from all else, aligned to eight.
-        unsafe { self.at(self.layout.end()) }
+        // SAFETY: the last eight bytes are apart from all else, aligned to eight.
+        unsafe { self.at(self.mapping.len() - 8) }
     }
 
     /// False once the file was cut short, even for a moment, or a page was missing when this
@@ -680,55 +612,48 @@ impl Shared {
         if self.is_whole() { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, op)) }
     }
 
-    /// Makes sure that the first `len` bytes of a request or a reply have allocated pages.
-    #[inline]
-    pub(crate) fn reserve(&self, idx: u32, direction: Direction, len: usize, op: &'static str) -> Result<()> {
-        // A copy of a few bytes out of the segment reads this many.
-        let len = len.max(SMALL);
-        match self.reserved.get(idx as usize) {
-            Some(known) if len as u64 > known[direction as usize].get() => {
-                self.reserve_pages(idx, direction, &known[direction as usize], len, op)
-            }
-            _ => Ok(()),
-        }
-    }
-
+    /// Makes sure that the first `len` bytes of a payload have allocated pages; returns how many bytes
+    /// have them.
     #[cold]
-    fn reserve_pages(
-        &self,
-        idx: u32,
-        direction: Direction,
-        known: &Hint,
-        len: usize,
-        op: &'static str,
-    ) -> Result<()> {
-        let area = self.layout.payload(idx, direction);
-        let Some(area) = area.filter(|area| len <= area.len.max(SMALL)) else { return Ok(()) };
+    pub(crate) fn reserve_pages(&self, area: Area, len: usize, op: &'static str) -> Result<u64> {
         if self.is_lost() {
-            return Err(refused(Errno::BADF, op));
+            return Err(refused::<C>(Errno::BADF, op));
         }
         let reserved = memory::reserve(self.file(), area.at as u64, len.min(area.space) as u64);
         reserved.map_err(|errno| errno.at(op))?;
-        known.set(area.reserved(len).max(len) as u64);
-        Ok(())
+        Ok(area.reserved(len).max(len) as u64)
     }
 
+    /// The words of type `T` at this offset.
+    ///
     /// # Safety
     ///
     /// At `at` there is space for a `T` inside the mapping, aligned for it, and all references to
     /// these bytes are to the same type, which is made of atomics only: any bytes are a value of
     /// it, and others may change them.
-    unsafe fn at<T>(&self, at: usize) -> &T {
+    pub(crate) unsafe fn at<T>(&self, at: usize) -> &T {
         debug_assert!(at + size_of::<T>() <= self.mapping.len() && at.is_multiple_of(align_of::<T>()));
         // SAFETY: as above; the mapping lives as long as the borrow of `self`.
         unsafe { self.mapping.start().add(at).cast::<T>().as_ref() }
     }
 
-    fn region(&self, Area { at, len, space }: Area) -> Region {
+    /// The bytes of an area.
+    ///
+    /// # Safety
+    ///
+    /// It is inside the mapping, apart from all that is given out as references. The region is used
+    /// at once, while `self` is borrowed.
+    #[inline]
+    pub(crate) unsafe fn region(&self, Area { at, len, space }: Area) -> Region {
         debug_assert!(at + space <= self.mapping.len());
-        // SAFETY: the layout keeps it inside the mapping, apart from all that is given out as
-        // references. A region is used at once, while `self` is borrowed.
+        // SAFETY: as above.
         unsafe { Region::new(self.mapping.start().add(at), len, space) }
+    }
+
+    /// Bytes of the header that are not words.
+    fn header(&self, area: Area) -> Region {
+        // SAFETY: the header is inside the mapping, and no reference leads to these bytes of it.
+        unsafe { self.region(area) }
     }
 }
 

@@ -1,33 +1,50 @@
 //! The registered interests of tasks and event loops, and the descriptor that event loops watch.
 
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::looking::DescriptorNews;
-use super::{AwaitedCall, Interests, NoneDone, Task, Topic, WatcherState, locked};
+use super::{Interests, NoneDone, Task, Topic, WatcherState, locked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
-use crate::reqrep::liveness::Liveness;
-use crate::reqrep::shm::mapping::{Shared, refused};
-use crate::reqrep::shm::ticket::Ticket;
+use crate::segment::mapping::refused;
+use crate::segment::waiters::View;
 use crate::spin::{Looks, Spin};
 use crate::sync::{self, Flag, Reach, Unshared};
 use crate::sys::known::KnownFile;
 use crate::sys::{self, Errno};
 
-impl WatcherState {
-    pub(super) fn new(shared: Arc<Shared>, liveness: Arc<Liveness>, topic: Topic) -> WatcherState {
+/// The result of a look for the descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DescriptorNews {
+    Nothing,
+    /// There is something that the descriptor was rung for and that was not received yet.
+    Known,
+    /// There is something that it was not rung for.
+    News,
+}
+
+impl<T: Topic> WatcherState<T> {
+    pub(super) fn new(topic: T) -> WatcherState<T> {
         WatcherState {
-            shared,
-            liveness,
             topic,
             generation: sync::generation(),
             spin: Spin::new(Duration::ZERO, Looks::Load),
             rest: Event::new(),
             has_descriptor: Flag::new(),
-            interests: Mutex::default(),
+            interests: Mutex::new(Interests {
+                eventfd: None,
+                armed: false,
+                items: HashMap::default(),
+                done: VecDeque::new(),
+                tasks: HashMap::default(),
+                last: 0,
+                has_rung_deserted: false,
+                stop: false,
+                is_waking: false,
+            }),
         }
     }
 
@@ -37,7 +54,7 @@ impl WatcherState {
     }
 
     /// A descriptor that is readable while there is something to receive, as of the last look.
-    pub(in crate::reqrep) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
+    pub(crate) fn descriptor(&self, op: &'static str) -> Result<OwnedFd> {
         // Forks wait while it opens the eventfd, so it cannot close there what this process keeps.
         sys::with_descriptors(|| self.make_eventfd(op))?;
         self.look_once_more();
@@ -50,7 +67,7 @@ impl WatcherState {
             sys::epoll_add(epoll.as_fd(), eventfd).map(|()| epoll)
         };
         let given = self.interests().with_eventfd(around).unwrap_or(Err(Errno::BADF));
-        given.map_err(|errno| refused(errno, op))
+        given.map_err(|errno| refused::<T::Contents>(errno, op))
     }
 
     fn make_eventfd(&self, op: &'static str) -> Result<()> {
@@ -69,32 +86,33 @@ impl WatcherState {
     }
 
     /// Whether a descriptor was given out.
-    pub(in crate::reqrep) fn has_descriptor(&self) -> bool {
+    pub(crate) fn has_descriptor(&self) -> bool {
         self.has_descriptor.is_set()
     }
 
-    /// Makes the descriptor report a call.
-    pub(in crate::reqrep) fn expect(&self, call: AwaitedCall) {
+    /// Makes the descriptor report an item.
+    pub(crate) fn expect(&self, item: T::Item) {
         if self.has_descriptor() {
+            let word = self.topic.word(&item);
             let mut interests = self.interests();
-            // Another thread may have sent the next call in that slot. That call must stay.
-            let stays = |known: &AwaitedCall| known.ticket == call.ticket || !self.is_over(known);
-            if interests.calls.get(&call.ticket.idx()).is_some_and(stays) {
+            // Another thread may have put the next item into that word. That one must stay.
+            let stays = |known: &T::Item| *known == item || !self.topic.is_over(known);
+            if interests.items.get(&word).is_some_and(stays) {
                 return;
             }
-            interests.calls.insert(call.ticket.idx(), call);
+            interests.items.insert(word, item);
             drop(interests);
             self.wake_thread();
-            self.ring_if_done(&call, |interests| interests.armed);
+            self.ring_if_done(&item, |interests| interests.armed);
         }
     }
 
-    /// Of the calls that the descriptor reports, one that is done and that `wanted` picks. `Err` if
+    /// Of the items that the descriptor reports, one that is done and that `wanted` picks. `Err` if
     /// none of them is done.
-    pub(in crate::reqrep) fn next_done(
+    pub(crate) fn next_done(
         &self,
-        wanted: impl Fn(Ticket) -> bool,
-    ) -> std::result::Result<Option<Ticket>, NoneDone> {
+        wanted: impl Fn(T::Item) -> bool,
+    ) -> std::result::Result<Option<T::Item>, NoneDone> {
         if !self.has_descriptor() {
             return Ok(None);
         }
@@ -104,14 +122,14 @@ impl WatcherState {
         }
         // It stays until it was received, but behind the others, so that threads which look at the
         // same time get different ones.
-        let next = interests.done.iter().position(|ticket| wanted(*ticket));
+        let next = interests.done.iter().position(|item| wanted(*item));
         let next = next.and_then(|place| interests.done.remove(place));
         interests.done.extend(next);
         Ok(next)
     }
 
-    fn ring_if_done(&self, call: &AwaitedCall, is_due: impl Fn(&Interests) -> bool) {
-        if self.is_done(call) {
+    fn ring_if_done(&self, item: &T::Item, is_due: impl Fn(&Interests<T::Item>) -> bool) {
+        if self.topic.is_done(item) {
             let mut interests = self.interests();
             if is_due(&interests) {
                 self.ring(&mut interests);
@@ -119,21 +137,20 @@ impl WatcherState {
         }
     }
 
-    /// Records that a call was polled. From now on, the descriptor reports the call if it is in
+    /// Records that an item was polled. From now on, the descriptor reports the item if it is in
     /// progress, and everything else that has come.
-    pub(in crate::reqrep) fn looked(&self, call: AwaitedCall, is_open: bool) {
+    pub(crate) fn looked(&self, item: T::Item, is_open: bool) {
         if !self.has_descriptor() {
             return;
         }
         if is_open {
-            self.expect(call);
+            self.expect(item);
             // A step since the look must be reported.
-            self.ring_if_done(&call, |_| true);
+            self.ring_if_done(&item, |_| true);
         } else {
-            let mut interests = self.interests();
-            let known = interests.calls.get(&call.ticket.idx());
-            if known.is_some_and(|known| known.ticket == call.ticket) {
-                interests.calls.remove(&call.ticket.idx());
+            let (mut interests, word) = (self.interests(), self.topic.word(&item));
+            if interests.items.get(&word).is_some_and(|known| *known == item) {
+                interests.items.remove(&word);
             }
         }
         self.arm();
@@ -169,12 +186,59 @@ impl WatcherState {
     /// the fence in here is enough: a look after it sees everything from before the thread read the
     /// interest, and a thread that changes something after that look sees that the watcher is
     /// parked.
-    pub(in crate::reqrep) fn wake_thread(&self) {
+    pub(crate) fn wake_thread(&self) {
         self.rest.notify(Reach::Process);
     }
 
+    /// The wait queue; an empty one if the topic has none.
+    pub(super) fn view(&self) -> View {
+        self.topic.waiters().map_or_else(View::default, |waiters| waiters.view())
+    }
+
+    /// For a topic that is the same for all interests: whether it is there, beside what the wait queue
+    /// needs. Locks the queue.
+    fn is_there(&self) -> bool {
+        // In this order: see `Waiters::selected`.
+        let (free, view) = (self.topic.free_places(), self.view());
+        self.topic.is_there(free, view.waiting + view.selected)
+    }
+
+    pub(super) fn is_wanted(&self, interests: &Interests<T::Item>) -> bool {
+        let lacks_items = self.topic.has_items() && interests.items.is_empty();
+        !interests.tasks.is_empty() || interests.armed && !lacks_items
+    }
+
+    /// Returns what the descriptor must report. `is_there` was [read](Self::is_there) before the
+    /// interests were locked.
+    fn find(&self, interests: &mut Interests<T::Item>, is_there: bool) -> DescriptorNews {
+        if !self.topic.has_items() {
+            // It is the same for all interests, and was not there a moment ago.
+            return if is_there { DescriptorNews::News } else { DescriptorNews::Nothing };
+        }
+        let Interests { items, done, .. } = interests;
+        let is_current = |item: &T::Item| {
+            let known = items.get(&self.topic.word(item));
+            known.is_some_and(|known| known == item && self.topic.is_done(item))
+        };
+        while let Some(first) = done.front() {
+            if is_current(first) {
+                return DescriptorNews::Known;
+            }
+            done.pop_front();
+        }
+        // Removes only items that are over: one that is done by now must still be rung for.
+        items.retain(|_, item| {
+            let is_done = self.topic.is_done(item);
+            if is_done {
+                done.push_back(*item);
+            }
+            is_done || !self.topic.is_over(item)
+        });
+        if done.is_empty() { DescriptorNews::Nothing } else { DescriptorNews::News }
+    }
+
     /// Rings the eventfd if that is due.
-    pub(super) fn ring_if_due(&self, interests: &mut Interests, is_there: bool) -> bool {
+    pub(super) fn ring_if_due(&self, interests: &mut Interests<T::Item>, is_there: bool) -> bool {
         let due = interests.armed && self.find(interests, is_there) != DescriptorNews::Nothing;
         if due {
             self.ring(interests);
@@ -182,28 +246,28 @@ impl WatcherState {
         due
     }
 
-    /// Rings it once when the last server has gone, if the client needs one to send.
-    pub(super) fn ring_without_server(&self, interests: &mut Interests) -> bool {
-        let is_due = self.lacks_server();
-        let is_news = is_due && !interests.has_rung_for_no_server && interests.armed;
-        interests.has_rung_for_no_server = is_due && (is_news || interests.has_rung_for_no_server);
+    /// Rings it once when the topic is deserted.
+    pub(super) fn ring_deserted(&self, interests: &mut Interests<T::Item>) -> bool {
+        let is_due = self.topic.is_deserted();
+        let is_news = is_due && !interests.has_rung_deserted && interests.armed;
+        interests.has_rung_deserted = is_due && (is_news || interests.has_rung_deserted);
         if is_news {
             self.ring(interests);
         }
         is_news
     }
 
-    pub(super) fn ring(&self, interests: &mut Interests) {
+    pub(super) fn ring(&self, interests: &mut Interests<T::Item>) {
         interests.armed = false;
         interests.with_eventfd(sys::eventfd_ring);
     }
 
-    pub(super) fn interests(&self) -> MutexGuard<'_, Interests> {
+    pub(super) fn interests(&self) -> MutexGuard<'_, Interests<T::Item>> {
         locked(&self.interests)
     }
 }
 
-impl Interests {
+impl<I> Interests<I> {
     /// The eventfd; `None` if there is none, or if the program has closed it.
     fn intact(&self) -> Option<&Unshared> {
         self.eventfd.as_ref().filter(|eventfd| eventfd.is_intact())
@@ -218,13 +282,13 @@ impl Interests {
 
 /// Keeps a task's waker registered until this is dropped.
 #[derive(Debug)]
-pub(in crate::reqrep) struct Registration {
-    watcher: Arc<WatcherState>,
+pub(crate) struct Registration<T: Topic> {
+    watcher: Arc<WatcherState<T>>,
     number: u64,
 }
 
-impl Registration {
-    pub(in crate::reqrep) fn new(watcher: Arc<WatcherState>) -> Registration {
+impl<T: Topic> Registration<T> {
+    pub(crate) fn new(watcher: Arc<WatcherState<T>>) -> Registration<T> {
         let mut interests = watcher.interests();
         interests.last += 1;
         let number = interests.last;
@@ -233,13 +297,13 @@ impl Registration {
     }
 
     /// False in a forked child.
-    pub(in crate::reqrep) fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         self.watcher.is_here()
     }
 
     /// Registers a waker, which is woken once. The task must look once more after this.
-    pub(in crate::reqrep) fn register(&self, call: Option<AwaitedCall>, waker: &Waker) {
-        let task = Task { call, waker: waker.clone() };
+    pub(crate) fn register(&self, item: Option<T::Item>, waker: &Waker) {
+        let task = Task { item, waker: waker.clone() };
         // Dropped outside of the lock, as everywhere: a waker runs foreign code.
         let before = self.watcher.interests().tasks.insert(self.number, task);
         drop(before);
@@ -247,7 +311,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl<T: Topic> Drop for Registration<T> {
     fn drop(&mut self) {
         if self.is_here() {
             let task = self.watcher.interests().tasks.remove(&self.number);

@@ -6,12 +6,13 @@
 //! other step happened in between that matters to the member that swaps.
 
 use super::layout::Direction;
-use super::naming::{Leaver, NamedBlobs, none_leave};
 use super::queue::Entry;
+use super::word::WAITER;
 pub(crate) use super::word::{Fields, SlotWord, State};
-use super::word::{NOBODY, WAITER};
 use crate::error::Result;
 use crate::event::Wait;
+use crate::segment::header::NOBODY;
+use crate::segment::naming::{Leaving, NamedBlobs};
 use crate::sync::{AtomicU32, EVERYONE, Ordering, Reach, Word};
 
 /// Swaps that are tried before a step is given up. Peers that keep the rules change a word between
@@ -21,6 +22,14 @@ const TURNS: usize = 64;
 /// Memory for a longer payload in a slot is allocated before the claim. A program that has no memory
 /// left for less ends anyway.
 const LARGE: u32 = 64 << 10;
+
+/// Finds the blobs that a slot would stop naming with a step from one word to the other.
+pub(crate) type Leaver<'a> = dyn Fn(SlotWord, SlotWord) -> Leaving + 'a;
+
+/// For a slot that names no blobs.
+pub(crate) fn none_leave(_: SlotWord, _: SlotWord) -> Leaving {
+    Leaving::default()
+}
 
 /// The client's description of its request, besides the length and the user's flags.
 #[derive(Clone, Copy, Debug)]

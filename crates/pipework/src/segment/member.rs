@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::mapping::{EPOCH, MemberEntry, ROLE, Role, Shared, count, refused, role};
-use super::recovery::{Gone, Proof};
+use super::mapping::{EPOCH, MemberEntry, ROLE, Shared, count, refused};
+use super::recovery::{Gone, Proof, Recover};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::sync::{self, Flag, Hint, Ordering, Unshared};
@@ -14,22 +14,21 @@ use crate::sys::{self, Errno, memory};
 /// refer to the [`Membership`]. In a forked child it joins again on first use, with another place;
 /// the same happens after others had to take this member for dead.
 #[derive(Debug)]
-pub(crate) struct Attached(Arc<Membership>);
+pub(crate) struct Attached<C: Recover>(Arc<Membership<C>>);
 
 /// The place as its handle and its threads know it.
 #[derive(Debug)]
-pub(crate) struct Membership {
-    shared: Arc<Shared>,
-    role: Role,
+pub(crate) struct Membership<C: Recover> {
+    shared: Arc<Shared<C>>,
+    role: C::Role,
     /// `{ fork generation: 32, number: 16 }` of `joined`.
     known: Hint,
     /// Its member word. Only a member that takes this one for dead changes it.
     word: Hint,
     /// The number alone, for the watch threads.
     latest: Hint,
-    /// Whether it found the ring full when it recovered its number: requests that were sent again
-    /// may have no entry.
-    owes_pushes: Flag,
+    /// Whether the recovery of its number is not [finished](Recover::finish).
+    is_unfinished: Flag,
     /// Whether its handle is gone. A thread that checks the membership at the same time must not
     /// join again. Set under the lock.
     left: Flag,
@@ -45,12 +44,12 @@ struct Joined {
     lock: Unshared,
 }
 
-impl Attached {
-    pub(crate) fn join(shared: Arc<Shared>, role: Role, op: &'static str) -> Result<Attached> {
+impl<C: Recover> Attached<C> {
+    pub(crate) fn join(shared: Arc<Shared<C>>, role: C::Role, op: &'static str) -> Result<Attached<C>> {
         let [known, word, latest] = [const { Hint::new(0) }; 3];
-        let (owes_pushes, left) = (Flag::new(), Flag::new());
+        let (is_unfinished, left) = (Flag::new(), Flag::new());
         let joined = Mutex::new(None);
-        let membership = Membership { shared, role, known, word, latest, owes_pushes, left, joined };
+        let membership = Membership { shared, role, known, word, latest, is_unfinished, left, joined };
         // Made first: if it cannot join, there is nothing to leave.
         let attached = Attached(Arc::new(membership));
         attached.number(op)?;
@@ -58,31 +57,31 @@ impl Attached {
     }
 
     /// For owners that may outlive the handle: a watch thread in a forked child is never dropped.
-    pub(crate) fn membership(&self) -> &Arc<Membership> {
+    pub(crate) fn membership(&self) -> &Arc<Membership<C>> {
         &self.0
     }
 }
 
-impl Deref for Attached {
-    type Target = Membership;
+impl<C: Recover> Deref for Attached<C> {
+    type Target = Membership<C>;
 
-    fn deref(&self) -> &Membership {
+    fn deref(&self) -> &Membership<C> {
         &self.0
     }
 }
 
-impl Drop for Attached {
+impl<C: Recover> Drop for Attached<C> {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl Membership {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+impl<C: Recover> Membership<C> {
+    pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
         &self.shared
     }
 
-    pub(crate) fn role(&self) -> Role {
+    pub(crate) fn role(&self) -> C::Role {
         self.role
     }
 
@@ -104,8 +103,8 @@ impl Membership {
         (known >> 32 == u64::from(sync::generation()) && known as u16 != 0).then_some(known as u16)
     }
 
-    /// The number, for use before a slot is acquired in its name or calls are found by it: joins
-    /// again if another member has taken the number.
+    /// The number, for use before anything is taken in its name or found by it: joins again if another
+    /// member has taken the number.
     #[inline]
     pub(crate) fn present(&self, op: &'static str) -> Result<u16> {
         let number = self.number(op)?;
@@ -113,7 +112,7 @@ impl Membership {
     }
 
     /// The number, if it has joined in this process and no other member has taken the number: for
-    /// use before calls are found by it.
+    /// use before anything is found by it.
     pub(crate) fn present_here(&self) -> Option<u16> {
         self.number_here().filter(|number| self.has_word(*number, self.word.get()))
     }
@@ -144,7 +143,7 @@ impl Membership {
         let mut forks_wait = sync::no_forks();
         let mut joined = self.lock();
         let again = Unshared::open(&mut forks_wait, || self.shared.open_again())
-            .map_err(|errno| refused(errno, op))?;
+            .map_err(|errno| refused::<C>(errno, op))?;
         let granted = again.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
         let unneeded = match &mut *joined {
             // Not granted: the lock is still there, or another member has the number, which the
@@ -158,14 +157,14 @@ impl Membership {
         // Its drop waits for forks as well.
         drop((joined, forks_wait));
         drop(unneeded);
-        granted.map_err(|errno| refused(errno, op))?;
+        granted.map_err(|errno| refused::<C>(errno, op))?;
         self.present(op).map(drop)
     }
 
-    /// At every tick: pushes the requests for which recovery had no space.
-    pub(crate) fn push_owed_requests(&self, op: &'static str) -> Result<()> {
-        if self.owes_pushes.is_set() && self.shared.enqueue_again(op)? {
-            self.owes_pushes.set(false);
+    /// At every tick: does what recovery had to leave.
+    pub(crate) fn finish_recovery(&self, op: &'static str) -> Result<()> {
+        if self.is_unfinished.is_set() && C::finish(&self.shared, op)? {
+            self.is_unfinished.set(false);
         }
         Ok(())
     }
@@ -212,9 +211,8 @@ impl Membership {
             let mut gone = Gone::from([(number, before)]);
             let is_done = self.shared.recover(&mut gone, Proof::Lock(&lock), Deadline::NEVER, op)?;
             self.shared.blobs().sweep(&mut None, || false);
-            // The ring is full. A server continues with its ticks, because it may be the only one
-            // that makes space. A client may never wait again, so it leaves the role to others.
-            if !is_done && self.role == Role::Client {
+            // A member that has no ticks to finish it with leaves the role to others.
+            if !is_done && !C::finishes_later(self.role) {
                 first = number + 1;
             } else if let Some(number) = self.take_number(number, lock, is_done, op)? {
                 return Ok(number);
@@ -240,7 +238,7 @@ impl Membership {
             forks_wait.close(lock);
         }
         lock = Unshared::open(&mut forks_wait, || self.shared.open_again())
-            .map_err(|errno| refused(errno, op))?;
+            .map_err(|errno| refused::<C>(errno, op))?;
         for (number, member) in self.candidates(first) {
             let byte = self.shared.lock_byte(number).expect("the number is in the geometry");
             let granted = lock.with(|fd| memory::try_lock(fd, byte)).expect("it was opened here");
@@ -249,7 +247,7 @@ impl Membership {
             }
             // Acquire: pairs with the Release of the member that set it.
             let word = member.word.load(Ordering::Acquire);
-            if role(word).is_some() {
+            if Shared::<C>::role(word).is_some() {
                 return Ok(JoinStep::Recover { number, word, lock });
             }
             self.set_role(&mut joined, number, lock);
@@ -264,7 +262,8 @@ impl Membership {
         let last_tried = first.saturating_add(TRIED_IN_ORDER);
         let members = move || self.shared.members().filter(move |(number, _)| *number >= first);
         // Relaxed: it is read again under the lock.
-        let looks_free = |member: &MemberEntry| role(member.word.load(Ordering::Relaxed)).is_none();
+        let looks_free =
+            |member: &MemberEntry| Shared::<C>::role(member.word.load(Ordering::Relaxed)).is_none();
         let likely = members().filter(move |(number, member)| *number < last_tried || looks_free(member));
         likely.chain(members().filter(move |(number, _)| *number >= last_tried))
     }
@@ -286,7 +285,7 @@ impl Membership {
             return Ok(Some(number));
         }
         let Some(lock) = lock.take_if(|lock| lock.is_here()) else { return Ok(None) };
-        self.owes_pushes.set(!is_recovered);
+        self.is_unfinished.set(!is_recovered);
         self.set_role(&mut joined, number, lock);
         Ok(Some(number))
     }
@@ -306,11 +305,12 @@ impl Membership {
         let member = self.member(number);
         member.pid.store(sys::process_id() as u32, Ordering::Relaxed);
         member.since.store(sys::wall_clock_ns(), Ordering::Relaxed);
-        let word = (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | self.role as u64;
+        let word =
+            (member.word.load(Ordering::Acquire) & !ROLE).wrapping_add(EPOCH) | Into::<u64>::into(self.role);
         // Release: pairs with the Acquire of a recovering process. While the lock is held, only a
         // process that is clearing the role of the dead holder may change the word, and its swap
         // fails from now on. The process that clears the role counts the death.
-        if role(member.word.swap(word, Ordering::Release)).is_some() {
+        if Shared::<C>::role(member.word.swap(word, Ordering::Release)).is_some() {
             count(&self.shared.recoveries().dead_members);
         }
         *joined = Some(Joined { number, word, lock });
@@ -332,8 +332,8 @@ enum JoinStep {
     Recover { number: u16, word: u64, lock: Unshared },
 }
 
-impl Membership {
-    /// Frees every slot, then the number. A forked child that never used the handle has nothing to
+impl<C: Recover> Membership<C> {
+    /// Frees every word, then the number. A forked child that never used the handle has nothing to
     /// leave, and neither has a member whose number may belong to another.
     fn leave(&self) {
         let joined = {
@@ -344,10 +344,10 @@ impl Membership {
         };
         let Some(joined) = joined.filter(|joined| self.is_held(joined)) else { return };
         let Joined { number, word, lock } = joined;
-        // Slots that cannot be freed here are left to the next member that takes the number.
+        // Words that cannot be freed here are left to the next member that takes the number.
         let mut left = Gone::from([(number, 0)]);
         let recovered =
-            self.shared.recover(&mut left, Proof::Leaving(&lock), Deadline::NEVER, "reqrep close");
+            self.shared.recover(&mut left, Proof::Leaving(&lock), Deadline::NEVER, "leave a segment");
         if recovered == Ok(true)
             && lock.is_here()
             && let Some(member) = self.shared.member(number)

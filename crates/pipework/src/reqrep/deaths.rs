@@ -3,16 +3,16 @@
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Mutex;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::tests::block_on;
+use super::{Client, ClientOptions, Options, Segment, Server, Ticket};
 use crate::deadline::Deadline;
 use crate::error::ErrorKind;
-use crate::reqrep::shm::mapping::LISTENERS;
-use crate::reqrep::tests::block_on;
-use crate::reqrep::{Client, ClientOptions, Options, Segment, Server, Ticket};
+use crate::segment::deaths::held::{HELD, has_thread, listens, settle};
+use crate::segment::mapping::LISTENERS;
 use crate::sys::fault::{Fault, Turn, all_met, fork, order, wait};
 use crate::sys::{self, Errno, For, memory};
 
@@ -21,22 +21,6 @@ const GUARD: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(1);
 /// How long a waiter has to park. If it parks later, the test only shows less.
 const SETTLE: Duration = Duration::from_millis(4);
-
-/// This process listens from its next look on, as if it had waited for a second.
-pub(in crate::reqrep) fn settle() {
-    super::DEATHS.with(|deaths| deaths.first_wait = Some(Instant::now() - super::SETTLED));
-}
-
-/// Holds the next thread that is about to wait for a report: it tells the one, and waits for the other.
-static HELD: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
-
-pub(super) fn before_a_report() {
-    let held = HELD.lock().unwrap().take();
-    if let Some((arrived, goes_on)) = held {
-        arrived.send(()).unwrap();
-        goes_on.recv().unwrap();
-    }
-}
 
 fn segment() -> Segment {
     Options::new().slots(4).members(8).request_bytes(64).reply_bytes(64).anonymous().unwrap()
@@ -50,7 +34,7 @@ fn listen(segment: &Segment, look: impl Fn()) {
     loop {
         settle();
         look();
-        if super::DEATHS.with(|deaths| deaths.files.iter().any(|known| known.file == file)) {
+        if listens(Some(file)) {
             return;
         }
         assert!(!limit.has_passed(), "this process listens");
@@ -62,7 +46,7 @@ fn listen(segment: &Segment, look: impl Fn()) {
 fn client(segment: &Segment, options: &ClientOptions) -> Client {
     let client = segment.client_with(options).unwrap();
     let liveness = client.sender().liveness();
-    listen(segment, || _ = liveness.look_after_calls([0], "test").unwrap());
+    listen(segment, || _ = liveness.look_after([0], "test").unwrap());
     liveness.tick().stop();
     client
 }
@@ -72,7 +56,7 @@ fn server(segment: &Segment) -> Server {
     let liveness = server.serving().liveness();
     listen(segment, || {
         liveness.awaits_client();
-        liveness.look_after("test").unwrap();
+        liveness.look_after(None, "test").unwrap();
     });
     liveness.tick().stop();
     server
@@ -225,7 +209,7 @@ fn process_that_listens_wakes_those_of_other_processes() {
     // One listens in the child only, so one place is free: somebody else must have it.
     let held = lock_of_a_listener(&segment);
     let liveness = client.sender().liveness();
-    liveness.look_after_calls([ticket.idx()], "test").unwrap();
+    liveness.look_after([ticket.idx()], "test").unwrap();
     liveness.tick().stop();
     let ended = woken(move || client.recv(ticket, Deadline::NEVER), || dying.die());
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::PeerDied);
@@ -257,7 +241,7 @@ fn dying_listener_loses_its_locks_before_the_inotify_instance_that_takes_long_to
         let [first, second] = [segment.client().unwrap(), segment.client().unwrap()];
         let liveness = first.sender().liveness();
         settle();
-        liveness.look_after_calls([0], "test").unwrap();
+        liveness.look_after([0], "test").unwrap();
         // The locks of the two members, and the lock of a listener.
         assert_eq!(above_the_instance(&segment), 3);
         let third = segment.client().unwrap();
@@ -304,19 +288,19 @@ fn thread_that_ends_gets_the_report_that_ends_it() {
         drop(client);
         left.send(()).unwrap();
     });
-    while super::DEATHS.with(|deaths| deaths.running.is_some()) {
+    while has_thread() {
         thread::yield_now();
     }
     // Without the report, dropping this would wait for ever.
     let next = ManuallyDrop::new(other.client().unwrap());
-    let look = || next.sender().liveness().look_after_calls([0], "test").unwrap();
+    let look = || next.sender().liveness().look_after([0], "test").unwrap();
     look();
     thread::sleep(SETTLE);
     go_on.send(()).unwrap();
     has_left.recv_timeout(GUARD).expect("the thread has ended");
     leaving.join().unwrap();
     // The next one listens now.
-    while super::DEATHS.with(|deaths| deaths.files.is_empty()) {
+    while !listens(None) {
         look();
         thread::yield_now();
     }

@@ -7,49 +7,47 @@ use std::thread::JoinHandle;
 
 use super::{Topic, WatcherState};
 use crate::error::{Error, ErrorKind, Result};
-use crate::reqrep::liveness::Liveness;
-use crate::reqrep::shm::mapping::Shared;
 use crate::sync::{self, Flag};
 use crate::sys;
 
 /// A handle's watch thread. It starts on first use, and again in a forked child.
 #[derive(Debug)]
-pub(in crate::reqrep) struct Watcher {
+pub(crate) struct Watcher<T: Topic> {
     /// Whether it was asked for, so that a handle that never asks costs one load.
     asked: Flag,
-    first: ThreadCell,
+    first: ThreadCell<T>,
 }
 
 /// The cell for the thread of one process. Its content stays as long as the handle, so it is read
 /// without a lock.
-type ThreadCell = OnceLock<Box<Running>>;
+type ThreadCell<T> = OnceLock<Box<Running<T>>>;
 
 #[derive(Debug)]
-struct Running {
-    state: Arc<WatcherState>,
+struct Running<T: Topic> {
+    state: Arc<WatcherState<T>>,
     thread: JoinHandle<()>,
     /// For the thread of a child that was forked from this process.
-    child: ThreadCell,
+    child: ThreadCell<T>,
 }
 
-impl Watcher {
-    pub(in crate::reqrep) fn new() -> Watcher {
+impl<T: Topic> Watcher<T> {
+    pub(crate) fn new() -> Watcher<T> {
         Watcher { asked: Flag::new(), first: ThreadCell::new() }
     }
 
     /// The thread's state, if this process has asked for it.
     #[inline]
-    pub(in crate::reqrep) fn asked_for(&self) -> Option<&WatcherState> {
+    pub(crate) fn asked_for(&self) -> Option<&WatcherState<T>> {
         if self.asked.is_set() { self.here() } else { None }
     }
 
     #[cold]
-    fn here(&self) -> Option<&WatcherState> {
+    fn here(&self) -> Option<&WatcherState<T>> {
         self.place().get().map(|running| &*running.state)
     }
 
     /// The cell of this process's thread, which may be empty.
-    fn place(&self) -> &ThreadCell {
+    fn place(&self) -> &ThreadCell<T> {
         let mut place = &self.first;
         while let Some(running) = place.get().filter(|running| !running.state.is_here()) {
             place = &running.child;
@@ -59,20 +57,14 @@ impl Watcher {
 
     /// Records that a look has found nothing: the descriptor must be rung when something comes.
     #[inline]
-    pub(in crate::reqrep) fn found_none(&self) {
+    pub(crate) fn found_none(&self) {
         if let Some(state) = self.asked_for() {
             state.arm();
         }
     }
 
-    /// The thread's state; starts the thread on first use.
-    pub(in crate::reqrep) fn watch(
-        &self,
-        shared: &Arc<Shared>,
-        liveness: &Arc<Liveness>,
-        topic: Topic,
-        op: &'static str,
-    ) -> Result<Arc<WatcherState>> {
+    /// The thread's state; starts the thread, for this `topic`, on first use.
+    pub(crate) fn watch(&self, topic: impl FnOnce() -> T, op: &'static str) -> Result<Arc<WatcherState<T>>> {
         // Without the lock that holds off forks, which takes three system calls.
         if let Some(running) = self.place().get() {
             return Ok(Arc::clone(&running.state));
@@ -83,7 +75,7 @@ impl Watcher {
         if let Some(running) = place.get() {
             return Ok(Arc::clone(&running.state));
         }
-        let state = Arc::new(WatcherState::new(Arc::clone(shared), Arc::clone(liveness), topic));
+        let state = Arc::new(WatcherState::new(topic()));
         let watching = Arc::clone(&state);
         let thread = sys::start_thread("pipework-watch", move || watching.run())
             .map_err(|errno| Error::with_errno(ErrorKind::Os, op, errno.number()))?;
@@ -95,7 +87,7 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
+impl<T: Topic> Drop for Watcher<T> {
     /// Ends the thread and joins it, unless the thread is waking a task. The woken code may need
     /// something that the dropping thread holds, or may itself be dropping this handle.
     fn drop(&mut self) {

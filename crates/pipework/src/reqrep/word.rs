@@ -1,10 +1,11 @@
-//! The word of a slot: the state of one call, the side that makes the next step, and the word after
-//! that step. Pure.
+//! The word of a slot: the state of one call, the side that makes the next step, the word after that
+//! step, and the ticket, which is the number of the call. Pure.
 //!
 //! Invariant: a slot never gets an earlier word again, unless a part of the reply was given; and
 //! then only after a step of each side.
 
-use super::layout::MAX_MEMBERS;
+use super::layout::MAX_SLOTS;
+use crate::segment::header::{MAX_MEMBERS, NOBODY};
 
 /// `{ generation: 40, owner: 16, begun: 1, delivery: 2, waiter: 1, state: 4 }`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,13 +202,91 @@ impl SlotWord {
     }
 }
 
-/// The owner of a request whose client does not wait for the reply.
-pub(super) const NOBODY: u16 = 0;
-
 /// The fields of a slot that name members, and how many times its request may go to another server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields {
     pub(crate) client: u16,
     pub(crate) server: u16,
     pub(crate) redeliveries: u8,
+}
+
+impl SlotWord {
+    /// The messages whose blobs the slot stops naming with a step to `to`: the request and the
+    /// reply.
+    ///
+    /// A request names its blobs until the slot is free, because another server may get it. A part
+    /// of a reply that its server withdraws when it fails the call still names its blobs: the marks
+    /// stay.
+    #[inline]
+    pub(super) fn stops_naming(self, to: SlotWord) -> [bool; 2] {
+        let (Some(from), Some(to)) = (self.state(), to.state()) else { return [false; 2] };
+        // The reply is being copied out. A request that is being written must not be read.
+        let is_held = from == State::Fill && self.has_waiter();
+        let has_request = is_held || !matches!(from, State::Free | State::Fill);
+        let has_reply = is_held || matches!(from, State::Answered | State::Failed | State::Part);
+        let keeps_reply = from == to || matches!(to, State::Fill | State::Failed);
+        [has_request && to == State::Free, has_reply && !keeps_reply]
+    }
+}
+
+/// A call in progress: `{ generation: 40, slot: 24 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+const _: () = assert!(MAX_SLOTS <= 1 << Ticket::SLOT_BITS, "a ticket holds the number of any slot");
+
+impl Ticket {
+    const SLOT_BITS: u32 = 24;
+
+    pub(crate) fn new(idx: u32, word: SlotWord) -> Ticket {
+        Ticket(word.generation() << Ticket::SLOT_BITS | u64::from(idx))
+    }
+
+    /// As a number, for instance to keep it in another language.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From that number. A number that was never a ticket is `Stale` wherever it is used.
+    pub fn from_bits(bits: u64) -> Ticket {
+        Ticket(bits)
+    }
+
+    /// The index of its slot, which is below [`Geometry::slots`](crate::reqrep::Geometry::slots) if
+    /// it is a ticket of that segment.
+    pub fn idx(self) -> u32 {
+        (self.0 & ((1 << Ticket::SLOT_BITS) - 1)) as u32
+    }
+
+    pub(crate) fn generation(self) -> u64 {
+        self.0 >> Ticket::SLOT_BITS
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_names_its_blobs_until_the_slot_is_free_and_reply_until_it_is_received() {
+        let word = |state: State| SlotWord::from_bits(state as u64);
+        let held = SlotWord::from_bits(State::Fill as u64 | 1 << 4);
+        let free = word(State::Free);
+        let to_free = |state| word(state).stops_naming(free);
+        for state in [State::Sent, State::Taken, State::Dropped, State::Forgotten, State::Died] {
+            assert_eq!(to_free(state), [true, false], "{state:?}");
+        }
+        assert_eq!((to_free(State::Fill), to_free(State::Free)), ([false; 2], [false; 2]));
+        assert_eq!((to_free(State::Answered), to_free(State::Failed)), ([true; 2], [true; 2]));
+        assert_eq!(
+            (held.stops_naming(free), word(State::Answered).stops_naming(held)),
+            ([true; 2], [false; 2])
+        );
+        let part_to = |state| word(State::Part).stops_naming(word(state));
+        for state in [State::Taken, State::Dropped, State::Forgotten, State::Died] {
+            assert_eq!(part_to(state), [false, true], "{state:?}");
+        }
+        assert_eq!((part_to(State::Failed), part_to(State::Part)), ([false; 2], [false; 2]));
+        assert_eq!(word(State::Taken).stops_naming(word(State::Sent)), [false; 2]);
+    }
 }

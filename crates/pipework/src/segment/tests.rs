@@ -1,0 +1,1 @@
+//! The layer by itself, with contents of its own.
