@@ -1,13 +1,16 @@
-//! The calls of a segment: their state, and the steps that concern more than the word of one slot.
+//! The calls of a segment: their state, the steps that concern more than the word of one slot, and what is
+//! done for them after a death.
 
 use super::layout::Direction;
 use super::queue::Entry;
-use super::shared::Shared;
+use super::shared::{Calls, Role, Shared};
 use super::slot::{Holding, Mark, Slot, SlotWord, State};
 use super::word::Ticket;
 use crate::error::{Error, ErrorKind, Result};
+use crate::segment::mapping::count;
 use crate::segment::message::{Message, Payload};
 use crate::segment::naming::{Blobs, NamedBlobs};
+use crate::segment::recovery::{Named, Recover};
 use crate::sync::{Ordering, Reach};
 #[cfg(test)]
 use crate::sys::fault;
@@ -283,5 +286,74 @@ impl Shared {
             self.ring_server(server);
         }
         Ok(passed.then_some(flags))
+    }
+}
+
+/// A step of a slot: the word that was read, and the word without a member that is gone.
+type Step = (SlotWord, SlotWord);
+
+impl Recover for Calls {
+    type Step = Step;
+
+    fn words_of_members(shared: &Shared) -> u32 {
+        shared.geometry().slots
+    }
+
+    fn names(shared: &Shared, idx: u32, are_gone: impl Fn(u16) -> bool) -> Option<Named<Step>> {
+        let slot = shared.slot(idx)?;
+        // The fields are read after the word: if they do not belong to it, the swap fails.
+        let word = slot.load();
+        let fields = slot.fields();
+        word.names(fields).into_iter().filter(|number| are_gone(*number)).find_map(|number| {
+            let next = word.without(number, fields)?;
+            Some(Named { word: idx, number, step: (word, next) })
+        })
+    }
+
+    fn remove(shared: &Shared, named: &Named<Step>, done: impl FnOnce()) {
+        let (idx, (word, next)) = (named.word, named.step);
+        let Some(slot) = shared.slot(idx) else { return };
+        let leaving = shared.leaving(idx);
+        // A part may have got the same word again before the death: see `leaving`.
+        let is_still = word.state() != Some(State::Part) || slot.load() == word;
+        if is_still && slot.take_out(word, next, &leaving) {
+            done();
+            shared.tell_of_death(idx, word, next);
+        }
+    }
+
+    /// Pushes the requests that may have no entry. False if the ring is full.
+    fn finish(shared: &Shared, op: &'static str) -> Result<bool> {
+        shared.enqueue_again(op)
+    }
+
+    /// A server may be the only member that makes space in the ring. A client may never wait again.
+    fn finishes_later(role: Role) -> bool {
+        role == Role::Server
+    }
+}
+
+impl Shared {
+    /// The effects of a slot's step from `word` to `next`, which removes a member from it.
+    pub(crate) fn tell_of_death(&self, idx: u32, word: SlotWord, next: SlotWord) {
+        let Some(slot) = self.slot(idx) else { return };
+        match next.state() {
+            Some(State::Sent) => {
+                // It is pushed when all slots are done.
+                count(self.redelivered());
+            }
+            Some(State::Free) => {
+                self.slot_is_free(idx);
+                // It may have been the first entry in a full ring.
+                self.ring_may_have_space();
+            }
+            Some(State::Dropped) => {
+                if word.has_waiter() {
+                    slot.wake();
+                }
+                self.ring_server(next.owner());
+            }
+            _ => self.tell_client(slot, word.has_waiter(), next.owner()),
+        }
     }
 }

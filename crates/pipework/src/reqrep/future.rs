@@ -11,14 +11,13 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::client::Client;
-use super::finding::SHORT;
 use super::layout::Direction;
 use super::place::Sending;
+use super::receiving::{STREAM, Stream};
 use super::reply::{Answer, Reply};
 use super::request::Request;
-use super::server::Server;
-use super::stream::{STREAM, Stream};
-use super::topics::{AwaitedCall, Entry, Registration, WatcherState};
+use super::server::{SHORT, Server};
+use super::waiting::{AwaitedCall, Entry, Registration, WatcherState};
 use super::word::Ticket;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::recovery::{Attached, Liveness};
 use super::shared::{Counter, Shared};
 use super::slot::{Caller, Slot, SlotWord, State};
-use super::topics::{Entry, Steps, Topic, Waiters, Watcher, WatcherState};
+use super::waiting::{Attached, Entry, Liveness, Steps, Topic, Waiters, Watcher, WatcherState};
 use super::word::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};

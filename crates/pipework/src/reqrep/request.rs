@@ -5,11 +5,9 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::collected::Collected;
 use super::layout::Direction;
 use super::payload::LONG;
-use super::receipt::{FOLDER, Receipt, Received};
-use super::serving::{Claimed, Serving};
+use super::serving::{Claimed, Collected, FOLDER, Receipt, Received, Serving};
 use super::slot::{Holding, Mark, SlotWord};
 use super::word::Ticket;
 use crate::blob::Blob;
