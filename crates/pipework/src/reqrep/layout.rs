@@ -166,7 +166,10 @@ pub(crate) enum Direction {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared::Calls;
     use super::*;
+    use crate::segment::header::{FIXED, Header, encode};
+    use crate::segment::mapping::checked;
 
     const GEOMETRY: Geometry =
         Geometry { slots: 3, queue: 8, request_bytes: 100, reply_bytes: 50, members: 2, blobs: 0 };
@@ -216,7 +219,20 @@ mod tests {
     }
 
     #[test]
-    fn impossible_sizes_are_refused() {
+    fn header_is_read_as_it_was_written_and_every_changed_byte_is_refused() {
+        let (said, len) = header(GEOMETRY);
+        let bytes = encode(&said);
+        assert_eq!(checked::<Calls>(&bytes, len), Ok(said));
+        assert!(checked::<Calls>(&bytes, len - 1).is_err() && checked::<Calls>(&bytes, len + 1).is_err());
+        for at in 0..FIXED {
+            let mut damaged = bytes;
+            damaged[at] ^= 1;
+            assert!(checked::<Calls>(&damaged, len).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused_even_with_a_checksum() {
         let bad = [
             Geometry { slots: 0, ..GEOMETRY },
             Geometry { queue: 4, ..GEOMETRY },
@@ -225,9 +241,16 @@ mod tests {
             Geometry { members: 1 << 16, ..GEOMETRY },
             Geometry { slots: MAX_SLOTS + 1, queue: MAX_QUEUE, ..GEOMETRY },
             Geometry { request_bytes: MAX_PAYLOAD + 1, ..GEOMETRY },
+            Geometry { slots: MAX_SLOTS, queue: MAX_QUEUE, reply_bytes: MAX_PAYLOAD, ..GEOMETRY },
         ];
         for geometry in bad {
-            assert!(Layout::checked(&geometry.to_sizes()).is_none(), "{geometry:?}");
+            let (said, len) = header(geometry);
+            assert!(checked::<Calls>(&encode(&said), len).is_err(), "{geometry:?}");
         }
+    }
+
+    fn header(geometry: Geometry) -> (Header, u64) {
+        let (sizes, len) = (geometry.to_sizes(), Layout::new(geometry).len as u64);
+        (Header { kind: 0, sizes, sparse: true, len, identity: (8, 9), random: 7 }, len)
     }
 }
