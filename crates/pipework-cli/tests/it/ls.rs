@@ -54,7 +54,7 @@ fn listed(folder: &Folder, path: &str) -> Vec<(String, Value)> {
     objects.map(named).collect()
 }
 
-/// The checksum of a header, as SEGMENT.md defines it.
+/// The checksum of a header, as FILE.md defines it.
 fn fnv1a(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)

@@ -39,6 +39,7 @@
 //! the caller's choice ([`ClientOptions::redeliveries`]).
 
 #![doc = include_str!("SEGMENT.md")]
+#![doc = include_str!("../segment/FILE.md")]
 
 mod layout;
 mod word;

@@ -3,9 +3,8 @@
 //! A module on top of it says what lies there and which words name members ([`mapping::Contents`],
 //! [`recovery::Recover`]), whose deaths matter to an end ([`liveness::Needs`]), and what event loops and
 //! tasks wait for ([`watch::Topic`]). The layer does the rest: it makes and opens the file, joins
-//! members, proves their deaths, wakes waiters, and counts the handles that name blobs.
-
-#![doc = include_str!("FILE.md")]
+//! members, proves their deaths, wakes waiters, and counts the handles that name blobs. FILE.md is the
+//! format, with a death after each step.
 
 pub(crate) mod operations;
 pub(crate) mod header;

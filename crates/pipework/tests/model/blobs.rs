@@ -1,5 +1,5 @@
 //! The life of a blob's file between processes that may die at any step: locks, handles in slots,
-//! the count of the slots that name a file, re-use, and the sweep after a death, as in SEGMENT.md.
+//! the count of the slots that name a file, re-use, and the sweep after a death, as in FILE.md.
 //!
 //! Each load, swap and store of shared memory, each question about a lock and each system call is
 //! its own step; between two steps any other process may act or die. Accesses are sequentially

@@ -141,7 +141,7 @@ impl Drop for Folder {
     }
 }
 
-/// The folder of a channel's blobs, as SEGMENT.md says.
+/// The folder of a channel's blobs, as FILE.md says.
 pub(crate) fn blob_folder(segment: &Segment) -> PathBuf {
     let mut random = [0; 8];
     rustix::io::pread(segment.as_fd(), &mut random, 48).expect("a segment is a file");

@@ -39,7 +39,7 @@ fn file_of(segment: &Segment) -> File {
 
 // ---------------------------------------------------------------- the layout
 
-/// Offsets in words, computed from SEGMENT.md independently of the library.
+/// Offsets in words, computed from SEGMENT.md and FILE.md independently of the library.
 struct Map {
     members: usize,
     ring: usize,
