@@ -205,7 +205,7 @@ impl Word {
 // ---------------------------------------------------------------- values without an order
 
 /// A number that may be stale and is only a hint: how long to spin, where to check first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Hint(process::AtomicU64);
 
 impl Hint {
@@ -229,7 +229,7 @@ impl Hint {
 /// A flag that may be stale and is only a hint, or that stays once it is set. It starts unset.
 ///
 /// Relaxed throughout: it orders nothing, and a thread may read it late.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Flag(process::AtomicBool);
 
 impl Flag {

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::shared::{Counter, Shared};
+use super::shared::{CANCELLED, FULL, Shared};
 use super::slot::{Caller, Slot, SlotWord, State};
 use super::waiting::{Attached, Entry, Liveness, Steps, Topic, Waiters, Watcher, WatcherState};
 use super::word::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Wait;
+use crate::segment::mapping::count;
 use crate::segment::naming::Naming;
 use crate::segment::waiters::GRACE;
 use crate::spin::{Looks, Spin, for_holders, for_turns};
@@ -231,7 +232,7 @@ impl Sender {
         let (idx, filled) = match may_look.then(|| self.acquire(me, deadline)).flatten() {
             Some(slot) => slot,
             None => {
-                Counter::Full.count(self.membership.member(me));
+                count(&self.membership.member(me).own.0[FULL]);
                 match self.acquire_waiting(me, deadline, may_look, op)? {
                     Some(slot) => slot,
                     None => return Ok(None),
@@ -543,7 +544,7 @@ impl Sender {
 
     /// This client has cancelled a call; the slot's word is now `left`.
     pub(super) fn cancelled(&self, idx: u32, me: u16, left: SlotWord) {
-        Counter::Cancelled.count(self.membership.member(me));
+        count(&self.membership.member(me).own.0[CANCELLED]);
         match left.state() {
             Some(State::Free) => self.gave_up(idx),
             _ => self.left(left),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::layout::{Geometry, MAX_BLOBS};
 use super::queue::Entry;
-use super::shared::{Calls, Counter, Role, Shared};
+use super::shared::{CANCELLED, Calls, EMPTY, FULL, REPLIES, Role, Shared};
 use super::slot::{Slot, State};
 use super::waiting::Attached;
 use super::word::Ticket;
@@ -498,11 +498,11 @@ impl Segment {
             stats.requests = stats.requests.wrapping_add(slot.load().generation());
         }
         for (_, member) in shared.members() {
-            let add = |sum: &mut u64, counter: Counter| *sum = sum.wrapping_add(get(counter.of(member)));
-            add(&mut stats.full, Counter::Full);
-            add(&mut stats.empty, Counter::Empty);
-            add(&mut stats.cancelled, Counter::Cancelled);
-            add(&mut stats.replies, Counter::Replies);
+            let add = |sum: &mut u64, word: usize| *sum = sum.wrapping_add(get(&member.own.0[word]));
+            add(&mut stats.full, FULL);
+            add(&mut stats.empty, EMPTY);
+            add(&mut stats.cancelled, CANCELLED);
+            add(&mut stats.replies, REPLIES);
         }
         stats
     }
@@ -589,6 +589,11 @@ impl AsFd for Segment {
     }
 }
 
+/// The fields of a struct, each under its name.
+macro_rules! by_name {
+    ($of:ident, $($field:ident),*) => { [$((stringify!($field), $of.$field)),*].into_iter() };
+}
+
 /// The totals of a segment. A process that is killed may leave its last step uncounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -615,18 +620,7 @@ pub struct Stats {
 impl Stats {
     /// Each under its name, for bindings to other languages.
     pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let Stats { requests, replies, full, empty, cancelled, dead_members, recovered, redelivered } = *self;
-        [
-            ("requests", requests),
-            ("replies", replies),
-            ("full", full),
-            ("empty", empty),
-            ("cancelled", cancelled),
-            ("dead_members", dead_members),
-            ("recovered", recovered),
-            ("redelivered", redelivered),
-        ]
-        .into_iter()
+        by_name!(self, requests, replies, full, empty, cancelled, dead_members, recovered, redelivered)
     }
 }
 
@@ -750,22 +744,10 @@ pub struct Audit {
 impl Audit {
     /// Each under its name, for bindings to other languages.
     pub fn by_name(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
-        let Audit { free, filling, waiting, taken, dropped, in_parts, done, .. } = *self;
-        let Audit { damaged, orphaned, unqueued, entries, .. } = *self;
-        [
-            ("free", free),
-            ("filling", filling),
-            ("waiting", waiting),
-            ("taken", taken),
-            ("dropped", dropped),
-            ("in_parts", in_parts),
-            ("done", done),
-            ("damaged", damaged),
-            ("orphaned", orphaned),
-            ("unqueued", unqueued),
-            ("entries", entries),
-        ]
-        .into_iter()
+        by_name!(
+            self, free, filling, waiting, taken, in_parts, dropped, done, damaged, orphaned, unqueued,
+            entries
+        )
     }
 }
 

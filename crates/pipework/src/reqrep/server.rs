@@ -12,12 +12,13 @@ use super::queue::{Claim, Entry};
 use super::request::Request;
 use super::segment::Segment;
 use super::serving::{self, Claimed, Receipt, ServerOptions, Serving, Wanted};
-use super::shared::{Counter, Shared};
+use super::shared::{EMPTY, Shared};
 use super::slot::SlotWord;
 use super::waiting::WatcherState;
 use super::word::Ticket;
 use crate::deadline::{Deadline, Later};
 use crate::error::{Error, ErrorKind, Result};
+use crate::segment::mapping::count;
 use crate::sync::Reach;
 use crate::sys;
 
@@ -491,7 +492,7 @@ impl Server {
 
     pub(super) fn found_none(&self) -> Result<()> {
         let membership = self.0.membership();
-        Counter::Empty.count(membership.member(membership.number(RECV)?));
+        count(&membership.member(membership.number(RECV)?).own.0[EMPTY]);
         self.0.found_none();
         self.shared().check_whole(RECV)
     }

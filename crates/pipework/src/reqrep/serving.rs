@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::queue::Entry;
 use super::segment::Segment;
-use super::shared::{Counter, Role, Shared};
+use super::shared::{REPLIES, Role, Shared};
 use super::slot::{Holding, Mark, Slot, SlotWord, State};
 use super::waiting::{Attached, Liveness, Membership, Readiness, Steps, Topic, Watcher, WatcherState};
 use super::word::Ticket;
@@ -19,6 +19,7 @@ use crate::blob::Blob;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::Wait;
+use crate::segment::mapping::count;
 use crate::segment::message::{Message, Payload};
 use crate::segment::naming::{Blobs, NamedBlobs};
 use crate::spin::{Looks, Spin, for_holders, for_turns};
@@ -535,7 +536,7 @@ impl ServingInner {
         }
         let client = slot.caller().client;
         let Some(next) = slot.finish(taken, outcome, &self.shared.leaving(idx)) else { return false };
-        self.shared.member(taken.owner()).inspect(|me| Counter::Replies.count(me));
+        self.shared.member(taken.owner()).inspect(|me| count(&me.own.0[REPLIES]));
         if next.state() == Some(State::Free) {
             self.shared.slot_is_free(idx);
             return false;

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::event::Event;
 use crate::region::Region;
 use crate::segment::header::{Area, SMALL, Sizes};
-use crate::segment::mapping::{self, Contents, MemberEntry};
+use crate::segment::mapping::{self, Contents};
 use crate::segment::naming::HandlePlace;
 use crate::segment::operations::{Operations, operations};
 use crate::sync::{AtomicU64, Hint, Numbers, ShortLock};
@@ -56,25 +56,11 @@ impl From<Role> for u64 {
     }
 }
 
-/// A counter of a member's actions. Each may lag behind actions of other threads.
-#[derive(Clone, Copy)]
-pub(crate) enum Counter {
-    Full,
-    Empty,
-    Cancelled,
-    Replies,
-}
-
-impl Counter {
-    pub(crate) fn of(self, member: &MemberEntry) -> &AtomicU64 {
-        &member.own.0[self as usize]
-    }
-
-    /// Adds one to it.
-    pub(crate) fn count(self, member: &MemberEntry) {
-        mapping::count(self.of(member));
-    }
-}
+/// The counters of a member's actions, by their words. Each may lag behind actions of other threads.
+pub(crate) const FULL: usize = 0;
+pub(crate) const EMPTY: usize = 1;
+pub(crate) const CANCELLED: usize = 2;
+pub(crate) const REPLIES: usize = 3;
 
 const _: () = assert!(cfg!(loom) || size_of::<Slot>() == SLOT_HEAD);
 

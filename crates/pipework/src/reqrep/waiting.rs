@@ -22,7 +22,7 @@ pub(crate) type Membership = member::Membership<Calls>;
 pub(crate) type Liveness = liveness::Liveness<Calls>;
 
 /// What one end knows of the members that it depends on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Known {
     /// For how many more ticks dead clients matter as well, because a thread has found no slot.
     lacks_slot: Hint,
@@ -33,13 +33,6 @@ pub(crate) struct Known {
     has_no_server: Flag,
     /// Until when the last seen server is believed to be attached, in nanoseconds of the clock.
     has_server_until_ns: Hint,
-}
-
-impl Default for Known {
-    fn default() -> Known {
-        let [lacks_slot, awaits_client, has_server_until_ns] = [const { Hint::new(0) }; 3];
-        Known { lacks_slot, awaits_client, has_no_server: Flag::new(), has_server_until_ns }
-    }
 }
 
 impl Needs for Calls {
@@ -126,7 +119,7 @@ impl Liveness {
 }
 
 /// Whether a server takes requests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Readiness {
     stopped: Flag,
     /// Until when it leaves the first request to others, in nanoseconds of the clock.
@@ -135,12 +128,6 @@ pub(super) struct Readiness {
 
 /// For how long event loops and tasks of a server that lacks something are not notified.
 const PAUSE: Duration = Duration::from_millis(20);
-
-impl Default for Readiness {
-    fn default() -> Readiness {
-        Readiness { stopped: Flag::new(), short_until_ns: Hint::new(0) }
-    }
-}
 
 impl Readiness {
     pub(super) fn stop(&self) {

@@ -19,7 +19,6 @@ use super::mapping::LISTENERS;
 use super::member::Membership;
 use super::recovery::Recover;
 use crate::deadline::Deadline;
-use crate::error::Result;
 use crate::sync::{self, Flag, NoForks, Own, Unshared};
 use crate::sys::known::KnownFile;
 use crate::sys::{self, Errno, For, closes, memory};
@@ -72,35 +71,19 @@ struct Deaths {
     files: Vec<Watched>,
 }
 
+/// Recovers dead members for some time; returns true if there is no more to do.
+type Recovering = dyn Fn() -> bool + Send + Sync;
+
 struct Watched {
     /// Device and inode.
     file: (u64, u64),
     /// Of the watch.
     number: i32,
-    /// The member in whose name this process listens.
-    member: Weak<dyn Listener>,
+    /// The address of the member in whose name this process listens.
+    member: usize,
+    recover: Arc<Recovering>,
     /// The open file that has the lock of a listener.
     _lock: Arc<Unshared>,
-}
-
-/// A member of a segment of any module, for the thread.
-trait Listener: Send + Sync {
-    fn has_left(&self) -> bool;
-
-    /// Recovers dead members for some time; returns false if there is more.
-    fn recover(&self) -> Result<bool>;
-}
-
-impl<C: Recover> Listener for Membership<C> {
-    fn has_left(&self) -> bool {
-        Membership::has_left(self)
-    }
-
-    fn recover(&self) -> Result<bool> {
-        const OP: &str = "recover after a report";
-        self.shared().check_whole(OP)?;
-        Ok(self.shared().recover_dead(|_| true, |_| false, OP)?.is_done)
-    }
 }
 
 struct Running {
@@ -185,9 +168,8 @@ pub(super) fn listen<C: Recover>(member: &Arc<Membership<C>>) -> Listening {
     forks_wait.close_last(instance);
     let runs = DEATHS.with(|deaths| {
         deaths.instance = Some(Arc::clone(instance));
-        let member: Arc<dyn Listener> = Arc::clone(member) as _;
-        let (member, _lock) = (Arc::downgrade(&member), Arc::clone(lock));
-        deaths.files.push(Watched { file, number, member, _lock });
+        let (recover, _lock) = (recovering(Arc::downgrade(member)), Arc::clone(lock));
+        deaths.files.push(Watched { file, number, member: Arc::as_ptr(member).addr(), recover, _lock });
         deaths.running.is_some()
     });
     if !runs {
@@ -231,8 +213,7 @@ pub(super) fn forget<C: Recover>(member: &Arc<Membership<C>>) {
         // Until the watch is gone, no other thread may ask for one of the same file.
         let _forks_wait = sync::no_forks();
         let (gone, ended, instance) = DEATHS.with(|deaths| {
-            let mine: *const () = Arc::as_ptr(member).cast();
-            let is_mine = |watched: &mut Watched| watched.member.as_ptr().cast() == mine;
+            let is_mine = |watched: &mut Watched| watched.member == Arc::as_ptr(member).addr();
             let gone: Vec<Watched> = deaths.files.extract_if(.., is_mine).collect();
             let ended = deaths.running.take_if(|_| deaths.files.is_empty());
             deaths.is_ending |= ended.is_some();
@@ -262,6 +243,17 @@ pub(super) fn forget<C: Recover>(member: &Arc<Membership<C>>) {
     }
 }
 
+/// An error comes with the next tick of whatever waits.
+fn recovering<C: Recover>(member: Weak<Membership<C>>) -> Arc<Recovering> {
+    const OP: &str = "recover after a report";
+    Arc::new(move || {
+        let Some(member) = member.upgrade().filter(|member| !member.has_left()) else { return true };
+        let shared = member.shared();
+        let looked = shared.check_whole(OP).and_then(|()| shared.recover_dead(|_| true, |_| false, OP));
+        looked.map_or(true, |looked| looked.is_done)
+    })
+}
+
 /// The thread.
 fn hear(instance: &Arc<Unshared>, is_over: &Flag) {
     let (mut numbers, mut pauses, mut rest) = (BTreeSet::new(), [].iter(), Duration::ZERO);
@@ -287,14 +279,12 @@ fn hear(instance: &Arc<Unshared>, is_over: &Flag) {
         }
         let is_reported =
             |watched: &&Watched| numbers.contains(&Some(watched.number)) || numbers.contains(&None);
-        let members: Vec<Weak<dyn Listener>> = DEATHS.with(|deaths| {
-            deaths.files.iter().filter(is_reported).map(|watched| watched.member.clone()).collect()
+        let recoveries: Vec<Arc<Recovering>> = DEATHS.with(|deaths| {
+            deaths.files.iter().filter(is_reported).map(|watched| Arc::clone(&watched.recover)).collect()
         });
         let began = Instant::now();
-        for member in members.iter().filter_map(Weak::upgrade) {
-            // An error comes with the next tick of whatever waits.
-            let is_done = || member.has_left() || member.recover().unwrap_or(true);
-            let _ = (0..MOST_LOOKS).find(|_| is_done());
+        for recover in recoveries {
+            let _ = (0..MOST_LOOKS).find(|_| recover());
         }
         if let Err(errno) = taken {
             return give_up(instance, errno);

@@ -201,7 +201,9 @@ impl<C: Recover> Membership<C> {
             // As in `hold`.
             let (number, before, lock) = match sys::with_descriptors(|| self.acquire_number(first, op))? {
                 JoinStep::Joined(number) => {
-                    self.shared.sweep_after_joining();
+                    // Of processes whose deaths are not noticed, because they were not members or had left
+                    // before. For a short time only: the next sweep finds the rest.
+                    self.shared.blobs().sweep_some();
                     return Ok(number);
                 }
                 JoinStep::Recover { number, word, lock } => (number, word, lock),

@@ -164,12 +164,6 @@ impl<C: Contents> Shared<C> {
         true
     }
 
-    /// Frees files left by processes whose deaths are not noticed, because they were not members or
-    /// had left before. For a short time only: the next sweep finds the rest.
-    pub(crate) fn sweep_after_joining(&self) {
-        self.blobs().sweep_some();
-    }
-
     /// Exchanges the sweep in progress. Another thread that takes it meanwhile starts from the
     /// beginning.
     fn swap_sweep(&self, sweep: Option<Sweep>) -> Option<Sweep> {

@@ -16,6 +16,7 @@ use super::member::{self, Membership};
 use super::naming::{HandlePlace, Leaving, NamedBlobs, Naming};
 use super::operations::{Operations, operations};
 use super::recovery::{Named, Recover};
+use super::waiters::{View, Waiters};
 use super::watch::{self, Registration, Watcher};
 use crate::blob::{Blob, Limits, Name};
 use crate::deadline::Deadline;
@@ -186,6 +187,32 @@ impl watch::Topic for Free {
 
     fn common_event(&self, _: u16) -> &Event {
         self.shared.freed()
+    }
+
+    fn event(&self, me: u16, _: &View) -> &Event {
+        self.common_event(me)
+    }
+
+    fn rouse_elsewhere(&self) {}
+
+    fn waiters(&self) -> Option<&Waiters<Board>> {
+        None
+    }
+
+    fn free_places(&self) -> usize {
+        0
+    }
+
+    fn is_deserted(&self) -> bool {
+        false
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    fn rests_until(&self) -> Option<Deadline> {
+        None
     }
 
     fn is_there(&self, _: usize, _: usize) -> bool {

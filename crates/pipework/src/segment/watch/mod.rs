@@ -45,23 +45,17 @@ pub(crate) trait Topic: fmt::Debug + Send + Sync + 'static {
 
     /// The event at which it parks now: where it can use no wake-up, it would consume those that others
     /// need. `view` is of its wait queue.
-    fn event(&self, me: u16, _view: &View) -> &Event {
-        self.common_event(me)
-    }
+    fn event(&self, me: u16, view: &View) -> &Event;
 
     /// Wakes the thread if it is parked at none of the common events.
-    fn rouse_elsewhere(&self) {}
+    fn rouse_elsewhere(&self);
 
     /// The wait queue that the thread leads when a task comes first, if there is one. Never lock it while
     /// the interests are locked, because forks wait for both.
-    fn waiters(&self) -> Option<&Waiters<Self::Contents>> {
-        None
-    }
+    fn waiters(&self) -> Option<&Waiters<Self::Contents>>;
 
     /// How many of the places are free that entries of the wait queue want.
-    fn free_places(&self) -> usize {
-        0
-    }
+    fn free_places(&self) -> usize;
 
     /// Whether all interests wait for the same, and that is there: with a wait queue, if so many places
     /// are `free` and so many `others` come first.
@@ -86,19 +80,13 @@ pub(crate) trait Topic: fmt::Debug + Send + Sync + 'static {
     fn looks(&self, has_tasks: bool);
 
     /// Whether all in the wait queue must look, because a member is missing that they need.
-    fn is_deserted(&self) -> bool {
-        false
-    }
+    fn is_deserted(&self) -> bool;
 
     /// Whether all must look, because the end was stopped.
-    fn is_stopped(&self) -> bool {
-        false
-    }
+    fn is_stopped(&self) -> bool;
 
     /// Until when the thread notifies nobody, if it has to rest.
-    fn rests_until(&self) -> Option<Deadline> {
-        None
-    }
+    fn rests_until(&self) -> Option<Deadline>;
 }
 
 /// The state that a handle shares with its thread.
