@@ -745,7 +745,7 @@ impl Audit {
     /// Each under its name, for bindings to other languages.
     pub fn by_name(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
         by_name!(
-            self, free, filling, waiting, taken, in_parts, dropped, done, damaged, orphaned, unqueued,
+            self, free, filling, waiting, taken, dropped, in_parts, done, damaged, orphaned, unqueued,
             entries
         )
     }
