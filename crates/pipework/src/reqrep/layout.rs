@@ -16,7 +16,7 @@ pub struct Geometry {
     pub reply_bytes: u32,
     /// How many clients and servers can be attached at the same time.
     pub members: u32,
-    /// How many [blobs](super::super::Blob) a message can carry.
+    /// How many [blobs](super::Blob) a message can carry.
     pub blobs: u32,
 }
 

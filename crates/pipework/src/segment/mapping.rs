@@ -151,8 +151,10 @@ pub(crate) struct Checks<'a> {
     pub(crate) any_owner: bool,
     pub(crate) max_bytes: u64,
     /// Returns the operation of the error if a size is not the one that was asked for.
-    pub(crate) differs: Box<dyn Fn(&Sizes) -> Option<&'static str> + 'a>,
+    pub(crate) differs: Box<Differs<'a>>,
 }
+
+type Differs<'a> = dyn Fn(&Sizes) -> Option<&'static str> + 'a;
 
 impl<C: Contents> Shared<C> {
     /// Makes a segment and gives it a name that must not exist.

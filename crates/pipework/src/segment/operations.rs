@@ -15,6 +15,8 @@ macro_rules! define {
                 $crate::segment::operations::Operations { $($field: concat!($d module, $text),)* }
             };
         }
+
+        pub(crate) use operations;
     };
 }
 
@@ -36,5 +38,3 @@ define! { $
     /// for it. The segment and what it holds are intact, and trying again does not help.
     lost: ": a descriptor of the segment was closed",
 }
-
-pub(crate) use operations;
