@@ -9,16 +9,16 @@ use std::time::{Duration, SystemTime};
 
 use super::layout::{Geometry, MAX_BLOBS};
 use super::queue::Entry;
-use super::shared::{CANCELLED, Calls, EMPTY, FULL, REPLIES, Role, Shared};
+use super::shared::{CANCELLED, EMPTY, FULL, REPLIES, Role, Shared};
 use super::slot::{Slot, State};
 use super::waiting::Attached;
 use super::word::Ticket;
 use crate::blob::{self, BlobAudit, BlobMut, Limits};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::segment::header::Sizes;
-use crate::segment::mapping::{Checks, Contents, Making};
+use crate::segment::mapping::{Checks, Making};
 use crate::sync::{AtomicU64, Flag, Ordering};
-use crate::sys::{self, Errno};
+use crate::sys;
 use crate::{defaults, spin};
 
 /// How to make or open a segment. A segment that is opened has its sizes already: sizes that are
@@ -161,9 +161,7 @@ impl Options {
     /// `Invalid` for impossible sizes; `Os` with EEXIST if the file exists, ENOSPC if the file
     /// system is full, and so on.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Segment> {
-        let segment = self.segment(Shared::create(path.as_ref(), &self.making(), "reqrep create")?);
-        segment.shared().make_blob_folder();
-        Ok(segment)
+        Shared::create(path.as_ref(), &self.making()).map(|shared| self.segment(shared, true))
     }
 
     /// Opens the segment at `path`.
@@ -183,7 +181,7 @@ impl Options {
     /// then, and can be removed, because no member of it is alive. `TooLong` for a segment larger
     /// than [`max_bytes`](Options::max_bytes).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Segment> {
-        Shared::open(path.as_ref(), &self.checks()).map(|shared| self.segment(shared))
+        Shared::open(path.as_ref(), &self.checks()).map(|shared| self.segment(shared, false))
     }
 
     /// Opens the segment at `path`, or makes it if there is none. If several processes do this at
@@ -197,25 +195,8 @@ impl Options {
     /// As [`create`](Options::create) and [`open`](Options::open); `WouldBlock` if another program
     /// keeps the empty file locked for a second.
     pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Segment> {
-        const OP: &str = "reqrep open or create";
-        let path = path.as_ref();
-        // A process that keeps unlinking and making segments at this path may win a few rounds.
-        for _ in 0..16 {
-            match self.open(path) {
-                Err(error) if error.errno() == Some(Errno::NOENT.number()) => {}
-                Err(error) if error.op() == Calls::OPERATIONS.too_short => {
-                    if !Shared::remove_empty(path, OP)? {
-                        return Err(error);
-                    }
-                }
-                done => return done,
-            }
-            match self.create(path) {
-                Err(error) if error.errno() == Some(Errno::EXIST.number()) => {}
-                done => return done,
-            }
-        }
-        Err(Error::new(ErrorKind::WouldBlock, OP))
+        let opened = Shared::open_or_create(path.as_ref(), &self.checks(), &self.making());
+        opened.map(|(shared, is_new)| self.segment(shared, is_new))
     }
 
     /// Makes a segment without a name, for threads and for processes that are forked from this one.
@@ -238,7 +219,7 @@ impl Options {
     ///
     /// As [`create`](Options::create).
     pub fn memfd(&self, name: &str) -> Result<Segment> {
-        Shared::in_memory(name, &self.making(), "reqrep create").map(|shared| self.segment(shared))
+        Shared::in_memory(name, &self.making()).map(|shared| self.segment(shared, false))
     }
 
     /// Opens the segment behind a descriptor.
@@ -248,7 +229,7 @@ impl Options {
     /// As [`open`](Options::open).
     pub fn from_fd(&self, fd: OwnedFd) -> Result<Segment> {
         sys::set_cloexec(fd.as_fd()).map_err(|errno| errno.at("reqrep open"))?;
-        Shared::open_behind(fd, &self.checks()).map(|shared| self.segment(shared))
+        Shared::open_behind(fd, &self.checks()).map(|shared| self.segment(shared, false))
     }
 
     /// Opens the segment behind a duplicate of a descriptor.
@@ -298,8 +279,9 @@ impl Options {
         Checks { any_owner: self.any_owner, max_bytes: self.max_bytes, differs: Box::new(differs) }
     }
 
-    fn segment(&self, shared: Shared) -> Segment {
-        Segment::new(shared, self.spin, self.blob_limits)
+    fn segment(&self, shared: Shared, is_new: bool) -> Segment {
+        let (shared, is_unlinked) = (shared.with_blobs(self.blob_limits, is_new), Flag::new());
+        Segment(Arc::new(SegmentInner { shared, spin: self.spin, is_unlinked }))
     }
 }
 
@@ -330,20 +312,10 @@ struct SegmentInner {
     is_unlinked: Flag,
 }
 
-impl SegmentInner {
-    /// Recovers dead members, and frees the blobs that dead processes have left.
-    fn free_left(&self) {
-        // The name is gone already, and an error would say that it is not.
-        let _ = self.shared.recover_all("reqrep unlink");
-        // This process may end without closing the segment.
-        self.shared.blobs().free_all_left();
-    }
-}
-
 impl Drop for SegmentInner {
     fn drop(&mut self) {
         if self.is_unlinked.is_set() {
-            self.free_left();
+            self.shared.free_left("reqrep unlink");
         }
     }
 }
@@ -361,12 +333,6 @@ pub struct BlobStats {
 }
 
 impl Segment {
-    pub(super) fn new(shared: Shared, spin: Duration, blob_limits: Limits) -> Segment {
-        let shared = Arc::new(shared);
-        shared.set_blob_limits(blob_limits);
-        Segment(Arc::new(SegmentInner { shared, spin, is_unlinked: Flag::new() }))
-    }
-
     /// Memory for a blob of `len` bytes: fill it, [freeze](BlobMut::freeze) it and
     /// [attach](super::Message::attach) it to messages of this channel. It may hold bytes of an
     /// earlier blob of this process.
@@ -454,7 +420,7 @@ impl Segment {
         let is_removed = self.shared().unlink("reqrep unlink")?;
         if is_removed {
             self.0.is_unlinked.set(true);
-            self.0.free_left();
+            self.0.shared.free_left("reqrep unlink");
         }
         Ok(is_removed)
     }

@@ -158,34 +158,34 @@ type Differs<'a> = dyn Fn(&Sizes) -> Option<&'static str> + 'a;
 
 impl<C: Contents> Shared<C> {
     /// Makes a segment and gives it a name that must not exist.
-    pub(crate) fn create(path: &Path, making: &Making, op: &'static str) -> Result<Shared<C>> {
+    pub(crate) fn create(path: &Path, making: &Making) -> Result<Shared<C>> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
         match memory::create_unnamed(folder) {
             Ok(file) => {
-                let shared = Shared::fill(file, making, op)?.born_at(path);
+                let shared = Shared::fill(file, making)?.born_at(path);
                 match memory::link(shared.file.as_fd(), path) {
                     Ok(()) => Ok(shared.with_path(path)),
                     // Without /proc, an unnamed file cannot be given a name.
-                    Err(Errno::NOENT) => Shared::create_beside(folder, path, making, op),
-                    Err(errno) => Err(errno.at(op)),
+                    Err(Errno::NOENT) => Shared::create_beside(folder, path, making),
+                    Err(errno) => Err(errno.at(C::OPERATIONS.create)),
                 }
             }
-            Err(Errno::OPNOTSUPP) => Shared::create_beside(folder, path, making, op),
-            Err(errno) => Err(errno.at(op)),
+            Err(Errno::OPNOTSUPP) => Shared::create_beside(folder, path, making),
+            Err(errno) => Err(errno.at(C::OPERATIONS.create)),
         }
     }
 
     /// As `create`, for a file system without unnamed files.
-    fn create_beside(folder: &Path, path: &Path, making: &Making, op: &'static str) -> Result<Shared<C>> {
-        let random = sys::random().map_err(|errno| errno.at(op))?;
+    fn create_beside(folder: &Path, path: &Path, making: &Making) -> Result<Shared<C>> {
+        let random = sys::random().map_err(|errno| errno.at(C::OPERATIONS.create))?;
         let beside = folder.join(format!(".pipework-{}-{random:08x}", sys::process_id()));
-        let file = memory::create_named(&beside).map_err(|errno| errno.at(op))?;
-        let made = Shared::fill(file, making, op).and_then(|shared| {
+        let file = memory::create_named(&beside).map_err(|errno| errno.at(C::OPERATIONS.create))?;
+        let made = Shared::fill(file, making).and_then(|shared| {
             let shared = shared.born_at(path);
-            memory::rename_new(&beside, path).map_err(|errno| errno.at(op))?;
+            memory::rename_new(&beside, path).map_err(|errno| errno.at(C::OPERATIONS.create))?;
             Ok(shared.with_path(path))
         });
         if made.is_err() {
@@ -196,17 +196,44 @@ impl<C: Contents> Shared<C> {
     }
 
     /// Makes a segment without a name in the file system; `name` is for people.
-    pub(crate) fn in_memory(name: &str, making: &Making, op: &'static str) -> Result<Shared<C>> {
-        let name = CString::new(name).map_err(|_| Error::new(ErrorKind::Invalid, op))?;
-        let file = memory::create_in_memory(&name).map_err(|errno| errno.at(op))?;
-        let shared = Shared::fill(file, making, op)?;
-        memory::seal(shared.file.as_fd()).map_err(|errno| errno.at(op))?;
+    pub(crate) fn in_memory(name: &str, making: &Making) -> Result<Shared<C>> {
+        let name = CString::new(name).map_err(|_| Error::new(ErrorKind::Invalid, C::OPERATIONS.create))?;
+        let file = memory::create_in_memory(&name).map_err(|errno| errno.at(C::OPERATIONS.create))?;
+        let shared = Shared::fill(file, making)?;
+        memory::seal(shared.file.as_fd()).map_err(|errno| errno.at(C::OPERATIONS.create))?;
         Ok(shared)
+    }
+
+    /// Opens the segment at `path`, or makes it if there is none; says whether it has made it. If several
+    /// processes do this at the same time, one of them makes it. It replaces an empty file of this user.
+    pub(crate) fn open_or_create(
+        path: &Path,
+        checks: &Checks<'_>,
+        making: &Making,
+    ) -> Result<(Shared<C>, bool)> {
+        // A process that keeps unlinking and making segments at this path may win a few rounds.
+        for _ in 0..16 {
+            match Shared::open(path, checks) {
+                Err(error) if error.errno() == Some(Errno::NOENT.number()) => {}
+                Err(error) if error.op() == C::OPERATIONS.too_short => {
+                    if !Shared::<C>::remove_empty(path)? {
+                        return Err(error);
+                    }
+                }
+                opened => return opened.map(|shared| (shared, false)),
+            }
+            match Shared::create(path, making) {
+                Err(error) if error.errno() == Some(Errno::EXIST.number()) => {}
+                made => return made.map(|shared| (shared, true)),
+            }
+        }
+        Err(Error::new(ErrorKind::WouldBlock, C::OPERATIONS.open_or_create))
     }
 
     /// Removes the file at `path` if it is empty and this user's, so that a segment can take its
     /// name. Returns false if it is too short for a segment but not such a file.
-    pub(crate) fn remove_empty(path: &Path, op: &'static str) -> Result<bool> {
+    fn remove_empty(path: &Path) -> Result<bool> {
+        let op = C::OPERATIONS.open_or_create;
         let file = match memory::open(path) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(true),
@@ -243,8 +270,8 @@ impl<C: Contents> Shared<C> {
         removed
     }
 
-    fn fill(file: OwnedFd, making: &Making, op: &'static str) -> Result<Shared<C>> {
-        let Making { sizes, mode, sparse } = *making;
+    fn fill(file: OwnedFd, making: &Making) -> Result<Shared<C>> {
+        let (Making { sizes, mode, sparse }, op) = (*making, C::OPERATIONS.create);
         let len = possible_len::<C>(&sizes).ok_or(Error::new(ErrorKind::Invalid, op))?;
         let words = if sparse { C::words(&sizes) } else { None };
         let sparse = words.is_some();
@@ -359,23 +386,22 @@ impl<C: Contents> Shared<C> {
         self
     }
 
-    /// Sets how much memory this process uses for blobs. Called once, before any message is
-    /// received or sent.
-    pub(crate) fn set_blob_limits(self: &Arc<Self>, limits: Limits) {
+    /// Sets how much memory this process uses for blobs, before any message is received or sent.
+    ///
+    /// The process that has made a segment at a path makes the folder of the blobs now if other users may
+    /// use the segment: they may not be allowed to make it.
+    pub(crate) fn with_blobs(self, limits: Limits, is_new: bool) -> Arc<Shared<C>> {
         let store = Arc::new(Store::new(self.blob_folder(), limits));
-        let slots: Weak<Shared<C>> = Arc::downgrade(self);
+        let shared = Arc::new(self);
+        let slots: Weak<Shared<C>> = Arc::downgrade(&shared);
         store.set_slots(slots);
-        let is_first = self.blobs.set(store).is_ok();
-        debug_assert!(is_first);
-    }
-
-    /// Makes the folder of the blobs now if other users may use the segment: they may not be allowed to
-    /// make it. Called by the process that makes the segment.
-    pub(crate) fn make_blob_folder(&self) {
-        if self.facts.mode & 0o022 != 0 {
+        if is_new && shared.facts.mode & 0o022 != 0 {
             // Without it, long messages fail, with the error that the process gets that makes it then.
-            self.blobs().make_folder();
+            store.make_folder();
         }
+        let is_first = shared.blobs.set(store).is_ok();
+        debug_assert!(is_first);
+        shared
     }
 
     /// Whether the segment still has a name.

@@ -21,6 +21,8 @@ macro_rules! define {
 }
 
 define! { $
+    create: " create",
+    open_or_create: " open or create",
     open: " open",
     symbolic_link: " open: symbolic link",
     no_regular_file: " open: not a regular file",

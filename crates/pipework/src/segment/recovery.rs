@@ -224,6 +224,14 @@ impl<C: Recover> Shared<C> {
         Ok(true)
     }
 
+    /// For a segment whose name this process has removed: recovers dead members, and frees the blobs that
+    /// dead processes have left. This process may end without closing the segment.
+    pub(crate) fn free_left(&self, op: &'static str) {
+        // The name is gone already, and an error would say that it is not.
+        let _ = self.recover_all(op);
+        self.blobs().free_all_left();
+    }
+
     /// Recovers all dead members without a time limit; returns how many had died.
     pub(crate) fn recover_all(&self, op: &'static str) -> Result<usize> {
         self.check_whole(op)?;

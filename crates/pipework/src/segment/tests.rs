@@ -249,9 +249,7 @@ fn making() -> Making {
 }
 
 fn board() -> Arc<Shared> {
-    let shared = Arc::new(Shared::in_memory("board", &making(), "make").expect("a segment"));
-    shared.set_blob_limits(LIMITS);
-    shared
+    Shared::in_memory("board", &making()).expect("a segment").with_blobs(LIMITS, false)
 }
 
 fn join(shared: &Arc<Shared>) -> (Attached, u16) {
@@ -300,7 +298,7 @@ impl Child {
 #[test]
 fn segment_of_another_module_is_refused() {
     let path = std::env::temp_dir().join(format!("pipework-board-{}", std::process::id()));
-    let made = Shared::create(&path, &making(), "make").expect("a segment");
+    let made = Shared::create(&path, &making()).expect("a segment");
     let opened = Shared::open(&path, &checks()).expect("it was made by this module");
     assert_eq!((opened.sizes(), opened.identity()), (made.sizes(), made.identity()));
     let mut bytes = fs::read(&path).unwrap();
