@@ -15,7 +15,8 @@ impl Shared {
     /// Writes a request or a reply to its slot; returns the blobs that the slot is to name. `Os`
     /// with ENOSPC if there is no page for it. `Corrupt` if a page of the segment was lost, because
     /// no other process could read bytes that were written there.
-    // Always: every call runs this twice.
+    // Always: every call runs this twice. Tried: two moves instead of a call for up to 64 bytes (no gain), and
+    // the narrowest type for small payloads (20 ns more, because the loads did not match the stores before).
     #[inline(always)]
     pub(crate) fn write(
         &self,

@@ -79,12 +79,12 @@ impl Options {
         Options { queue: Some(cells), ..self }
     }
 
-    /// Bytes of the largest request, at most 2^30.
+    /// Bytes of the longest request that a slot holds, at most 2^30. A longer one is sent as a blob.
     pub fn request_bytes(self, bytes: u32) -> Options {
         Options { request_bytes: Some(bytes), ..self }
     }
 
-    /// Bytes of the largest reply, at most 2^30.
+    /// Bytes of the longest reply that a slot holds, at most 2^30. A longer one is sent as a blob.
     pub fn reply_bytes(self, bytes: u32) -> Options {
         Options { reply_bytes: Some(bytes), ..self }
     }

@@ -181,6 +181,8 @@ impl Slot {
     /// Step 2: hands a filled slot over to the servers.
     pub(crate) fn send(&self, filled: SlotWord) -> Option<SlotWord> {
         let sent = filled.with(State::Sent, filled.owner());
+        // A store would take 6 ns less. But a program that closes the descriptor of its client's lock is dead to
+        // the others, and by then its slot may belong to another client.
         self.step(filled, sent).then_some(sent)
     }
 

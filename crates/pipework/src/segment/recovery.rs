@@ -22,7 +22,8 @@ use crate::sys::{Errno, memory};
 /// the rules can make every number look dead.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How many words are read before the kernel is asked about their members.
+/// How many words are read before the kernel is asked about their members. A question takes a
+/// microsecond, and a swap a fiftieth of that.
 const AT_ONCE: usize = 256;
 
 /// What a module does after a death: its words that name members, each at a number of its own, and the
