@@ -8,6 +8,7 @@ alone.
 from __future__ import annotations
 
 import enum
+import errno
 import functools
 import io
 from typing import Any
@@ -157,6 +158,10 @@ _CLASSES: dict[int, type[Error]] = {
 
 for _kind, _class in _CLASSES.items():
     _class.kind = ErrorKind(_kind)
+
+
+LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOLCK})
+"""With these of the kernel's numbers a server has left a request in its segment, for others or for later."""
 
 
 @functools.cache

@@ -32,13 +32,13 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import util
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import _connection, _core
 from ._descriptors import identity
-from ._errors import Error, PeerDied, RemoteError, remote
+from ._errors import LACKS, Error, ErrorKind, PeerDied, RemoteError, make, remote
 from ._objects import LONG, Pickled, attach, dump, load
 
 if TYPE_CHECKING:
@@ -62,6 +62,10 @@ _LOOK = 2000
 else would wake it."""
 _TRIES = 3
 """The same for processes of the fork server that end with status 1."""
+_PAUSES = (0.05, 0.1, 0.2, 0.4)
+"""Seconds between the tries of a process to receive a task for which it lacks memory or descriptors."""
+_RECEIVERS = 3
+"""If as many processes lack what it takes to receive a task, the task fails."""
 _PATIENCE = 1.0
 """Seconds for which a callback can put off the end of the processes."""
 _GRACE = 5.0
@@ -239,7 +243,7 @@ class _Future(concurrent.futures.Future[T]):
 
 
 class _Task:
-    __slots__ = ("future", "pickled", "ticket")
+    __slots__ = ("future", "lacks", "pickled", "ticket")
 
     def __init__(self, future: _Future[Any], pickled: Pickled) -> None:
         self.future = future
@@ -249,6 +253,8 @@ class _Task:
         self.pickled: Pickled | None = pickled
         """None once it is sent."""
         self.ticket: int | None = None
+        self.lacks = 0
+        """Processes that could not receive it."""
 
 
 class _Process:
@@ -288,6 +294,14 @@ class _Process:
     def stop(self) -> None:
         with contextlib.suppress(OSError):
             self.line.send_bytes(b"")
+
+    def lack(self) -> _Lack | None:
+        """Why it has ended, if it could not receive a task."""
+        lack: _Lack | None = None
+        with contextlib.suppress(EOFError, OSError):
+            if self.line.poll():
+                lack = self.line.recv()
+        return lack
 
     def kill_lost(self) -> None:
         """Where the program has closed what tells of its end. `multiprocessing` would read that number, and
@@ -349,6 +363,10 @@ class _Manager:
         """Processes that were killed since one was ready."""
         self._failed = 0
         """Processes of the fork server that ended with status 1 since one was ready."""
+        self._ended = 0
+        """Processes that ended while tasks were there, since the last task has ended."""
+        self._moved = 0.0
+        """When a task was last taken from the front of the segment."""
         self._kill_at: float | None = None
         """When SIGTERM was sent to all, the time for SIGKILL."""
 
@@ -613,6 +631,7 @@ class _Manager:
 
     def _end(self, ticket: int, outcome: Any) -> None:
         task = None
+        self._ended = 0
         try:
             with self._lock:
                 task = self._sent.pop(ticket, None)
@@ -657,7 +676,9 @@ class _Manager:
             return None
 
     def _send(self, task: _Task) -> None:
-        data, blobs = self._message(task)
+        self._hand_out(task, *self._message(task))
+
+    def _hand_out(self, task: _Task, data: Buffer, blobs: Sequence[_core.Blob]) -> None:
         assert self._client is not None, "it was opened before"
         ticket = self._client.try_send(data, blobs=blobs)
         if ticket is None:  # the slot of a process that was killed is not free yet
@@ -704,7 +725,15 @@ class _Manager:
             self._listen(process.told)
         status = process.status()
         count = len(self._processes)
+        lack = process.lack() if process.is_ready else None
         self._remove(fd)
+        if lack is not None:
+            self._relieve(lack)
+        elif process.is_ready and status != 0 and self._segment.waiting:
+            # Each task that was handed out may have ended one for each time it is delivered.
+            self._ended += 1
+            if self._ended > _STARTS * count + self.window() * (1 + self._redeliveries):
+                raise RuntimeError(f"{self._ended} processes in a row ended, and none of them ended a task")
         if process.is_ready:
             return
         if status == 1 and self._is_of_fork_server() and self._failed < _TRIES * count - 1:
@@ -717,6 +746,33 @@ class _Manager:
         self._killed += 1
         if self._killed >= _STARTS * count:
             raise RuntimeError(f"{self._killed} processes in a row were killed before they were ready")
+
+    def _relieve(self, lack: _Lack) -> None:
+        """A process could not receive the first task in the segment, which stops all tasks behind it. So that
+        task goes to the end, or fails if it was the first one for several processes."""
+        if lack.since < self._moved:  # by now another task is the first
+            return
+        with _core.Server(self._segment, max_message=_ANY) as server:
+            request = server.try_recv()
+            if request is None:  # another process has taken it
+                return
+            with request, self._lock:
+                task = self._sent.get(request.ticket)
+                if task is not None:
+                    task.lacks += 1
+                if task is None or task.lacks >= _RECEIVERS:
+                    request.reply(dump((None, lack.failure())).data)
+                else:
+                    self._move(task, request)
+        self._moved = time.monotonic()
+
+    def _move(self, task: _Task, request: _core.Request) -> None:
+        """To the end of the segment."""
+        assert self._client is not None, "it was opened before"
+        self._client.cancel(request.ticket)
+        request.fail()  # the slot is free
+        self._hand_out(task, request.data, request.blobs)
+        self._sent.pop(request.ticket)
 
     def _is_of_fork_server(self) -> bool:
         """Also of a context that does not say so."""
@@ -998,9 +1054,11 @@ def _work(
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C in a terminal is for all of them
             if handler is signal.default_int_handler and signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
                 signal.signal(signal.SIGINT, handler)
-            for request in itertools.islice(server, max_tasks):
-                _do(request, segment)
-                del request  # it has blobs
+            try:
+                _do_all(server, segment, max_tasks)
+            except _Lacking as error:
+                with contextlib.suppress(OSError):
+                    line.send(error.lack)
     segment.close()  # and with it the memory that is kept for the next results
 
 
@@ -1009,6 +1067,51 @@ def _stop_when_told(line: _connection.Connection, server: _core.Server) -> None:
     multiprocessing.connection.wait([line] if parent is None else [line, parent.sentinel])
     with contextlib.suppress(Error):  # it is closed
         server.stop()
+
+
+def _do_all(server: _core.Server, segment: _core.Segment, most: int | None) -> None:
+    requests = iter(server)
+    for _ in itertools.count() if most is None else range(most):
+        request = _received(requests)
+        if request is None:
+            return
+        _do(request, segment)
+        del request  # it has blobs
+
+
+def _received(requests: Iterator[_core.Request]) -> _core.Request | None:
+    """The next task; None if this process is to stop. What it lacks, other processes may give back in a
+    moment."""
+    for pause in (*_PAUSES, None):
+        since = time.monotonic()
+        try:
+            return next(requests, None)
+        except Error as error:
+            if error.errno not in LACKS:
+                raise
+            if pause is None:
+                raise _Lacking(_Lack(error.errno, str(error), since)) from None
+        time.sleep(pause)
+    raise AssertionError("the last pause is None")
+
+
+class _Lack(NamedTuple):
+    """Why a process cannot receive the first task in the segment."""
+
+    errno: int
+    text: str
+    since: float
+    """When it tried last, by the clock of the machine."""
+
+    def failure(self) -> tuple[str, str, bytes | None]:
+        text = f"executor: no process could receive this task: {self.text}"
+        return ARGUMENTS, text, _pickle_of(make(ErrorKind.OS, "executor", self.errno, text))
+
+
+class _Lacking(Exception):
+    def __init__(self, lack: _Lack) -> None:
+        super().__init__(lack.text)
+        self.lack = lack
 
 
 ARGUMENTS, TASK, RESULT = "arguments", "task", "result"

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
@@ -65,6 +66,33 @@ def die_once(path: Path, _: object = None) -> str:
 
 def leave(number: int) -> None:
     os._exit(number)
+
+
+def limit(what: str, starts: Path, times: int = 1000) -> None:
+    """So many processes, each of which leaves a file, have little memory or few descriptors left."""
+    import multiprocessing.pool  # a task of a pool needs a descriptor for that
+
+    number = len(list(starts.iterdir()))
+    (starts / str(os.getpid())).touch()
+    if number >= times:
+        return
+    if what == "memory":
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
+    else:
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        while os.open(os.devnull, os.O_RDONLY) < highest:
+            pass
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8,) * 2)
+
+
+def too_much(what: str) -> list[pickle.PickleBuffer]:
+    """Arguments of `count` that need more than `limit` leaves."""
+    return [buffer(80 << 20)] if what == "memory" else [buffer(1 << 20) for _ in range(7)]
+
+
+def count(*what: object) -> int:
+    return len(what)
 
 
 def nap(seconds: float, what: object = None) -> object:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tasks
-from pipework import Executor, PeerDied, RemoteError
+from pipework import Executor, PeerDied, RemoteError, _executor
 from pipework._objects import LONG
 from pipework.reqrep import Blob
 from processes import stop_helpers, until
@@ -272,6 +272,60 @@ def test_daemonic_process_cannot_have_an_executor() -> None:
         assert "daemonic processes are not allowed to have children" in here.recv()
     process.join(SOON)
     process.close()
+
+
+LIMITS = ["memory", "descriptors"]
+
+
+@pytest.mark.parametrize("what", LIMITS)
+@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+def test_task_that_no_process_can_receive_fails_alone(way: str, what: str, tmp_path: Path) -> None:
+    number = errno.ENOMEM if what == "memory" else errno.EMFILE
+    context = multiprocessing.get_context(way)
+    with Executor(2, mp_context=context, initializer=tasks.limit, initargs=(what, tmp_path)) as executor:
+        assert executor.submit(pow, 2, 10).result(SOON) == 1024
+        stuck = [executor.submit(tasks.count, *tasks.too_much(what)) for _ in range(2)]
+        beside = [executor.submit(abs, -number) for number in range(30)]
+        for future in stuck:
+            with pytest.raises(OSError, match="^executor: no process could receive this task: reqrep recv: ") as raised:
+                future.result(SOON)
+            assert raised.value.errno == number
+        assert [future.result(SOON) for future in beside] == list(range(30))
+        assert executor.submit(pow, 2, 10).result(SOON) == 1024
+    assert len(list(tmp_path.iterdir())) <= 2 + 2 * 2 * _executor._RECEIVERS
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_task_that_some_processes_cannot_receive_goes_to_another(what: str, tmp_path: Path) -> None:
+    with Executor(1, initializer=tasks.limit, initargs=(what, tmp_path, 2)) as executor:
+        futures = [executor.submit(tasks.count, *tasks.too_much(what)) for _ in range(3)]
+        beside = [executor.submit(abs, -number) for number in range(30)]
+        assert [future.result(SOON) for future in futures] == [len(tasks.too_much(what))] * 3
+        assert [future.result(SOON) for future in beside] == list(range(30))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("end", ["shutdown", "terminate"])
+def test_executor_ends_while_no_process_can_receive_its_task(end: str, tmp_path: Path) -> None:
+    executor = Executor(2, initializer=tasks.limit, initargs=("memory", tmp_path))
+    future = executor.submit(tasks.count, *tasks.too_much("memory"))
+    until(lambda: list(tmp_path.iterdir()))
+    if end == "terminate":
+        executor.terminate_workers()
+    executor.shutdown()
+    assert isinstance(future.exception(0), concurrent.futures.BrokenExecutor if end == "terminate" else OSError)
+
+
+def test_processes_that_end_again_and_again_before_they_take_a_task_break_the_executor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def leave(_: object) -> None:
+        os._exit(1)
+
+    monkeypatch.setattr(_executor, "_received", leave)
+    with Executor(2, mp_context=multiprocessing.get_context("fork")) as executor:
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="processes in a row ended"):
+            executor.submit(abs, -1).result(SOON)
 
 
 class Limited:

@@ -1005,6 +1005,20 @@ def test_call_whose_process_is_killed_raises_and_the_pool_goes_on(context: Any) 
         assert next(steps) == 2
 
 
+@pytest.mark.parametrize("what", ["memory", "descriptors"])
+def test_task_that_no_process_can_receive_fails_alone(context: Any, what: str, tmp_path: Path) -> None:
+    with context.Pool(2, executor_tasks.limit, (what, tmp_path)) as pool:
+        assert pool.apply(pow, (2, 10)) == 1024
+        stuck = pool.apply_async(executor_tasks.count, executor_tasks.too_much(what))
+        beside = pool.map_async(abs, range(-30, 0))
+        with pytest.raises(OSError, match="no process could receive this task"):
+            stuck.get(SOON)
+        assert beside.get(SOON) == list(range(30, 0, -1))
+        pool.close()
+        pool.join()
+    assert len(list(tmp_path.iterdir())) <= 2 + 2 * 3, "each process is replaced three times at most"
+
+
 def test_all_processes_have_started_when_a_pool_is_made(context: Any) -> None:
     with context.Pool(3) as pool:
         assert len({process.pid for process in pool._pool}) == 3
