@@ -80,6 +80,11 @@ def is_trio() -> bool:
     return _of_trio() is not None
 
 
+async def sleep(seconds: float) -> None:
+    """Lets other tasks run for that time."""
+    await (sys.modules["trio"] if is_trio() else asyncio).sleep(seconds)
+
+
 async def in_thread(function: Callable[..., object], /, *args: Any) -> None:
     """Calls a function that waits, while other tasks run."""
     if is_trio():

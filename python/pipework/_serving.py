@@ -7,18 +7,20 @@ stopped, by `stop` or by SIGTERM, are answered before `serve`, `aserve` and `ser
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
 
 from . import _core, _loops
-from ._errors import Closed, Error, Invalid
+from ._errors import LACKS, Closed, Error, ErrorKind, Invalid
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     BatchHandler = Callable[[list[bytes]], Sequence[Union[Buffer, Exception, None]]]
 
 H = TypeVar("H", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _log = logging.getLogger("pipework")
 
@@ -38,6 +41,12 @@ _SERVE = "reqrep serve"
 
 _LOOK = 0.25
 """Seconds between two looks at the callers of handlers that run in tasks."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
+"""Seconds between two tries to receive. While it pauses, a server does not notice that it is stopped."""
+
+_SPELL = 5.0
+"""Seconds without a failed try, after which the next one is logged."""
 
 
 class Server(_core.Server):
@@ -116,6 +125,10 @@ class Server(_core.Server):
         `threads` requests are worked on at a time, one of them in this thread. In the main thread
         SIGTERM stops the server: no more requests are taken, those that were taken are answered,
         and this returns. It is left alone if the program handles SIGTERM itself.
+
+        If this process lacks the memory or the descriptors for a request, or its `blob_limit` is reached, that is logged
+        once under "pipework", and the server tries again. The request and those behind it go to another server, or wait
+        until its caller gives up, or this process has what it lacks.
 
         With `codec`, the handler gets objects and returns objects: "json", "msgpack", "pickle", or
         an object with `dumps` and `loads`. Clients name the same: `Client(segment, codec=...)`. A
@@ -264,9 +277,12 @@ def _serve(server: Server, terms: _Terms, threads: int) -> None:
     if threads < 1:
         raise ValueError("threads must be 1 or more")
 
+    shortage = _Shortage()
+
     def work() -> None:
         try:
-            for request in server:
+            receive = functools.partial(next, iter(server), None)
+            while (request := _received(receive, shortage)) is not None:
                 _answer(request, terms)
                 del request  # it has blobs
         finally:
@@ -306,13 +322,73 @@ async def _aserve(server: Server, terms: _Terms, limit: int) -> None:
     async def answer(request: _core.Request, cancel: Callable[[], object]) -> None:
         await _answer_in_task(request, terms, working.on(request, cancel))
 
+    requests = _Received(server)
     with _stopped_by_sigterm(server), contextlib.closing(working):
         if _loops.is_trio():
             from . import _trio
 
-            await _trio.serve(server, answer, limit)
+            await _trio.serve(requests, answer, limit)
         else:
-            await _serve_in_asyncio(server, answer, limit)
+            await _serve_in_asyncio(requests, answer, limit)
+
+
+class _Shortage:
+    """The spells in which this process lacks what it takes to receive the next request. The loops of a server
+    go on, because a client that may send long requests must not end them."""
+
+    def __init__(self) -> None:
+        self._last = -_SPELL
+        self._lock = threading.Lock()
+
+    def includes(self, error: BaseException) -> bool:
+        """Whether it is the reason why nothing was received; the first of a spell is logged."""
+        if isinstance(error, Error):
+            # `TooLong` says that the blobs here have as many bytes as they may: until handlers drop some.
+            if error.kind != ErrorKind.TOO_LONG and error.errno not in LACKS:
+                return False
+        elif not isinstance(error, MemoryError):  # of the object for the bytes; then the request has failed
+            return False
+        with self._lock:  # threads fail at the same time
+            now, last = time.monotonic(), self._last
+            self._last = now
+        if now - last > _SPELL:
+            _log.error("a request cannot be received now: %s", str(error) or type(error).__name__)
+        return True
+
+
+def _received(receive: Callable[[], T], shortage: _Shortage) -> T:
+    """What `receive` returns, which tries again while this process lacks something."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return receive()
+        except (Error, MemoryError) as error:
+            if not shortage.includes(error):
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _Received:
+    """The requests of a server as they come to a task; mirrors `_received`."""
+
+    def __init__(self, server: Server) -> None:
+        self._requests = server.__aiter__()
+        self._shortage = _Shortage()
+
+    def __aiter__(self) -> _Received:
+        return self
+
+    async def __anext__(self) -> _core.Request:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self._requests.__anext__()
+            except (Error, MemoryError) as error:
+                if not self._shortage.includes(error):
+                    raise
+            await _loops.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class _Working:
@@ -350,7 +426,7 @@ class _Working:
 
 
 async def _serve_in_asyncio(
-    server: Server, answer: Callable[[Any, Callable[[], object]], Coroutine[Any, Any, None]], limit: int
+    requests: _Received, answer: Callable[[Any, Callable[[], object]], Coroutine[Any, Any, None]], limit: int
 ) -> None:
     import asyncio
 
@@ -368,7 +444,7 @@ async def _serve_in_asyncio(
 
     try:
         await places.acquire()
-        async for request in server:
+        async for request in requests:
             task = asyncio.create_task(answer_one(request.detach()))
             del request  # it has blobs
             tasks.add(task)
@@ -383,11 +459,13 @@ async def _serve_in_asyncio(
 
 
 def _serve_batches(server: Server, terms: _Terms, max_batch: int, linger: float) -> None:
+    shortage = _Shortage()
+    receive = functools.partial(server.recv_many, max_batch, timeout=None, linger=linger)
     with _stopped_by_sigterm(server):
         while True:
             try:
                 # No name here keeps requests, which have blobs, while this waits for the next.
-                _answer_batch(server.recv_many(max_batch, timeout=None, linger=linger), terms)
+                _answer_batch(_received(receive, shortage), terms)
             except Closed:
                 return
             except Invalid:

@@ -98,7 +98,7 @@ def loop() -> Loop:
 
 
 async def serve(
-    server: AsyncIterable[Any], answer: Callable[[Any, Callable[[], object]], Awaitable[None]], limit: int
+    requests: AsyncIterable[Any], answer: Callable[[Any, Callable[[], object]], Awaitable[None]], limit: int
 ) -> None:
     """Answers each request in a task, at most `limit` of them at a time; mirrors `_serving`'s for
     asyncio."""
@@ -115,7 +115,7 @@ async def serve(
     async with trio.open_nursery() as nursery:
         try:
             await places.acquire()
-            async for request in server:
+            async for request in requests:
                 nursery.start_soon(answer_one, request.detach())
                 del request  # it has blobs
                 await places.acquire()

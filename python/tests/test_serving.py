@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
+import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -191,6 +194,174 @@ def test_system_exit_in_a_handler_ends_serve(segment: Segment) -> None:
         server.serve(leave, threads=3)
     with pytest.raises(RemoteError, match="^SystemExit$"):
         [outcome.result() for _, outcome in client.as_completed(timeout=SOON)]
+
+
+# ---------------------------------------------------------------- what a server lacks
+
+LONG = 80 << 20
+LEFT = {b"little memory": 40 << 20, b"memory for no copy": LONG + (40 << 20)}
+
+
+def limit(what: bytes) -> None:
+    """From now on this process has no descriptor left, or so much memory."""
+    if what in LEFT:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + LEFT[what],) * 2)
+    elif what == b"no descriptors":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+        with contextlib.suppress(OSError):
+            while True:
+                os.open(os.devnull, os.O_RDONLY)
+
+
+def length(data: bytes) -> bytes:
+    limit(data)
+    return b"%d" % len(data)
+
+
+async def length_in_task(data: bytes) -> bytes:
+    return length(data)
+
+
+def aserve_in_trio(server: Server) -> None:
+    pytest.importorskip("trio").run(server.aserve, length_in_task)
+
+
+LOOPS: dict[str, Callable[[Server], object]] = {
+    "serve": lambda server: server.serve(length),
+    "serve in threads": lambda server: server.serve(length, threads=3),
+    "aserve": lambda server: asyncio.run(server.aserve(length_in_task)),
+    "aserve in trio": aserve_in_trio,
+    "serve_batches": lambda server: server.serve_batches(lambda batch: [length(data) for data in batch]),
+}
+
+
+@contextlib.contextmanager
+def logging_child(how: str, server: Server, lines: Path) -> Iterator[int]:
+    """A child that serves. The file gets the lines of its log, and "ended" when the server has returned."""
+
+    def work() -> None:
+        log = logging.getLogger("pipework")
+        log.propagate = False
+        log.addHandler(logging.FileHandler(lines))
+        try:
+            LOOPS[how](server)
+            log.error("ended")
+        except BaseException as error:
+            log.error("raised %r", error)
+
+    lines.touch()
+    with server, forked(work) as pid:
+        yield pid
+
+
+@pytest.mark.parametrize("what", [b"little memory", b"no descriptors"])
+@pytest.mark.parametrize("how", LOOPS)
+def test_request_that_the_server_lacks_something_for_ends_no_loop(
+    how: str, what: bytes, segment: Segment, tmp_path: Path
+) -> None:
+    if how == "aserve in trio":
+        pytest.importorskip("trio")
+    lines = tmp_path / "log"
+    with Client(segment) as client, logging_child(how, Server(segment), lines) as pid:
+        client.call(b"the loop has its descriptors", timeout=SOON)
+        client.call(what, timeout=SOON)
+        for _ in range(2):  # in one spell
+            long, behind = client.send(bytes(LONG)), client.send(b"behind")
+            until(lambda: "cannot be received" in lines.read_text())
+            with pytest.raises(TimeoutError):
+                client.recv(behind, timeout=0)
+            client.cancel(long)
+            assert client.recv(behind, timeout=SOON) == b"6"
+        long = client.send(bytes(LONG))
+        time.sleep(0.2)  # most signals come in a pause
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: len(lines.read_text().splitlines()) > 1)
+        first, *others = lines.read_text().splitlines()
+        assert first.startswith("a request cannot be received now: ") and others == ["ended"]
+        # It is there for another server.
+        with Server(segment) as other, other.recv(timeout=SOON) as request:
+            assert len(request.data) == LONG
+            request.reply(b"received")
+        assert client.recv(long, timeout=SOON) == b"received"
+
+
+@pytest.mark.parametrize("how", LOOPS)
+def test_request_that_the_server_cannot_copy_fails_alone(how: str, segment: Segment, tmp_path: Path) -> None:
+    if how == "aserve in trio":
+        pytest.importorskip("trio")
+    lines = tmp_path / "log"
+    with Client(segment) as client, logging_child(how, Server(segment), lines) as pid:
+        client.call(b"memory for no copy", timeout=SOON)
+        with pytest.raises(RemoteError):
+            client.call(bytes(LONG), timeout=SOON)
+        assert client.call(b"short", timeout=SOON) == b"5"
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: len(lines.read_text().splitlines()) > 1)
+        assert lines.read_text().splitlines() == ["a request cannot be received now: MemoryError", "ended"]
+
+
+@pytest.mark.parametrize("how", LOOPS)
+def test_max_message_fails_a_request_that_there_is_no_memory_for(how: str, segment: Segment, tmp_path: Path) -> None:
+    if how == "aserve in trio":
+        pytest.importorskip("trio")
+    with Client(segment) as client, logging_child(how, Server(segment, max_message=1 << 20), tmp_path / "log"):
+        client.call(b"little memory", timeout=SOON)
+        with pytest.raises(RemoteError, match="max_message"):
+            client.call(bytes(LONG), timeout=SOON)
+        assert client.call(b"short", timeout=SOON) == b"5"
+    assert (tmp_path / "log").read_text() == ""
+
+
+@pytest.mark.parametrize("how", ["serve", "aserve"])
+def test_loop_at_its_blob_limit_goes_on_when_handlers_drop_blobs(how: str, tmp_path: Path, logged: list[str]) -> None:
+    size = 200_000
+    go_on = threading.Event()
+
+    def wait(data: bytes) -> int:
+        assert go_on.wait(SOON)
+        return len(data)
+
+    async def wait_in_task(data: bytes) -> int:
+        return await asyncio.to_thread(wait, data)
+
+    segment = Segment.create(tmp_path / "channel", slots=4)
+    with segment, Client(segment, codec="pickle") as client:
+        with Server(tmp_path / "channel", blob_limit=size * 3 // 2) as server:
+
+            def serve() -> None:
+                if how == "serve":
+                    server.serve(wait, threads=2, codec="pickle")
+                else:
+                    asyncio.run(server.aserve(wait_in_task, codec="pickle"))
+
+            with running(server, serve):
+                tickets = [client.send(pickle.PickleBuffer(bytearray(size))) for _ in range(3)]
+                until(lambda: logged)
+                assert "blob_limit" in logged[0]
+                go_on.set()
+                assert [client.recv(ticket, timeout=SOON) for ticket in tickets] == [size] * 3
+
+
+def test_cancelled_aserve_ends_while_its_process_lacks_something(segment: Segment, tmp_path: Path) -> None:
+    def work() -> None:
+        async def main() -> None:
+            serving = asyncio.create_task(Server(segment).aserve(length_in_task))
+            await asyncio.to_thread(until, (tmp_path / "cancel").exists)
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+            (tmp_path / "cancelled").touch()
+
+        asyncio.run(main())
+
+    with Client(segment) as client, forked(work):
+        client.call(b"little memory", timeout=SOON)
+        long = client.send(bytes(LONG))
+        time.sleep(0.2)
+        (tmp_path / "cancel").touch()
+        until((tmp_path / "cancelled").exists)
+        client.cancel(long)
 
 
 # ---------------------------------------------------------------- in asyncio
