@@ -126,9 +126,9 @@ class Server(_core.Server):
         SIGTERM stops the server: no more requests are taken, those that were taken are answered,
         and this returns. It is left alone if the program handles SIGTERM itself.
 
-        If this process lacks the memory or the descriptors for a request, or its `blob_limit` is reached, that is logged
-        once under "pipework", and the server tries again. The request and those behind it go to another server, or wait
-        until its caller gives up, or this process has what it lacks.
+        If this process lacks the memory or the descriptors for a request, or its `blob_limit` is reached, the
+        server logs that once under "pipework", and tries again. The request and those behind it go to another
+        server, or wait until its caller gives up, or this process has what it lacks.
 
         With `codec`, the handler gets objects and returns objects: "json", "msgpack", "pickle", or
         an object with `dumps` and `loads`. Clients name the same: `Client(segment, codec=...)`. A
