@@ -31,6 +31,7 @@ import logging
 import operator
 import os
 import pickle
+import select
 import sys
 import threading
 import time
@@ -39,7 +40,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import atomic
-from ._errors import Closed, Error, Invalid, TornMessage
+from ._descriptors import Held
+from ._errors import Closed, Error, Invalid, TimedOut, TornMessage
 
 __all__ = ["Handler", "Listener"]
 
@@ -52,6 +54,9 @@ _SHARE = 0.1
 """And after that, this share of its time."""
 _LEAST = 0.05
 """A shorter wait than this part of `timeout` is none."""
+
+_LOOK = 1.0
+"""Seconds between two looks of an idle listener whether its descriptor is still its own."""
 
 _plain = logging.Formatter()
 
@@ -79,6 +84,7 @@ class Handler(logging.Handler):
         if not isinstance(writer, atomic.Writer):
             writer = atomic.Writer.fifo(writer, connect_timeout=timeout)
         self._writer = writer
+        self._descriptor = _held(writer)
         self._timeout = timeout
         self._begin()
         _handlers.add(self)
@@ -118,6 +124,7 @@ class Handler(logging.Handler):
             with self._counting():
                 untold, self._untold = self._untold, 0
             if untold:
+                self._descriptor.check("handler")
                 self._writer.send(_packed(_missing(_lost(untold)), _plain), timeout=self._timeout)
             is_told = True
         except _REFUSALS:
@@ -131,6 +138,8 @@ class Handler(logging.Handler):
         """Closes its end of the pipe."""
         self._tell_last()
         with contextlib.suppress(Error):
+            if not self._descriptor.is_intact():
+                self._writer.discard()
             self._writer.close(timeout=self._timeout)
         super().close()
 
@@ -139,6 +148,7 @@ class Handler(logging.Handler):
             self._tell_last()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._descriptor.check("handler")
         return _handler, (self._writer, self.level, self._timeout)
 
     def _tell_last(self) -> None:
@@ -155,7 +165,8 @@ class Handler(logging.Handler):
         began, is_sent = time.monotonic(), False
         try:
             # A long record that finds no space for all of it would leave a useless piece in the pipe.
-            if timeout or not self._wasted or len(data) <= self._writer.max_part:
+            fits = timeout or not self._wasted or len(data) <= self._writer.max_part
+            if fits and self._descriptor.is_intact():
                 self._writer.send(data, timeout=timeout)
                 is_sent = True
         except _REFUSALS:
@@ -197,6 +208,7 @@ class Handler(logging.Handler):
         finally:
             self.release()
 
+
 class Listener:
     """Hands the records of many processes to handlers, in a thread, from `start` or the beginning
     of a `with` block until `stop` or its end.
@@ -223,12 +235,15 @@ class Listener:
             self._reader = atomic.Reader.listen(path)
             self._writer = atomic.Writer.fifo(path, connect_timeout=0)
         self._reader.capacity = min(_CAPACITY, atomic.max_capacity())
+        self._descriptors = _held(self._reader), _held(self._writer)
+        self._is_stopped = False
         self._thread: threading.Thread | None = None
         self._first_start = threading.Lock()
         """Taken once: of several threads one starts the listener."""
 
     def handler(self, *, level: int = logging.NOTSET, timeout: float = 1.0) -> Handler:
         """A handler that sends to this listener, for this process or another."""
+        self._descriptors[1].check("listener")
         return Handler(self._writer.clone(), level=level, timeout=timeout)
 
     def start(self) -> None:
@@ -246,10 +261,17 @@ class Listener:
     def stop(self) -> None:
         """Handles all records sent before this call, and closes the pipe. Processes may go on with
         their handlers, which count what they cannot send. A second time does nothing."""
+        read_end, write_end = (each.is_intact() for each in self._descriptors)
+        wait = None if read_end and write_end else 2 * _LOOK
         if self._thread is not None:
-            with contextlib.suppress(Invalid, Closed):  # it was stopped before
-                self._writer.send(b"")
-            self._thread.join()
+            if write_end:
+                with contextlib.suppress(Invalid, Closed, TimedOut):  # it was stopped before
+                    self._writer.send(b"", timeout=wait)
+            self._thread.join(wait)
+        self._is_stopped = True
+        if not write_end:
+            with contextlib.suppress(Invalid):
+                self._writer.discard()
         self._writer.close()
         self._reader.close()
 
@@ -264,9 +286,20 @@ class Listener:
                 handler.handleError(record)
 
     def _listen(self) -> None:
+        read_end, _ = self._descriptors
+        waiting = select.poll()
+        waiting.register(read_end.number, select.POLLIN)
         while True:
             try:
-                data = self._reader.recv()
+                if not read_end.is_intact():
+                    if not self._is_stopped:
+                        self.handle(_missing("the program closed the descriptor of this listener: no more records come"))
+                    return
+                data = self._reader.try_recv()
+                if data is None:
+                    # Not in the reader, which would read from the number at once when it wakes.
+                    waiting.poll(1000 * _LOOK)
+                    continue
                 if not data:
                     return
                 record = _unpacked(data)
@@ -307,7 +340,15 @@ def _tell_last(reference: Callable[[], Handler | None]) -> None:
         handler._tell_last()
 
 
-_REFUSALS = (Error, RuntimeError, MemoryError)
+def _held(end: atomic.Reader | atomic.Writer) -> Held:
+    """What this end has. The number may soon be that of a file of the program."""
+    try:
+        return Held.of(end.fileno())
+    except Invalid:  # it is closed
+        return Held(-1, None)
+
+
+_REFUSALS = (OSError, RuntimeError, MemoryError)
 """Why a record cannot be sent. RuntimeError: a signal handler logs in the middle of another record."""
 
 

@@ -188,6 +188,100 @@ else:
 check()
 """
 
+LOGGING = """
+import logging, socket, tempfile, threading
+from pipework.logging import Handler, Listener
+
+class Kept(logging.Handler):
+    def emit(self, record):
+        kept.append(record.getMessage())
+
+kept = []
+logger = logging.getLogger("program")
+logger.propagate = False
+listener = Listener(Kept())
+others = []
+with listener:
+    handler = listener.handler()
+    logger.addHandler(handler)
+    logger.warning("before")
+    while not kept:
+        time.sleep(0.01)
+    numbers = [each.fileno() for each in (listener._reader, listener._writer, handler._writer)]
+    for number in [numbers[each] for each in CLOSED]:
+        os.close(number)
+        if KIND == "file":
+            others.append(os.open(tempfile.mkdtemp() + "/file", os.O_CREAT | os.O_RDWR))
+        elif KIND == "pipe":
+            here, there = os.pipe()
+            os.set_blocking(here, False)
+            # Both ends: the listener must not read, and the handler must not write.
+            others.append(here)
+        elif KIND == "socket":
+            here, there = socket.socketpair()
+            here.setblocking(False); there.setblocking(False)
+            there.send(b"of the program")
+            others.append(here.detach()); there = there.detach()
+        else:
+            others.append(os.eventfd(5, os.EFD_NONBLOCK))
+        if others[-1] != number:
+            os.dup2(others[-1], number)
+            others[-1] = number
+    logger.warning("after %s", "y" * 10_000)
+    lost = handler.lost
+    handler.flush()
+    handler.close()
+    began = time.monotonic()
+assert time.monotonic() - began < 30
+listener.stop()
+if CLOSED == [1]:
+    assert kept == ["before", "after " + "y" * 10_000] and not lost, kept
+elif 0 in CLOSED:  # the record was refused, or the listener has gone without it
+    assert kept[1:] == ["the program closed the descriptor of this listener: no more records come"], kept
+if 2 in CLOSED:
+    assert lost == 1, lost
+    try:
+        handler.__reduce__()
+    except OSError as error:
+        assert "closed by the program" in str(error), error
+    else:
+        raise AssertionError("it is closed")
+for other in others:
+    if KIND == "file":
+        assert os.fstat(other).st_size == 0
+    elif KIND == "pipe":
+        try:
+            assert False, os.read(other, 100)
+        except BlockingIOError:
+            pass
+    elif KIND == "socket":
+        assert os.read(other, 100) == b"of the program"
+        try:
+            assert False, os.read(there, 100)
+        except BlockingIOError:
+            pass
+    else:
+        assert os.eventfd_read(other) == 5
+print("whole", flush=True)
+os._exit(0)
+"""
+
+LOGGING_DAEMON = """
+import logging
+from pipework.logging import Listener
+logging.getLogger().handlers[:] = []
+with Listener(logging.NullHandler()) as listener:
+    handler = listener.handler()
+    logging.getLogger().addHandler(handler)
+    logging.warning("before")
+    close_all()
+    open_others()
+    logging.warning("after")
+    assert handler.lost == 1
+    handler.close()
+check()
+"""
+
 
 def run(program: str, *options: str) -> tuple[str, str]:
     ended = subprocess.run(
@@ -200,6 +294,20 @@ def run(program: str, *options: str) -> tuple[str, str]:
 @pytest.mark.parametrize("program", [CLIENT_AND_SERVER, ASYNCIO, LOOP_GOES_ON, CONNECTION])
 def test_what_the_program_opens_after_it_has_closed_all_is_left_alone(program: str) -> None:
     assert run(program)[0] == "whole\n"
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "socket", "eventfd"])
+@pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]], ids=["reader", "writer", "handler", "all"])
+def test_logging_leaves_what_has_the_numbers_of_its_pipe_alone(kind: str, closed: list[int]) -> None:
+    out, err = run(f"KIND, CLOSED = {kind!r}, {closed!r}\n" + LOGGING)
+    assert out == "whole\n"
+    assert "1 records could not be sent" in err or 2 not in closed
+
+
+def test_a_daemon_that_logs_counts_what_it_cannot_send() -> None:
+    out, err = run(LOGGING_DAEMON)
+    assert out == "whole\n"
+    assert "1 records could not be sent" in err
 
 
 def test_what_a_program_of_trio_opens_after_it_has_closed_all_is_left_alone() -> None:
