@@ -19,6 +19,7 @@ import operator
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from multiprocessing import util
@@ -84,11 +85,11 @@ class Pool(multiprocessing.pool.Pool):
 
     def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> Any:
         """As `map(func, iterable)` for long iterables: reads them as results are taken."""
-        return self._imap(_stdlib.IMapIterator, func, iterable, chunksize)
+        return self._imap(_Ordered, func, iterable, chunksize)
 
     def imap_unordered(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> Any:
         """As `imap`, but results come as they are ready."""
-        return self._imap(_stdlib.IMapUnorderedIterator, func, iterable, chunksize)
+        return self._imap(_Unordered, func, iterable, chunksize)
 
     def _imap(self, kind: Any, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None) -> Any:
         self._check_running()
@@ -177,6 +178,130 @@ class _Job:
         return self.begun - self.ended + len(self.result._items) + len(self.result._unsorted)
 
 
+class _Awaited:
+    """What threads wait for. Each step is one call of C, so whatever an exception of a signal handler ends, a
+    thread that wakes them waits for nobody. A condition of `threading` may stay locked for ever then."""
+
+    _waiting: collections.deque[queue.SimpleQueue[None]]
+
+    def is_set(self) -> bool:
+        """Whether there is nothing to wait for."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._waiting.popleft().put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.is_set():
+            wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+            try:
+                # Written down first: after that, either this thread sees the change, or it is woken.
+                self._waiting.append(wakes)
+                if not self.is_set():
+                    wakes.get(timeout=None if end is None else max(end - time.monotonic(), 0.0))
+            except queue.Empty:
+                return self.is_set()
+            finally:
+                with contextlib.suppress(ValueError, IndexError):  # it was woken
+                    self._waiting.remove(wakes)
+        return True
+
+
+class _Event(_Awaited):
+    """In the place of a `threading.Event`."""
+
+    def __init__(self) -> None:
+        self._waiting = collections.deque()
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        self._wake()
+
+
+class _Ordered(_Awaited, multiprocessing.pool.IMapIterator):  # type: ignore[type-arg]
+    """The results of `imap`, as the standard library's without its lock. Any thread takes them; the thread
+    that sets one has the engine's lock."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._waiting = collections.deque()
+        self._pool: Pool | None = pool
+        self._job = next(_stdlib.job_counter)
+        self._cache = pool._cache
+        self._items: collections.deque[tuple[bool, Any]] = collections.deque()
+        self._index = 0
+        """Results that were set and may be taken, or have been."""
+        self._length: int | None = None
+        self._unsorted: dict[int, tuple[bool, Any]] = {}
+        self._cache[self._job] = self
+
+    def is_set(self) -> bool:
+        return bool(self._items) or self._index == self._length
+
+    def next(self, timeout: float | None = None) -> Any:
+        while True:
+            # In this order: the last item is there before the end is.
+            is_over = self._index == self._length
+            try:
+                success, value = self._items.popleft()
+                break
+            except IndexError:
+                if is_over:
+                    self._pool = None
+                    raise StopIteration from None
+            if not self.wait(timeout):
+                raise multiprocessing.TimeoutError
+        if success:
+            return value
+        raise value
+
+    __next__ = next
+
+    def _set(self, i: int, obj: tuple[bool, Any]) -> None:
+        self._unsorted[i] = obj
+        while self._index in self._unsorted:
+            self._add(self._unsorted.pop(self._index))
+        self._look()
+
+    def _add(self, item: tuple[bool, Any]) -> None:
+        self._items.append(item)
+        self._index += 1
+
+    def _set_length(self, length: int) -> None:
+        self._length = length
+        self._look()
+
+    def _look(self) -> None:
+        if self._index == self._length:
+            self._cache.pop(self._job, None)
+            self._pool = None
+        self._wake()
+
+
+class _Unordered(_Ordered):
+    """The same of `imap_unordered`."""
+
+    def _set(self, i: int, obj: tuple[bool, Any]) -> None:
+        self._add(obj)
+        self._look()
+
+
+class _Incomplete(dict[int, Any]):
+    """Results that are not complete, by their numbers. The base class makes those of `map` and `apply`, and
+    puts them here before anybody can wait for them."""
+
+    def __setitem__(self, number: int, result: Any) -> None:
+        if isinstance(result, _stdlib.ApplyResult):
+            result._event = _Event()
+        super().__setitem__(number, result)
+
+
 class _Results(multiprocessing.pool.IMapIterator):  # type: ignore[type-arg]
     """What `imap` returns. When nothing refers to it, no more results are kept."""
 
@@ -201,8 +326,7 @@ class _Engine:
         self.executor = executor
         self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         """Jobs, or what `_Job` takes; None is the end."""
-        self.results: dict[int, Any] = {}
-        """Results that are not complete, by their numbers."""
+        self.results = _Incomplete()
         self.is_parents = False
         """In a forked child, where the thread is not."""
         self._processes = processes
@@ -415,14 +539,13 @@ def _fail(result: Any, error: BaseException) -> None:
 
 
 def _fail_in_child(result: Any) -> None:
-    """In a forked child. Another thread of the parent may have held its lock."""
+    """In a forked child."""
     error = RuntimeError("this result is of a pool that was made before a fork: only the parent gets it")
     if isinstance(result, _stdlib.IMapIterator):
-        result._cond = threading.Condition(threading.Lock())
         result._items.append((False, error))
         result._length = result._index
+        result._wake()
     else:
-        result._event = threading.Event()
         result._success, result._value = False, error
         result._event.set()
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import gc
 import itertools
 import os
@@ -1017,6 +1018,53 @@ def test_task_that_no_process_can_receive_fails_alone(context: Any, what: str, t
         pool.close()
         pool.join()
     assert len(list(tmp_path.iterdir())) <= 2 + 2 * 3, "each process is replaced three times at most"
+
+
+class _Ended(BaseException):
+    """Of a signal handler."""
+
+
+def _ended_at(step: int, call: Callable[[], object]) -> bool:
+    """Runs a call that an exception ends before its step of this number, and says whether it had so many."""
+    left = step
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+        nonlocal left
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_code.co_name not in ("__del__", "abandon"):
+            left -= 1
+            if left == 0:
+                raise _Ended
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except _Ended:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.parametrize("name", ["imap", "imap_unordered", "map", "apply"])
+def test_exception_anywhere_in_a_call_does_not_stop_a_pool(name: str) -> None:
+    with fork.Pool(1) as pool:
+        for step in itertools.count(1):
+            if name == "apply":
+                call: Callable[[], object] = pool.apply_async(tasks.sleep, (0.002,)).get
+            elif name == "map":
+                call = pool.map_async(tasks.sleep, [0.002]).get
+            else:
+                call = functools.partial(list, getattr(pool, name)(tasks.sleep, [0.002]))
+            is_ended = _ended_at(step, call)
+            assert pool.apply_async(abs, (-step,)).get(SOON) == step
+            if not is_ended:
+                break
+        began = time.monotonic()
+    pool.join()
+    assert time.monotonic() - began < SOON
+    assert step > 20
 
 
 def test_all_processes_have_started_when_a_pool_is_made(context: Any) -> None:
