@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import IO, Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple, NoReturn, TextIO
 
 from . import _loops, atomic
 from ._descriptors import Identity, identity
@@ -195,6 +195,9 @@ class Workers:
 
     def __aiter__(self) -> AsyncIterator[atomic.Item]:
         return aiter(self.reader)
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("Workers cannot be copied or pickled: their block ends the children")
 
     def __enter__(self) -> Workers:
         self.reader, writer = atomic.pair(mixed=True)

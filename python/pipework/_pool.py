@@ -23,7 +23,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from multiprocessing import util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._executor import RESULT, Executor, RemoteTraceback
 
@@ -184,6 +184,9 @@ class _Awaited:
 
     _waiting: collections.deque[queue.SimpleQueue[None]]
 
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        _refuse()
+
     def is_set(self) -> bool:
         """Whether there is nothing to wait for."""
         raise NotImplementedError
@@ -317,6 +320,13 @@ class _Results(multiprocessing.pool.IMapIterator):  # type: ignore[type-arg]
             self._engine.look()
 
     __next__ = next
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise TypeError("a result of a pool cannot be copied or pickled: only this process gets it")
 
 
 class _Engine:

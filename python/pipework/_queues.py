@@ -9,6 +9,7 @@ while something is there, so what a process has posted is older than what it has
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import multiprocessing.queues
 import os
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from multiprocessing.queues import JoinableQueue as _JoinableQueue
     from multiprocessing.queues import Queue as _Queue
     from multiprocessing.queues import SimpleQueue as _SimpleQueue
+
+    from typing_extensions import Self
 
     from ._reqrep import Ticket
 else:  # before Python 3.12 not all of these take a type in brackets
@@ -171,6 +174,10 @@ class SimpleQueue(_SimpleQueue[T]):
     def __setstate__(self, state: Any) -> None:
         self._reader, self._writer = state
 
+    def __copy__(self) -> Self:
+        """Another handle of the same queue, to be closed by itself."""
+        return copy.deepcopy(self)
+
     def put(self, obj: T) -> None:
         self._writer.send(obj)
 
@@ -201,6 +208,10 @@ class Queue(_Queue[T]):
     def __setstate__(self, state: Any) -> None:
         self._maxsize, self._channel, self._overflow = state
         self._begin()
+
+    def __copy__(self) -> Self:
+        """Another handle of the same queue, to be closed by itself."""
+        return copy.deepcopy(self)
 
     def put(self, obj: T, block: bool = True, timeout: float | None = None) -> None:
         self._check()

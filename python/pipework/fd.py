@@ -38,7 +38,7 @@ from select import POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDH
 from socket import AF_INET, AF_INET6, AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_SEQPACKET, SOCK_STREAM
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Union
 
 from . import _core
 from ._core import (
@@ -260,6 +260,9 @@ class Reserve:
         turned_away, (name, error) = self._reserve.shed(fd, count)
         return Shed(turned_away, Stopped[name], error)
 
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a reserve cannot be copied or pickled: it holds one descriptor")
+
     def close(self) -> None:
         """Releases the descriptor permanently."""
         self._reserve.close()
@@ -290,6 +293,9 @@ class Inbox:
 
     def __init__(self, count: int, *, max_bytes: int) -> None:
         self._inbox = _core.InboxCore(count, max_bytes)
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("an inbox cannot be copied or pickled: its memory is for one receiver")
 
     def recv(self, fd: int, *, timeout: float | None = None) -> list[Datagram]:
         """Waits for a datagram and returns all that are there, as many as fit. Raises

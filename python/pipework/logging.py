@@ -37,7 +37,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from . import atomic
 from ._descriptors import Held
@@ -148,8 +148,13 @@ class Handler(logging.Handler):
             self._tell_last()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._descriptor.check("handler")
+        if not self._writer.closed:
+            self._descriptor.check("handler")
         return _handler, (self._writer, self.level, self._timeout)
+
+    def __copy__(self) -> Handler:
+        _, (writer, *rest) = self.__reduce__()
+        return _handler(writer.clone(), *rest)
 
     def _tell_last(self) -> None:
         """Says how many records are lost, here if not to the listener."""
@@ -243,7 +248,8 @@ class Listener:
 
     def handler(self, *, level: int = logging.NOTSET, timeout: float = 1.0) -> Handler:
         """A handler that sends to this listener, for this process or another."""
-        self._descriptors[1].check("listener")
+        if not self._writer.closed:
+            self._descriptors[1].check("listener")
         return Handler(self._writer.clone(), level=level, timeout=timeout)
 
     def start(self) -> None:
@@ -310,6 +316,9 @@ class Listener:
             except Exception as error:
                 record = _missing(f"what came is no record: {error}")
             self.handle(record)
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("a listener cannot be copied or pickled: give other processes a handler()")
 
     def __enter__(self) -> Listener:
         self.start()

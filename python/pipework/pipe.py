@@ -161,6 +161,9 @@ class _End(io.RawIOBase):
         # `io` calls this just before it closes a raw stream whose wrapper was dropped.
         warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=dropped)
 
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError("an end of a pipe cannot be copied or pickled: the pipe is one of this process, and has two ends")
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of a pipe{', closed' if self.closed else ''}>"
 
