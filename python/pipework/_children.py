@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, NoReturn, TextIO
 
 from . import _loops, atomic
@@ -245,68 +245,115 @@ def guard_stdout() -> Iterator[TextIO]:
     by line. Bytes go to its `buffer`, messages to `atomic.Writer(stream.fileno(), closefd=False)`.
     `sys.stdin` goes on with the original stdin, under another number: in the block, descriptor 0 is
     /dev/null, and code that needs a descriptor takes `sys.stdin.fileno()`.
-    It affects the whole process, so use it in the main thread.
+    It affects the whole process, so use it in the main thread. While one thread is in such a block, another
+    gets a RuntimeError. Blocks of one thread may overlap: the last that is left gives stdout back.
 
         with pipework.guard_stdout() as protocol:
             import a_library_that_prints  # to stderr
             for line in sys.stdin:
                 print(answer(line), file=protocol)
     """
-    _flush()
-    stdout = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)  # never the number of a stdin that is closed
-    file = identity(stdout)
+    guard = _Guard(threading.get_ident(), {}, [])
+    # First in the list, then the look: of two threads that come at once, one sees the other.
+    _guards.append(guard)
     try:
+        if _guards[0].thread != guard.thread:
+            raise RuntimeError("guard_stdout is in use in another thread, and stdout has one owner at a time")
+        _flush()
+        stdout = _move_away(1, guard)
         os.dup2(2, 1)
-        with _stdin_moved(), io.open(stdout, "w", encoding="utf-8", buffering=1, closefd=False) as stream:
+        _empty_stdin(guard)
+        with io.open(stdout.moved, "w", encoding="utf-8", buffering=1, closefd=False) as stream:
             raw: Any = stream.buffer.raw  # type: ignore[attr-defined]
             try:
                 yield stream
             finally:
-                if identity(stdout) != file and not raw.closed:
+                if not stdout.is_intact() and not raw.closed:
                     raw.__init__(2, "wb", closefd=False)
     finally:
-        _flush()
-        _give_back(stdout, file, 1)
+        _leave(guard)
 
 
-@contextlib.contextmanager
-def _stdin_moved() -> Iterator[None]:
-    """Meanwhile, descriptor 0 is /dev/null. `sys.stdin` reads the original, with what it has read ahead."""
-    global _moved
-    try:
-        stdin = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
-    except OSError:  # there is none
-        yield
-        return
+class _Original(NamedTuple):
+    """What a descriptor was, under another number."""
+
+    moved: int
+    file: Identity | None
+    raws: Sequence[io.FileIO]
+    """What reads it."""
+
+    def is_intact(self) -> bool:
+        return identity(self.moved) == self.file
+
+    def close(self) -> None:
+        """Closes it, unless the program has."""
+        if self.is_intact():
+            os.close(self.moved)
+
+
+class _Guard(NamedTuple):
+    thread: int
+    originals: dict[int, _Original]
+    """What it gives back, by the numbers."""
+    others: list[_Original]
+    """What it has used, and does not give back."""
+
+
+_guards: list[_Guard] = []
+"""The blocks that were entered and not left, in this order."""
+
+
+def _move_away(number: int, guard: _Guard, raws: Sequence[io.FileIO] = ()) -> _Original:
+    moved = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)  # never the number of a stdin that is closed
+    original = guard.originals[number] = _Original(moved, identity(moved), raws)
+    return original
+
+
+def _empty_stdin(guard: _Guard) -> None:
+    """Makes descriptor 0 /dev/null. `sys.stdin` reads the original, with what it has read ahead."""
     raws = [raw for stream in {sys.stdin, sys.__stdin__} if (raw := _raw(stream)) is not None]
-    file, process, before = identity(stdin), os.getpid(), _moved
     try:
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        # A thread that reads meanwhile gets what it waits for, and reads the new number after that.
-        _renumber(raws, stdin)
-        os.dup2(null, 0)
-        os.close(null)
-        _moved = stdin, file, raws
-        yield
-    finally:
-        _moved = before
-        if os.getpid() == process:
-            try:
-                _give_back(stdin, file, 0)
-            finally:
-                _renumber(raws, 0)
+        stdin = _move_away(0, guard, raws)
+    except OSError:  # there is none
+        return
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    # A thread that reads meanwhile gets what it waits for, and reads the new number after that.
+    _renumber(raws, stdin.moved)
+    os.dup2(null, 0)
+    os.close(null)
 
 
-def _give_back(moved: int, file: Identity | None, number: int) -> None:
+def _leave(guard: _Guard) -> None:
+    """Gives the originals back. If a block that was entered later is still there, that does it."""
+    position = next((position for position, each in enumerate(_guards) if each is guard), None)
+    if position is None:  # a forked child, and the block is that of another thread
+        return
+    del _guards[position]
+    with contextlib.ExitStack() as all_of_it:
+        for other in guard.others:
+            all_of_it.callback(other.close)
+        if position == len(_guards):
+            for number, original in guard.originals.items():
+                all_of_it.callback(_give_back, number, original)
+            if guard.originals:
+                all_of_it.callback(_flush)
+            return
+        heir = _guards[position]
+        for number, original in guard.originals.items():
+            if number in heir.originals:
+                heir.others.append(heir.originals[number])
+            heir.originals[number] = original
+
+
+def _give_back(number: int, original: _Original) -> None:
     """Gives the original its number again. If the program has closed it, its moved number is left alone."""
-    if identity(moved) != file:
-        raise OSError(errno.EBADF, f"the original of descriptor {number} was closed by the program")
-    os.dup2(moved, number)
-    os.close(moved)
-
-
-_moved: tuple[int, Identity | None, list[io.FileIO]] | None = None
-"""The number and the file of the original stdin, and what reads there, while it is moved."""
+    try:
+        if not original.is_intact():
+            raise OSError(errno.EBADF, f"the original of descriptor {number} was closed by the program")
+        os.dup2(original.moved, number)
+        os.close(original.moved)
+    finally:
+        _renumber(original.raws, number)
 
 
 def _raw(stream: Any) -> io.FileIO | None:
@@ -315,7 +362,7 @@ def _raw(stream: Any) -> io.FileIO | None:
     return raw if isinstance(raw, io.FileIO) and not raw.closed and raw.fileno() == 0 else None
 
 
-def _renumber(raws: list[io.FileIO], number: int) -> None:
+def _renumber(raws: Iterable[io.FileIO], number: int) -> None:
     for raw in raws:
         if not raw.closed:
             raw.__init__(number, "rb", closefd=False)  # type: ignore[misc]
@@ -323,11 +370,13 @@ def _renumber(raws: list[io.FileIO], number: int) -> None:
 
 def _forked() -> None:
     """In a forked child, stdin is empty, too."""
-    if _moved is not None:
-        stdin, file, raws = _moved
-        _renumber(raws, 0)
-        if identity(stdin) == file:
-            os.close(stdin)
+    for guard in _guards:
+        stdin = guard.originals.pop(0, None)
+        if stdin is not None:
+            _renumber(stdin.raws, 0)
+            stdin.close()
+    here = threading.get_ident()
+    _guards[:] = [each for each in _guards if each.thread == here]
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -230,6 +231,58 @@ with guard_stdout() as protocol:
         child.stdin.write(b"one\ntwo\n")
         child.stdin.close()
         assert child.stdout.readline() == b"['one\\n', 'two\\n']\n"
+
+
+OVERLAPPING = """
+import contextlib, os, sys
+from pipework import guard_stdout
+assert sys.stdin.readline() == "1\\n"
+with contextlib.ExitStack() as blocks:
+    guards = [guard_stdout() for _ in range(3)]
+    for number, guard in enumerate(guards):
+        stream = guard.__enter__()
+        blocks.callback(print, number, file=stream)
+    blocks.pop_all().close()
+    print("to stderr")
+    for each in map(int, sys.argv[1]):
+        guards[each].__exit__(None, None, None)
+        if each != int(sys.argv[1][-1]) and each == 0:
+            print("still to stderr")
+print("to stdout")
+print(sys.stdin.readline(), end="")
+print(sys.stdin.fileno(), sorted(os.listdir("/proc/self/fd")))
+"""
+
+
+@pytest.mark.parametrize("order", ["210", "012", "021", "102", "120", "201"])
+def test_the_last_of_overlapping_guards_gives_stdout_back(order: str) -> None:
+    command = [sys.executable, "-c", OVERLAPPING, order]
+    done = subprocess.run(command, input="1\n2\n", capture_output=True, text=True, timeout=SOON, check=True)
+    assert done.stdout == "0\nto stdout\n2\n0 ['0', '1', '2', '3']\n"
+    left_early = ["still to stderr"] if order[-1] != "0" else []
+    assert done.stderr.splitlines() == ["2", "1", "to stderr", *left_early]
+
+
+def test_guard_stdout_refuses_a_second_thread() -> None:
+    before = os.fstat(1)
+    refused: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            with pipework.guard_stdout():
+                raise AssertionError
+        except RuntimeError as error:
+            refused.append(error)
+
+    with pipework.guard_stdout() as stdout, pipework.guard_stdout():
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        assert os.path.samestat(os.fstat(stdout.fileno()), before)
+    assert "another thread" in str(refused[0])
+    assert os.path.samestat(os.fstat(1), before)
+    with pytest.raises(AssertionError):  # it is free again
+        use()
 
 
 def test_guard_stdout_ends_with_an_exception() -> None:
