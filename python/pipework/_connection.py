@@ -40,6 +40,9 @@ _LONG = 120 << 10
 """A message or a buffer with more bytes is a file, which costs more than to copy as many bytes. For a longer
 message, malloc would ask the kernel for new memory each time."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_CUT = int(socket.MSG_CTRUNC)
+"""A number: the operators of a flag are functions of Python, in which an exception of a signal handler would
+lose the message."""
 _FILES = socket.CMSG_SPACE(array.array("i").itemsize * (MOST_BUFFERS + 1))
 
 
@@ -154,11 +157,11 @@ class Connection(multiprocessing.connection.Connection):
         try:
             came.extend(map(self._socket.recvmsg, (len(_MARK) + _LONG,), (_FILES,), (socket.MSG_CMSG_CLOEXEC,)))
             data, rights, flags, _ = came[0]
-            if data and not rights and not flags & socket.MSG_CTRUNC:
+            if data and not rights and not flags & _CUT:
                 return data[len(_MARK) :], []
             if not data:
                 raise EOFError
-            if flags & socket.MSG_CTRUNC:
+            if flags & _CUT:
                 raise OSError(errno.EMFILE, "a message has come with more files than this process may open")
             return data[len(_MARK) :], [mmap.mmap(each, 0, access=mmap.ACCESS_COPY) for each in _files_in(came)]
         except ConnectionResetError:
