@@ -148,7 +148,9 @@ class Pool(multiprocessing.pool.Pool):
         """Ends the processes at once, and those that are still there after 5 s by SIGKILL. May also be called
         after `close`."""
         self._state = _stdlib.TERMINATE
-        self._terminate()
+        # Not by `_terminate`, which does nothing a second time, even if an exception ended the first.
+        self._engine.terminate()
+        self._terminate.cancel()
         with contextlib.suppress(RuntimeError):  # a callback may call this, and does not wait for itself
             self._engine.wait()
 

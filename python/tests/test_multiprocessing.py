@@ -1067,6 +1067,17 @@ def test_exception_anywhere_in_a_call_does_not_stop_a_pool(name: str) -> None:
     assert step > 20
 
 
+@pytest.mark.parametrize("step", [5, 30, 60, 100, 150])
+def test_terminate_ends_a_pool_after_an_exception_has_ended_it(step: int) -> None:
+    pool = fork.Pool(1)
+    result = pool.apply_async(tasks.sleep, (1000.0,))
+    _ended_at(step, pool.terminate)
+    pool.terminate()
+    pool.join()
+    with pytest.raises((PeerDied, RuntimeError)):
+        result.get(SOON)
+
+
 def test_all_processes_have_started_when_a_pool_is_made(context: Any) -> None:
     with context.Pool(3) as pool:
         assert len({process.pid for process in pool._pool}) == 3
