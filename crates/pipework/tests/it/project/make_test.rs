@@ -163,7 +163,9 @@ fn run_says_how_far_a_part_is() {
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     for wanted in [
-        "\n== make test-first\nrunning 3 tests\ntest a ... ok\n== first: 1 of 3, 0:0",
+        "\n== make test-first\nrunning 3 tests\n",
+        "\ntest a ... ok\n",
+        "\n== first: 1 of 3, 0:0",
         "\n== make test-second: failed after ",
         "\nthird  | test a ... ok\n",
         "\n== third: 1 of 3, 0:0",
