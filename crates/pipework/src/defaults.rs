@@ -13,6 +13,12 @@ pub const REQUEST_BYTES: u32 = 4096;
 pub const REPLY_BYTES: u32 = 4096;
 /// Clients and servers that can be attached to a segment at the same time.
 pub const MEMBERS: u32 = 256;
+/// Messages that the ring of a broadcast keeps.
+pub const MESSAGES: u32 = 1024;
+/// Bytes of a cell of the ring. A longer message lies in a blob.
+pub const MESSAGE_BYTES: u32 = 1024;
+/// Bytes of a publisher's messages that the ring keeps in blobs: 128 MiB.
+pub const KEEP_BYTES: u64 = 128 << 20;
 /// Permissions of the file of a segment.
 pub const MODE: u32 = 0o600;
 /// Bytes of shared memory that a process keeps for its next blobs in a segment: 128 MiB.

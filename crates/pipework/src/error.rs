@@ -47,6 +47,8 @@ pub enum ErrorKind {
     Os = 14,
     /// The other side gave up: a server gave up its request, or the other end of a pipe its stream.
     Failed = 15,
+    /// Messages are gone that a subscriber had not received, because it was too slow.
+    Lagged = 16,
 }
 
 impl ErrorKind {
@@ -67,6 +69,7 @@ impl ErrorKind {
         ErrorKind::Invalid,
         ErrorKind::Os,
         ErrorKind::Failed,
+        ErrorKind::Lagged,
     ];
 
     fn text(self) -> &'static str {
@@ -86,6 +89,7 @@ impl ErrorKind {
             ErrorKind::Invalid => "invalid argument",
             ErrorKind::Os => "the system call failed",
             ErrorKind::Failed => "the other side gave up",
+            ErrorKind::Lagged => "messages were missed",
         }
     }
 }
@@ -166,8 +170,8 @@ impl fmt::Display for Explanation {
 pub struct Error {
     kind: ErrorKind,
     op: &'static str,
-    /// A positive number is the kernel's; a negative one is an [`Explanation`]. One field for both
-    /// keeps an error at three words.
+    /// A positive number is the kernel's; a negative one is an [`Explanation`], or from [`PROCESS`] down a
+    /// process. One field for all keeps an error at three words.
     detail: i32,
 }
 
@@ -186,6 +190,11 @@ impl Error {
 
     pub(crate) const fn with_errno(kind: ErrorKind, op: &'static str, errno: i32) -> Error {
         Error { kind, op, detail: errno }
+    }
+
+    /// The same error of an operation that has waited for this process.
+    pub(crate) fn waited_for(self, process: u32) -> Error {
+        Error { detail: PROCESS.saturating_sub_unsigned(process), ..self }
     }
 
     /// The kind of the error.
@@ -209,6 +218,15 @@ impl Error {
         explanation_of(self.detail)
     }
 
+    /// The id of the process that the operation has waited for, as that process itself knows it.
+    pub fn process(&self) -> Option<u32> {
+        process_of(self.detail)
+    }
+
+    pub(crate) fn is_explained(&self, explanation: Explanation) -> bool {
+        self.detail == -(explanation as i32)
+    }
+
     /// The part of an error beside kind and operation, as one number: [`describe`] turns the three
     /// into text again.
     #[doc(hidden)]
@@ -223,6 +241,13 @@ impl Error {
     }
 }
 
+/// The largest number that stands for a process. The kernel's ids have 22 bits.
+const PROCESS: i32 = -1_000_000;
+
+fn process_of(detail: i32) -> Option<u32> {
+    (detail <= PROCESS).then(|| PROCESS.abs_diff(detail))
+}
+
 fn explanation_of(detail: i32) -> Option<&'static str> {
     let is_it = |(known, _): &&(Explanation, &'static str)| *known as i32 == -detail;
     Explanation::ALL.iter().find(is_it).map(|(_, text)| *text)
@@ -235,6 +260,9 @@ pub fn describe(f: &mut impl fmt::Write, kind: ErrorKind, op: &str, detail: i32)
         return write!(f, "{op}: {explanation}");
     }
     write!(f, "{op}: {kind}")?;
+    if let Some(process) = process_of(detail) {
+        return write!(f, " while it waited for process {process}");
+    }
     match detail {
         errno @ 1.. => write!(f, ": {}", std::io::Error::from_raw_os_error(errno)),
         _ => Ok(()),
@@ -248,6 +276,7 @@ impl fmt::Debug for Error {
             .field("op", &self.op)
             .field("errno", &self.errno())
             .field("explanation", &self.explanation())
+            .field("process", &self.process())
             .finish()
     }
 }
@@ -317,7 +346,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::PeerDied => Io::ConnectionReset,
             ErrorKind::NoServer => Io::NotConnected,
             ErrorKind::Unsupported => Io::Unsupported,
-            ErrorKind::Stale | ErrorKind::Failed => Io::Other,
+            ErrorKind::Stale | ErrorKind::Failed | ErrorKind::Lagged => Io::Other,
             ErrorKind::Os => std::io::Error::from_raw_os_error(error.detail).kind(),
         };
         std::io::Error::new(kind, error)
@@ -354,7 +383,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_number_and_its_errno() {
         // Other languages and other programs store these numbers, so they must not change.
-        const ERRNOS: [(ErrorKind, i32); 15] = [
+        const ERRNOS: [(ErrorKind, i32); 16] = [
             (ErrorKind::WouldBlock, libc::EAGAIN),
             (ErrorKind::TimedOut, libc::ETIMEDOUT),
             (ErrorKind::Interrupted, libc::EINTR),
@@ -370,6 +399,7 @@ mod tests {
             (ErrorKind::Invalid, libc::EINVAL),
             (ErrorKind::Os, libc::EIO),
             (ErrorKind::Failed, libc::ECANCELED),
+            (ErrorKind::Lagged, libc::ENOBUFS),
         ];
         assert_eq!(ErrorKind::ALL, ERRNOS.map(|(kind, _)| kind));
         for (number, (kind, errno)) in (1..).zip(ERRNOS) {

@@ -84,6 +84,13 @@ impl Event {
         self.wake(EVERYONE, reach);
     }
 
+    /// Wakes all parked threads, those that could not announce themselves included; as `notify_swapped`.
+    pub(crate) fn notify_unseen(&self, reach: Reach) {
+        // Release: pairs with the Acquire of `wait_unseen`.
+        self.0.fetch_add(STEP, Ordering::Release);
+        self.0.wake(EVERYONE, reach);
+    }
+
     /// Whether a thread may be parked. Call this after a change that was a swap.
     pub(crate) fn is_awaited(&self) -> bool {
         fence_after_swap();
@@ -133,6 +140,19 @@ impl Event {
         check: impl FnMut() -> Result<()>,
     ) -> Result<T> {
         wait.on(&self.0, || Some(self.announce()), look, check)
+    }
+
+    /// As `wait`, for a thread that may only read the word: only [`notify_unseen`](Event::notify_unseen)
+    /// wakes it.
+    pub(crate) fn wait_unseen<T>(
+        &self,
+        wait: &Wait<'_>,
+        look: impl FnMut() -> Result<Option<T>>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<T> {
+        // Acquire: the look after it sees everything from before the step of the word.
+        let read = || Some(self.0.load(Ordering::Acquire));
+        wait.on(&self.0, read, look, check)
     }
 }
 

@@ -37,6 +37,7 @@ pub mod pipe;
 pub mod atomic;
 mod segment;
 pub mod reqrep;
+pub mod broadcast;
 
 pub use deadline::Deadline;
 #[doc(hidden)]

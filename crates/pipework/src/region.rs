@@ -39,6 +39,11 @@ impl Mapping {
     /// Maps the first `len` bytes of a file that is at least that long. If the file is truncated
     /// later, the missing part reads as zero here.
     pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping, Errno> {
+        Mapping::with_access(fd, len, false)
+    }
+
+    /// As `new`; any write to it ends this process if it is `only_to_read`.
+    pub(crate) fn with_access(fd: BorrowedFd<'_>, len: usize, only_to_read: bool) -> Result<Mapping, Errno> {
         {
             // No fork in here: a child could wait for ever for the thread that is in here.
             let _forks_wait = sync::no_forks();
@@ -47,7 +52,7 @@ impl Mapping {
                 Some(if holes < HOLES { address..address + 1 } else { mapping })
             });
         }
-        let start = memory::map(fd, len)?;
+        let start = memory::map(fd, len, only_to_read)?;
         let address = start.as_ptr() as usize;
         Ok(Mapping { start, len, place: MAPPED.add(address, address + len) })
     }

@@ -111,6 +111,7 @@ impl ErrorKind {
             ErrorKind::Invalid => libc::EINVAL,
             ErrorKind::Os => libc::EIO,
             ErrorKind::Failed => libc::ECANCELED,
+            ErrorKind::Lagged => libc::ENOBUFS,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use crate::region::{Mapping, Region};
+use crate::region::{self, Mapping, Region};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::sys::known::KnownFile;
 use crate::sys::memory::{self, Facts};
@@ -106,6 +106,29 @@ struct Header {
     named: AtomicU64,
     /// The slot that last began to name the file. A hint: any process may have written any number.
     near: AtomicU64,
+}
+
+/// The bytes of a blob, copied out of its file, which stays unlocked and unchanged. `None` if the file does
+/// not have it.
+pub(super) fn copy_out(folder: &Path, handle: &Handle) -> Result<Option<Vec<u8>>, Errno> {
+    const WORDS: usize = size_of::<Header>() / 8;
+    let file = memory::open_to_read(&path_of(folder, handle.name))?;
+    let facts = memory::facts(file.as_fd())?;
+    let mut header = [0; 8 * WORDS];
+    let read = memory::read_at(file.as_fd(), &mut header, 0)?;
+    let word = |idx: usize| u64::from_le_bytes(header[8 * idx..8 * idx + 8].try_into().expect("eight bytes"));
+    let is_it = facts.is_regular
+        && read == header.len()
+        && [word(0), word(1), word(2)] == [MAGIC, FORMAT, handle.generation]
+        && facts.len.checked_sub(HEADER as u64).is_some_and(|space| handle.len <= space);
+    if !is_it {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    region::reserve(&mut bytes, handle.len as usize)?;
+    bytes.resize(handle.len as usize, 0);
+    let read = memory::read_at(file.as_fd(), &mut bytes, HEADER as u64)?;
+    Ok((read == bytes.len()).then_some(bytes))
 }
 
 /// `{ version: 31, doubted: 1, count: 32 }`: how many slots name the file. The version grows with

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::region::Region;
 pub(crate) use file::{Handle, Name, Slots};
 pub(crate) use folder::Folder;
-pub use store::BlobAudit;
+pub use store::{BlobAudit, BlobStats};
 use store::{Counted, Found, Hold};
 pub(crate) use store::{Limits, Store};
 
@@ -170,6 +170,15 @@ impl Blob {
         most: usize,
         op: &'static str,
     ) -> Result<Blob> {
+        if store.only_reads() {
+            if handle.len > most as u64 {
+                return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::BlobsCopied));
+            }
+            let counted = store.count_copy(handle.len as usize, op)?;
+            let bytes = store.copy_out(handle, op)?;
+            store.count_copied();
+            return Ok(Blob(Bytes::Copied(Arc::new(Copied { bytes, _counted: counted }))));
+        }
         let hold = store.receive(handle, op)?;
         if hold.file().is_trusted() {
             return Ok(Blob(Bytes::Lent(hold)));
@@ -207,6 +216,15 @@ impl Blob {
         copy: impl FnOnce(&Region, usize) -> T,
     ) -> Result<T> {
         store.read(handle, op, copy)
+    }
+
+    /// This blob, or a copy of it if messages of the store's channel cannot name it: it belongs to another
+    /// one, or is a copy.
+    pub(crate) fn within(&self, store: &Arc<Store>, op: &'static str) -> Result<Blob> {
+        match &self.0 {
+            Bytes::Lent(hold) if hold.is_of(store) => Ok(self.clone()),
+            _ => Blob::copy_of(store, self, op).inspect(|_| store.count_copied()),
+        }
     }
 
     /// A new blob with these bytes.

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::channels::{self, Shown};
-use super::file::{BlobFile, Handle, Name, Named, Slots, path_of};
+use super::file::{self, BlobFile, Handle, Name, Named, Slots, path_of};
 use super::folder::{Folder, Spent};
 use super::idle::{self, IdleFiles};
 use crate::error::{Error, ErrorKind, Explanation, Result};
@@ -41,6 +41,24 @@ pub struct BlobAudit {
     pub left_bytes: u64,
 }
 
+/// A process's share of a channel's blobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlobStats {
+    /// Bytes of the blobs that the process holds now, drafts and copies included.
+    pub held: u64,
+    /// How many blobs the process has copied since it opened the channel: those that it received as
+    /// [copies](crate::reqrep::Blob::is_copied), and those that it sent although they were copies or belong to
+    /// another channel. A payload that is longer than a slot or a cell does not count.
+    pub copied: u64,
+}
+
+impl BlobStats {
+    pub(crate) fn of(store: &Store) -> BlobStats {
+        BlobStats { held: store.held(), copied: store.copied() }
+    }
+}
+
 /// How much memory this process uses for the blobs of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -56,6 +74,8 @@ pub(crate) struct Store {
     idle: Arc<IdleFiles>,
     state: Own<State>,
     copied: Hint,
+    /// Whether it copies every blob out of its file, because it changes nothing in the files.
+    only_reads: bool,
     /// Whether this process has used the folder.
     has_opened: Flag,
     /// Whether the folder does not stay any more.
@@ -264,18 +284,21 @@ impl Drop for Kept {
 }
 
 impl Store {
-    pub(crate) fn new(folder: Folder, limits: Limits) -> Store {
+    pub(crate) fn new(folder: Folder, limits: Limits, only_reads: bool) -> Store {
         let store = Store {
             limits,
             idle: IdleFiles::new(folder, limits.pool),
             state: Own::default(),
             copied: Hint::new(0),
+            only_reads,
             has_opened: Flag::new(),
             has_left: Flag::new(),
             shown: OnceLock::new(),
         };
         // Without it, calls without blobs work, too. It is tried again before a file is made.
-        let _ = channels::show_open(store.idle.folder(), &store.shown);
+        if !only_reads {
+            let _ = channels::show_open(store.idle.folder(), &store.shown);
+        }
         store
     }
 
@@ -297,6 +320,17 @@ impl Store {
     /// Bytes of the blobs that this process may hold.
     pub(crate) fn limit(&self) -> u64 {
         self.limits.held
+    }
+
+    pub(crate) fn only_reads(&self) -> bool {
+        self.only_reads
+    }
+
+    /// The bytes of a blob that a slot names, without a lock or a change of its file. If the slot did not
+    /// name it all the time until this returns, they are any bytes.
+    pub(super) fn copy_out(&self, handle: &Handle, op: &'static str) -> Result<Vec<u8>> {
+        let copied = file::copy_out(self.location(), handle).map_err(|errno| errno.at(op))?;
+        copied.ok_or(Error::new(ErrorKind::Corrupt, op))
     }
 
     pub(crate) fn count_copied(&self) {

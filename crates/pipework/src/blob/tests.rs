@@ -45,7 +45,7 @@ impl Place {
     /// The state that one process has of the channel.
     fn store_with(&self, pool: u64, mode: u32) -> Arc<Store> {
         let folder = Folder::beside(&self.0.join("channel"), 7, crate::sys::memory::user(), mode);
-        Arc::new(Store::new(folder, Limits { pool, held: u64::MAX }))
+        Arc::new(Store::new(folder, Limits { pool, held: u64::MAX }, false))
     }
 
     fn store(&self) -> Arc<Store> {
@@ -363,7 +363,7 @@ impl Above {
 
     /// A process's state of a channel. It keeps no files.
     fn store_with(&self, random: u64, mode: u32) -> Arc<Store> {
-        Arc::new(Store::new(self.folder(random, mode), Limits { pool: 0, held: u64::MAX }))
+        Arc::new(Store::new(self.folder(random, mode), Limits { pool: 0, held: u64::MAX }, false))
     }
 
     fn store(&self, random: u64) -> Arc<Store> {
@@ -583,7 +583,7 @@ fn dropped_draft_leaves_its_file_to_the_next() {
 fn draft_beyond_the_blob_limit_is_too_long() {
     let place = Place::new();
     let folder = Folder::beside(&place.0.join("channel"), 7, crate::sys::memory::user(), 0o600);
-    let store = Arc::new(Store::new(folder, Limits { pool: 0, held: 10_000 }));
+    let store = Arc::new(Store::new(folder, Limits { pool: 0, held: 10_000 }, false));
     let first = made(&store, &[1; 6000]);
     let refused = BlobMut::new(&store, 6000, "test").unwrap_err();
     assert_eq!((refused.kind(), store.held()), (ErrorKind::TooLong, 6000));

@@ -66,7 +66,7 @@ pub mod fuzzing;
 #[cfg(all(test, not(loom)))]
 mod faults;
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(crate) mod tests;
 #[cfg(all(test, not(loom)))]
 mod blobs;
 #[cfg(all(test, not(loom)))]
@@ -78,7 +78,7 @@ mod waking;
 #[cfg(all(test, not(loom)))]
 mod beside;
 
-pub use crate::blob::{Blob, BlobAudit, BlobMut};
+pub use crate::blob::{Blob, BlobAudit, BlobMut, BlobStats};
 pub use crate::segment::deaths::hears_of_deaths;
 pub use crate::segment::header::MAX_MEMBERS;
 pub use crate::segment::message::{Message, Space};
@@ -91,7 +91,7 @@ pub use layout::{Geometry, MAX_BLOBS, MAX_PAYLOAD, MAX_QUEUE, MAX_SLOTS};
 pub use receiving::Stream;
 pub use reply::{CallError, Completion, Reply};
 pub use request::Request;
-pub use segment::{Audit, BlobStats, Call, Member, Options, Segment, Stage, Stats};
+pub use segment::{Audit, Call, Member, Options, Segment, Stage, Stats};
 pub use server::{Requests, Server};
 pub use serving::ServerOptions;
 pub use shared::Role;

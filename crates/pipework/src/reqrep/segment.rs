@@ -13,7 +13,7 @@ use super::shared::{CANCELLED, EMPTY, FULL, REPLIES, Role, Shared};
 use super::slot::{Slot, State};
 use super::waiting::Attached;
 use super::word::Ticket;
-use crate::blob::{self, BlobAudit, BlobMut, Limits};
+use crate::blob::{self, BlobAudit, BlobMut, BlobStats, Limits};
 use crate::error::Result;
 use crate::segment::header::Sizes;
 use crate::segment::mapping::{Checks, Making};
@@ -276,7 +276,8 @@ impl Options {
             .into_iter()
             .find_map(|(differs, op)| differs.then_some(op))
         };
-        Checks { any_owner: self.any_owner, max_bytes: self.max_bytes, differs: Box::new(differs) }
+        let Options { any_owner, max_bytes, .. } = *self;
+        Checks { any_owner, read_only: false, max_bytes, differs: Box::new(differs) }
     }
 
     fn segment(&self, shared: Shared, is_new: bool) -> Segment {
@@ -320,18 +321,6 @@ impl Drop for SegmentInner {
     }
 }
 
-/// A process's share of a channel's blobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BlobStats {
-    /// Bytes of the blobs that the process holds now, drafts and copies included.
-    pub held: u64,
-    /// How many blobs the process has copied since it opened the channel: those that it received as
-    /// [copies](super::Blob::is_copied), and those that it sent although they were copies or belong to
-    /// another channel. A payload that is longer than a slot does not count.
-    pub copied: u64,
-}
-
 impl Segment {
     /// Memory for a blob of `len` bytes: fill it, [freeze](BlobMut::freeze) it and
     /// [attach](super::Message::attach) it to messages of this channel. It may hold bytes of an
@@ -353,8 +342,7 @@ impl Segment {
 
     /// This process's share of the channel's blobs.
     pub fn blob_stats(&self) -> BlobStats {
-        let blobs = self.shared().blobs();
-        BlobStats { held: blobs.held(), copied: blobs.copied() }
+        BlobStats::of(self.shared().blobs())
     }
 
     /// The files of the channel's blobs, of all processes. It opens each of them, and changes nothing.

@@ -36,7 +36,7 @@ fn all_free(segment: &Segment) {
 }
 
 /// Runs a task on this thread, without a runtime.
-pub(super) fn block_on<T>(task: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(task: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

@@ -77,6 +77,8 @@ pub(crate) struct Shared<C: Contents> {
     /// The segment's random number, and its user and permissions.
     random: u64,
     facts: Facts,
+    /// Whether this process can only read it.
+    is_read_only: bool,
 }
 
 /// A sweep of the folder of blobs that has not ended yet.
@@ -149,6 +151,8 @@ pub(crate) struct Making {
 /// The conditions on a segment that is opened.
 pub(crate) struct Checks<'a> {
     pub(crate) any_owner: bool,
+    /// Whether it is opened and mapped only for reading.
+    pub(crate) read_only: bool,
     pub(crate) max_bytes: u64,
     /// Returns the operation of the error if a size is not the one that was asked for.
     pub(crate) differs: Box<Differs<'a>>,
@@ -315,12 +319,14 @@ impl<C: Contents> Shared<C> {
             sweep: Mutex::new(None),
             random: header.random,
             facts,
+            is_read_only: false,
         }
     }
 
     /// Opens the segment at `path`.
     pub(crate) fn open(path: &Path, checks: &Checks<'_>) -> Result<Shared<C>> {
-        let file = memory::open(path).map_err(|errno| match errno {
+        let open = if checks.read_only { memory::open_to_read } else { memory::open };
+        let file = open(path).map_err(|errno| match errno {
             Errno::LOOP => errno.at(C::OPERATIONS.symbolic_link),
             errno => errno.at(C::OPERATIONS.open),
         })?;
@@ -334,7 +340,8 @@ impl<C: Contents> Shared<C> {
         let mut shared = Shared::check(KnownFile::passed(file), facts, checks)?;
         // Other descriptors of the program, and other processes, may have the same open file, so it is
         // opened again. Without /proc, or without the permission, the given one is used.
-        if let Ok(again) = memory::open_again(shared.file())
+        if !checks.read_only
+            && let Ok(again) = memory::open_again(shared.file())
             && memory::is_of(again.as_fd(), facts.identity)
         {
             shared.file = KeptFd::new(KnownFile::new(again, facts.identity));
@@ -359,8 +366,10 @@ impl<C: Contents> Shared<C> {
         if facts.len > checks.max_bytes {
             return Err(Error::new(ErrorKind::TooLong, ops.max_bytes));
         }
-        let mapping = Mapping::new(file.as_fd(), header.len as usize).map_err(|errno| errno.at(ops.open))?;
-        let shared = Shared::new(mapping, file, facts, &header, mark);
+        let mapping = Mapping::with_access(file.as_fd(), header.len as usize, checks.read_only);
+        let mapping = mapping.map_err(|errno| errno.at(ops.open))?;
+        let mut shared = Shared::new(mapping, file, facts, &header, mark);
+        shared.is_read_only = checks.read_only;
         if shared.is_whole() { Ok(shared) } else { Err(Error::new(ErrorKind::Corrupt, ops.cut)) }
     }
 
@@ -391,7 +400,7 @@ impl<C: Contents> Shared<C> {
     /// The process that has made a segment at a path makes the folder of the blobs now if other users may
     /// use the segment: they may not be allowed to make it.
     pub(crate) fn with_blobs(self, limits: Limits, is_new: bool) -> Arc<Shared<C>> {
-        let store = Arc::new(Store::new(self.blob_folder(), limits));
+        let store = Arc::new(Store::new(self.blob_folder(), limits, self.is_read_only));
         let shared = Arc::new(self);
         let slots: Weak<Shared<C>> = Arc::downgrade(&shared);
         store.set_slots(slots);
@@ -402,6 +411,11 @@ impl<C: Contents> Shared<C> {
         let is_first = shared.blobs.set(store).is_ok();
         debug_assert!(is_first);
         shared
+    }
+
+    /// Whether this process can only read it.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// Whether the segment still has a name.
@@ -552,7 +566,7 @@ impl<C: Contents> Slots for Shared<C> {
 impl<C: Contents> Drop for Shared<C> {
     fn drop(&mut self) {
         if let Some(store) = self.blobs.get() {
-            if !self.has_name() {
+            if !self.is_read_only && !self.has_name() {
                 store.leave_folder();
             }
             store.close();

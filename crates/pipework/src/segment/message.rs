@@ -175,7 +175,7 @@ impl Payload {
         max: usize,
         op: &'static str,
     ) -> Result<bool> {
-        if handle.len > COPIED {
+        if handle.len > COPIED || store.only_reads() {
             self.set_blob(Blob::receive(store, handle, max, op)?);
             return Ok(true);
         }

@@ -172,8 +172,7 @@ impl Naming {
                 Some(named) => named,
                 // It is a blob of another channel, or a copy.
                 None => {
-                    let copied = Blob::copy_of(store, blob, op)?;
-                    store.count_copied();
+                    let copied = blob.within(store, op)?;
                     Named::new(store, &copied, hint).ok_or(Error::new(ErrorKind::Corrupt, op))?
                 }
             };

@@ -259,7 +259,7 @@ fn join(shared: &Arc<Shared>) -> (Attached, u16) {
 }
 
 fn checks() -> Checks<'static> {
-    Checks { any_owner: false, max_bytes: u64::MAX, differs: Box::new(|_| None) }
+    Checks { any_owner: false, read_only: false, max_bytes: u64::MAX, differs: Box::new(|_| None) }
 }
 
 /// A child that joins, takes these words, and lives until the result is dropped or dies.

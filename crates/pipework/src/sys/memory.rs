@@ -328,8 +328,8 @@ impl Drop for KeptOpen {
 
 /// Maps the first `len` bytes of a file of at least that length, shared with all other mappings.
 /// Touching a page does not make the kernel read its neighbours from a disk.
-pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<NonNull<u8>> {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
+pub(crate) fn map(fd: BorrowedFd<'_>, len: usize, only_to_read: bool) -> Result<NonNull<u8>> {
+    let access = if only_to_read { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let start = sys!("mmap", unsafe { rustix::mm::mmap(null_mut(), len, access, MapFlags::SHARED, fd, 0) })?;
     // SAFETY: it changes what the kernel reads ahead, and no bytes. A failure does not matter.
