@@ -295,7 +295,7 @@ impl Subscriber {
             if next > first && start != Start::Now && self.catch(before, next)? {
                 self.missed = self.missed.saturating_sub(1);
             }
-            if matches!(start, Start::Oldest | Start::Latest) {
+            if !matches!(start, Start::After(_)) {
                 self.missed = 0;
             }
         }

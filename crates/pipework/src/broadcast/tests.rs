@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
@@ -598,59 +598,50 @@ fn publishers_and_subscribers_of_many_threads_lose_nothing() {
 fn joining_and_leaving_at_full_speed_disturbs_nobody() {
     let segment = options().messages(8).anonymous().unwrap();
     let mut steady = segment.subscriber_with(&all()).unwrap();
-    let is_over = AtomicBool::new(false);
+    let guests = AtomicU32::new(2);
+    let until = Instant::now() + Duration::from_millis(500);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while !is_over.load(Relaxed) {
-                    let start = [Start::Now, Start::Oldest, Start::Latest, Start::After(0)];
-                    for start in start {
-                        let mut guest = segment.subscriber_with(&all().start(start)).unwrap();
-                        let mut last = None;
-                        for _ in 0..3 {
-                            match guest.recv(SOON) {
-                                Ok(message) => {
-                                    let follows = last.is_none_or(|last| message.number() == last + 1);
-                                    assert!(follows, "{start:?} {last:?} {}", message.number());
-                                    last = Some(message.number());
-                                }
-                                Err(RecvError::Lagged(_)) => {
-                                    assert_eq!((start, last), (Start::After(0), None))
-                                }
-                                Err(error) => panic!("{error}"),
-                            }
-                        }
+                while Instant::now() < until {
+                    for start in [Start::Now, Start::Oldest, Start::Latest, Start::After(0)] {
+                        visit(&segment, start);
                     }
                 }
+                guests.fetch_sub(1, Relaxed);
             });
         }
-        let publisher = segment.publisher().unwrap();
-        let until = Instant::now() + Duration::from_millis(500);
-        let mut published = 0;
-        scope.spawn({
-            let (publisher, is_over) = (publisher.clone(), &is_over);
-            move || {
-                while Instant::now() < until {
-                    publisher.publish("x", SOON).unwrap();
-                }
-                is_over.store(true, Relaxed);
-                // The guests wait for three more each.
-                for _ in 0..100 {
-                    publisher.publish("x", SOON).unwrap();
-                }
+        scope.spawn(|| {
+            let publisher = segment.publisher().unwrap();
+            while guests.load(Relaxed) > 0 {
+                publisher.publish("x", SOON).unwrap();
             }
+            publisher.publish("the last", SOON).unwrap();
         });
-        while !is_over.load(Relaxed) || steady.lag() > 0 {
-            match steady.recv(Duration::from_millis(100)) {
-                Ok(message) => {
-                    published += 1;
-                    assert_eq!(message.number(), published);
-                }
-                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),
+        for number in 1.. {
+            let message = steady.recv(SOON).unwrap();
+            assert_eq!(message.number(), number);
+            if *message == *b"the last" {
+                break;
             }
         }
-        drop(steady);
     });
+}
+
+/// A subscriber that must see all receives three messages, and leaves.
+fn visit(segment: &Segment, start: Start) {
+    let mut guest = segment.subscriber_with(&all().start(start)).unwrap();
+    let mut last = None;
+    for _ in 0..3 {
+        match guest.recv(SOON) {
+            Ok(message) => {
+                assert!(last.is_none_or(|last| message.number() == last + 1), "{start:?} {last:?}");
+                last = Some(message.number());
+            }
+            Err(RecvError::Lagged(_)) => assert_eq!((start, last), (Start::After(0), None)),
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
