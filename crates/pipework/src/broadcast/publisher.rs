@@ -91,12 +91,12 @@ impl PublisherOptions {
     }
 }
 
-/// A message that is ready to be published: all that can fail has been done.
-pub(super) struct Ready<'a> {
-    message: Message<'a>,
+/// The blobs of a message that is ready to be published: all that can fail has been done.
+struct InBlobs {
+    /// The payload, if it is longer than a cell.
     long: Option<Blob>,
-    blobs: Vec<Blob>,
-    /// Bytes of its blobs.
+    attached: Vec<Blob>,
+    /// Bytes of them all.
     bytes: u64,
 }
 
@@ -162,10 +162,11 @@ impl Publisher {
     /// [`Segment::publisher`].
     #[inline]
     pub fn publish<'a>(&self, message: impl Into<Message<'a>>, deadline: impl Into<Deadline>) -> Result<u64> {
-        let ready = self.ready(message.into(), PUBLISH)?;
-        match self.attempt(&ready, true, PUBLISH)? {
+        let message = message.into();
+        let blobs = self.in_blobs(&message, PUBLISH)?;
+        match self.attempt(&message, blobs.as_deref(), true, PUBLISH)? {
             Some(number) => Ok(number),
-            None => self.wait(&ready, deadline.into(), PUBLISH),
+            None => self.wait(&message, blobs.as_deref(), deadline.into(), PUBLISH),
         }
     }
 
@@ -176,11 +177,12 @@ impl Publisher {
     /// As [`publish`](Publisher::publish), but never `TimedOut` or `Interrupted`.
     pub fn try_publish<'a>(&self, message: impl Into<Message<'a>>) -> Result<Option<u64>> {
         const OP: &str = "broadcast try_publish";
-        let ready = self.ready(message.into(), OP)?;
-        let number = self.attempt(&ready, true, OP)?;
+        let message = message.into();
+        let blobs = self.in_blobs(&message, OP)?;
+        let number = self.attempt(&message, blobs.as_deref(), true, OP)?;
         // The check may free the ring of a dead subscriber.
         if number.is_none() && self.inner.liveness.look_after(None, OP)? {
-            return self.attempt(&ready, true, OP);
+            return self.attempt(&message, blobs.as_deref(), true, OP);
         }
         Ok(number)
     }
@@ -201,12 +203,12 @@ impl Publisher {
         let deadline = LazyCell::new(|| deadline.into());
         let (mut done, mut last) = (0, 0);
         let publish = |message: Message<'_>| {
-            let ready = self.ready(message, OP)?;
-            match self.attempt(&ready, false, OP)? {
+            let blobs = self.in_blobs(&message, OP)?;
+            match self.attempt(&message, blobs.as_deref(), false, OP)? {
                 Some(number) => Ok(number),
                 None => {
                     self.shared().tell_subscribers();
-                    self.wait(&ready, *deadline, OP)
+                    self.wait(&message, blobs.as_deref(), *deadline, OP)
                 }
             }
         };
@@ -247,18 +249,15 @@ impl Publisher {
         self.inner.watcher.watch(topic, op)
     }
 
-    /// Does all that may fail before a number is taken.
+    /// Does all that may fail before a number is taken. `None` for a message without blobs.
     #[inline]
-    pub(super) fn ready<'a>(&self, message: Message<'a>, op: &'static str) -> Result<Ready<'a>> {
-        let len = message.payload.len();
-        if len <= self.shared().geometry().message_bytes as usize && message.blobs.is_empty() {
-            return Ok(Ready { message, long: None, blobs: Vec::new(), bytes: 0 });
-        }
-        self.ready_with_blobs(message, op)
+    fn in_blobs(&self, message: &Message<'_>, op: &'static str) -> Result<Option<Box<InBlobs>>> {
+        let is_short = message.payload.len() <= self.shared().geometry().message_bytes as usize;
+        if is_short && message.blobs.is_empty() { Ok(None) } else { self.put_in_blobs(message, op).map(Some) }
     }
 
     #[cold]
-    fn ready_with_blobs<'a>(&self, message: Message<'a>, op: &'static str) -> Result<Ready<'a>> {
+    fn put_in_blobs(&self, message: &Message<'_>, op: &'static str) -> Result<Box<InBlobs>> {
         let (geometry, store) = (self.shared().geometry(), self.shared().blobs());
         let is_long = message.payload.len() > geometry.message_bytes as usize;
         if is_long && message.payload.len() > self.inner.options.max_message {
@@ -267,28 +266,34 @@ impl Publisher {
         if message.blobs.len() > geometry.blobs as usize {
             return Err(Error::with_explanation(ErrorKind::TooLong, op, Explanation::TooManyBlobs));
         }
-        let blobs = message.blobs.iter().map(|blob| blob.within(store, op)).collect::<Result<Vec<_>>>()?;
+        let attached = message.blobs.iter().map(|blob| blob.within(store, op)).collect::<Result<Vec<_>>>()?;
         let long = is_long
             .then(|| Blob::copy_of(store, message.payload, "broadcast blob for a long message"))
             .transpose()?;
-        let bytes = blobs.iter().chain(&long).map(|blob| blob.len() as u64).sum();
-        Ok(Ready { message, long, blobs, bytes })
+        let bytes = attached.iter().chain(&long).map(|blob| blob.len() as u64).sum();
+        Ok(Box::new(InBlobs { long, attached, bytes }))
     }
 
     /// Publishes the message if there is room; returns its number.
     #[inline]
-    pub(super) fn attempt(&self, ready: &Ready<'_>, tell: bool, op: &'static str) -> Result<Option<u64>> {
+    fn attempt(
+        &self,
+        message: &Message<'_>,
+        blobs: Option<&InBlobs>,
+        tell: bool,
+        op: &'static str,
+    ) -> Result<Option<u64>> {
         let shared = self.shared();
         loop {
             let me = self.inner.attached.present(op)?;
-            if ready.bytes > 0 && !self.make_space(me, ready.bytes) {
+            if blobs.is_some_and(|blobs| !self.make_space(me, blobs.bytes)) {
                 return Ok(None);
             }
             let Some(claimed) = shared.claim(me, &self.inner.cursors, op)? else {
                 self.inner.liveness.known.lacks_room(None);
                 return Ok(None);
             };
-            let naming = self.write(claimed, ready, op).inspect_err(|_| shared.give_up(claimed))?;
+            let naming = self.write(claimed, message, blobs, op).inspect_err(|_| shared.give_up(claimed))?;
             if !shared.finish(claimed) {
                 // Others have taken this member for dead. It joins again.
                 continue;
@@ -297,8 +302,8 @@ impl Publisher {
             if tell {
                 shared.tell_subscribers();
             }
-            if ready.bytes > 0 {
-                self.keep(claimed.position, ready.bytes);
+            if let Some(blobs) = blobs {
+                self.keep(claimed.position, blobs.bytes);
             }
             return Ok(Some(claimed.position.wrapping_add(1)));
         }
@@ -346,33 +351,47 @@ impl Publisher {
 
     /// Writes the message to its cell; returns the blobs that it is to name.
     #[inline]
-    fn write(&self, Claimed { idx, .. }: Claimed, ready: &Ready<'_>, op: &'static str) -> Result<Naming> {
-        let (shared, Message { payload, flags, .. }) = (self.shared(), ready.message);
-        let mut described = Described { len: payload.len() as u32, flags, ..Described::default() };
-        let mut naming = Naming::default();
-        if ready.bytes > 0 || ready.long.is_some() || !ready.blobs.is_empty() {
-            let places = (shared.handles(idx), idx);
-            naming = Naming::new(shared.blobs(), places, ready.long.as_ref(), &ready.blobs, op)?;
-            described.named = naming.named();
+    fn write(
+        &self,
+        Claimed { idx, .. }: Claimed,
+        message: &Message<'_>,
+        blobs: Option<&InBlobs>,
+        op: &'static str,
+    ) -> Result<Naming> {
+        let (shared, mut naming) = (self.shared(), Naming::default());
+        let mut in_cell = message.payload;
+        if let Some(InBlobs { long, attached, .. }) = blobs {
+            naming = Naming::new(shared.blobs(), (shared.handles(idx), idx), long.as_ref(), attached, op)?;
+            if long.is_some() {
+                in_cell = &[];
+            }
         }
-        if ready.long.is_some() {
-            described.len = 0;
-        } else if !shared.payload(idx).copy_in(payload) {
+        if !shared.payload(idx).copy_in(in_cell) {
             return Err(Error::new(ErrorKind::Corrupt, op));
         }
-        shared.cell(idx).describe(described);
+        let (len, flags, named) = (in_cell.len() as u32, message.flags, naming.named());
+        shared.cell(idx).describe(Described { len, flags, named });
         shared.check_whole(op)?;
         Ok(naming)
     }
 
     #[cold]
-    fn wait(&self, ready: &Ready<'_>, deadline: Deadline, op: &'static str) -> Result<u64> {
+    fn wait(
+        &self,
+        message: &Message<'_>,
+        blobs: Option<&InBlobs>,
+        deadline: Deadline,
+        op: &'static str,
+    ) -> Result<u64> {
         let Inner { liveness, spin, attached, .. } = &*self.inner;
         count(&attached.member(attached.number(op)?).own.0[FULL]);
         let (tick, reach) = (Some(liveness.tick()), Reach::Machine);
         let wait = Wait { deadline, spin, reach, tick, long: None, op };
-        let waited =
-            self.shared().room().wait(&wait, || self.attempt(ready, true, op), || liveness.check(None, op));
+        let waited = self.shared().room().wait(
+            &wait,
+            || self.attempt(message, blobs, true, op),
+            || liveness.check(None, op),
+        );
         waited.map_err(|error| match self.shared().blocking_process(liveness.known.kept()) {
             Some(process) if error.kind() == ErrorKind::TimedOut => Error::waited_for(error, process),
             _ => error,
@@ -390,10 +409,11 @@ impl Publisher {
     /// As [`publish`](Publisher::publish), but never `TimedOut` or `Interrupted`; `Os` if no thread can be
     /// started.
     pub async fn publish_async<'a>(&self, message: impl Into<Message<'a>>) -> Result<u64> {
-        let ready = self.ready(message.into(), PUBLISH)?;
+        let message = message.into();
+        let blobs = self.in_blobs(&message, PUBLISH)?;
         super::future::until(
             || self.watch(PUBLISH),
-            || match self.attempt(&ready, true, PUBLISH)? {
+            || match self.attempt(&message, blobs.as_deref(), true, PUBLISH)? {
                 None => self.inner.liveness.look_after(None, PUBLISH).map(|_| None),
                 number => Ok(number),
             },

@@ -1,6 +1,6 @@
 //! The receiving end.
 
-use std::cell::{LazyCell, RefCell};
+use std::cell::LazyCell;
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
@@ -38,6 +38,10 @@ pub struct Received {
 }
 
 impl Received {
+    fn empty() -> Received {
+        Received { payload: Payload::empty(), blobs: Blobs::default(), flags: 0, number: 0 }
+    }
+
     /// Its number. The first message of a channel has 1.
     pub fn number(&self) -> u64 {
         self.number
@@ -208,7 +212,7 @@ pub struct Subscriber {
     /// None for one that may only read.
     member: Option<Joined>,
     /// For one that may only read.
-    tick: Tick,
+    tick: Arc<Tick>,
     segment: Segment,
     place: Arc<Place>,
     /// What it has stored as its cursor, if it must see all.
@@ -218,7 +222,7 @@ pub struct Subscriber {
     /// The message after those, which the next call returns.
     held_back: Option<Received>,
     max_message: usize,
-    spin: Spin,
+    spin: Arc<Spin>,
 }
 
 #[derive(Debug)]
@@ -261,14 +265,14 @@ impl Segment {
             registration: None,
             watcher: Watcher::new(),
             member,
-            tick: Tick::new(),
+            tick: Arc::new(Tick::new()),
             segment: self.clone(),
             place: Arc::default(),
             cursor: options.must_see_all.then_some(Cursor::NONE),
             missed: 0,
             held_back: None,
             max_message: options.max_message,
-            spin: Spin::new(self.spin(), Looks::Load),
+            spin: Arc::new(Spin::new(self.spin(), Looks::Load)),
         };
         subscriber.begin(options.start)?;
         Ok(subscriber)
@@ -313,7 +317,10 @@ impl Subscriber {
     /// False if it was not there.
     fn catch(&mut self, position: Position, next: Position) -> Result<bool> {
         let Found::Message(word) = self.shared().look(position) else { return Ok(false) };
-        let Some(received) = self.read(position, word, SUBSCRIBE)? else { return Ok(false) };
+        let mut received = Received::empty();
+        if !self.read(position, word, &mut received, SUBSCRIBE)? {
+            return Ok(false);
+        }
         self.hold_back(received);
         self.place.next.set(next);
         self.settle();
@@ -364,9 +371,14 @@ impl Subscriber {
     /// child also the errors of [`Segment::subscriber`].
     #[inline]
     pub fn recv(&mut self, deadline: impl Into<Deadline>) -> Outcome {
-        match self.step(RECV)? {
-            Some(found) => found,
-            None => self.wait(deadline.into(), Subscriber::step),
+        let mut received = Received::empty();
+        let found = match self.step(&mut received, RECV)? {
+            Step::Nothing => self.wait(&mut received, deadline.into(), Subscriber::step)?,
+            found => found,
+        };
+        match found {
+            Step::Lagged(missed) => Err(RecvError::Lagged(missed)),
+            _ => Ok(received),
         }
     }
 
@@ -376,7 +388,12 @@ impl Subscriber {
     ///
     /// As [`recv`](Subscriber::recv), but never `TimedOut` or `Interrupted`.
     pub fn try_recv(&mut self) -> Outcome<Option<Received>> {
-        self.poll(Subscriber::step).transpose()
+        let mut received = Received::empty();
+        match self.poll(&mut received, Subscriber::step)? {
+            Step::Nothing => Ok(None),
+            Step::Message => Ok(Some(received)),
+            Step::Lagged(missed) => Err(RecvError::Lagged(missed)),
+        }
     }
 
     /// Waits until there is a message, and receives the newest. The ones before it are passed over, and do
@@ -386,16 +403,14 @@ impl Subscriber {
     ///
     /// As [`recv`](Subscriber::recv), but never [`Lagged`](RecvError::Lagged).
     pub fn recv_latest(&mut self, deadline: impl Into<Deadline>) -> Result<Received> {
-        let deadline = LazyCell::new(|| deadline.into());
+        let (deadline, mut received) = (LazyCell::new(|| deadline.into()), Received::empty());
         loop {
-            let found = match self.step_to_latest(RECV)? {
-                Some(found) => found,
-                None => self.wait(*deadline, Subscriber::step_to_latest),
+            let found = match self.step_to_latest(&mut received, RECV)? {
+                Step::Nothing => self.wait(&mut received, *deadline, Subscriber::step_to_latest)?,
+                found => found,
             };
-            match found {
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Failed(error)) => return Err(error),
-                Ok(received) => return Ok(received),
+            if let Step::Message = found {
+                return Ok(received);
             }
         }
     }
@@ -406,11 +421,12 @@ impl Subscriber {
     ///
     /// As [`recv_latest`](Subscriber::recv_latest), but never `TimedOut` or `Interrupted`.
     pub fn try_recv_latest(&mut self) -> Result<Option<Received>> {
+        let mut received = Received::empty();
         loop {
-            match self.poll(Subscriber::step_to_latest).transpose() {
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Failed(error)) => return Err(error),
-                Ok(received) => return Ok(received),
+            match self.poll(&mut received, Subscriber::step_to_latest)? {
+                Step::Nothing => return Ok(None),
+                Step::Message => return Ok(Some(received)),
+                Step::Lagged(_) => {}
             }
         }
     }
@@ -438,8 +454,7 @@ impl Subscriber {
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let mut kept = self.registration.take();
         let watch = self.watch(RECV);
-        let polled =
-            future::poll(cx, &mut kept, || watch.clone(), || self.poll(Subscriber::step).transpose());
+        let polled = future::poll(cx, &mut kept, || watch.clone(), || self.try_recv());
         self.registration = kept;
         polled
     }
@@ -468,43 +483,55 @@ impl Subscriber {
     }
 }
 
-/// The result of a step: a message or an error that belongs to one; `None` if there is nothing yet.
-type Step = Result<Option<Outcome>>;
+/// The result of a look at the next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Nothing,
+    /// It was received.
+    Message,
+    /// So many were missed since the last report.
+    Lagged(u64),
+}
+
+type Stepping = fn(&mut Subscriber, &mut Received, &'static str) -> Result<Step>;
 
 impl Subscriber {
-    /// Takes the next message, if there is one.
+    /// Takes the next message into `received`, if there is one.
     #[inline]
-    fn step(&mut self, op: &'static str) -> Step {
+    fn step(&mut self, received: &mut Received, op: &'static str) -> Result<Step> {
         if self.place.has_more.is_set() {
-            return Ok(self.take_held_back());
+            return Ok(self.take_held_back(received));
         }
         self.check_cursor(op)?;
         let next = self.next();
         if let Found::Message(word) = self.shared().look(next)
             && self.missed == 0
-            && let Some(received) = self.read(next, word, op)?
+            && self.read(next, word, received, op)?
         {
             self.place.next.set(next + 1);
             self.settle();
-            return Ok(Some(Ok(received)));
+            return Ok(Step::Message);
         }
-        self.step_over(op)
+        self.step_over(received, op)
     }
 
     /// What is there in front of the next message: a report, and the message after those that were missed.
     #[cold]
-    fn take_held_back(&mut self) -> Option<Outcome> {
-        let lagged = self.report_missed();
-        if lagged.is_none() {
-            self.place.has_more.set(false);
-            return self.held_back.take().map(Ok);
+    fn take_held_back(&mut self, into: &mut Received) -> Step {
+        if let Some(lagged) = self.report_missed() {
+            return lagged;
         }
-        lagged
+        self.place.has_more.set(false);
+        match self.held_back.take() {
+            Some(received) => *into = received,
+            None => return Step::Nothing,
+        }
+        Step::Message
     }
 
     /// The same where the next message may be gone.
     #[cold]
-    fn step_over(&mut self, op: &'static str) -> Step {
+    fn step_over(&mut self, received: &mut Received, op: &'static str) -> Result<Step> {
         let messages = u64::from(self.shared().geometry().messages);
         let mut margin = 0;
         // Only a peer that breaks the rules makes it more.
@@ -513,7 +540,7 @@ impl Subscriber {
             match self.shared().look(next) {
                 Found::Nothing => {
                     self.settle();
-                    return Ok(self.report_missed());
+                    return Ok(self.report_missed().unwrap_or(Step::Nothing));
                 }
                 Found::Skipped => self.place.next.set(next + 1),
                 Found::Dropped => {
@@ -528,19 +555,21 @@ impl Subscriber {
                     self.place.next.set(oldest);
                 }
                 Found::Message(word) => {
-                    let Some(received) = self.read(next, word, op)? else { continue };
+                    if !self.read(next, word, received, op)? {
+                        continue;
+                    }
                     self.place.next.set(next + 1);
                     self.settle();
-                    let Some(lagged) = self.report_missed() else { return Ok(Some(Ok(received))) };
-                    self.hold_back(received);
-                    return Ok(Some(lagged));
+                    let Some(lagged) = self.report_missed() else { return Ok(Step::Message) };
+                    self.hold_back(std::mem::replace(received, Received::empty()));
+                    return Ok(lagged);
                 }
             }
         }
         Err(Error::new(ErrorKind::Corrupt, op))
     }
 
-    fn report_missed(&mut self) -> Option<Outcome> {
+    fn report_missed(&mut self) -> Option<Step> {
         let missed = std::mem::take(&mut self.missed);
         if missed > 0
             && let Some(member) = &self.member
@@ -548,11 +577,11 @@ impl Subscriber {
             let counter = &member.attached.member(member.attached.latest()).own.0[MISSED];
             counter.fetch_add(missed, Ordering::Relaxed);
         }
-        (missed > 0).then_some(Err(RecvError::Lagged(missed)))
+        (missed > 0).then_some(Step::Lagged(missed))
     }
 
     /// Goes to the newest message, and takes it.
-    fn step_to_latest(&mut self, op: &'static str) -> Step {
+    fn step_to_latest(&mut self, received: &mut Received, op: &'static str) -> Result<Step> {
         self.check_cursor(op)?;
         if let Some(newest) = self.shared().newest(self.next()) {
             self.held_back = None;
@@ -560,7 +589,7 @@ impl Subscriber {
             self.missed = 0;
             self.place.next.set(newest);
         }
-        self.step(op)
+        self.step(received, op)
     }
 
     /// Makes sure that publishers still wait for it, if it must see all.
@@ -604,36 +633,42 @@ impl Subscriber {
         }
     }
 
-    /// Receives the message at `position`, whose cell had this `word`. `None` if it was overtaken
+    /// Receives the message at `position`, whose cell had this `word`. False if it was overtaken
     /// meanwhile. After an error that will not go away, it is passed over.
     #[inline]
-    fn read(&mut self, position: Position, word: CellWord, op: &'static str) -> Result<Option<Received>> {
+    fn read(
+        &mut self,
+        position: Position,
+        word: CellWord,
+        received: &mut Received,
+        op: &'static str,
+    ) -> Result<bool> {
         let (idx, Described { len, flags, named }) = self.shared().described(position);
-        let mut received = Received {
-            payload: Payload::empty(),
-            blobs: Blobs::default(),
-            flags,
-            number: position.wrapping_add(1),
-        };
+        (received.flags, received.number) = (flags, position.wrapping_add(1));
         let is_read = if named == NamedBlobs::default() {
             received.payload.fill(&self.shared().payload(idx), len as usize).map_err(|errno| errno.at(op))
         } else {
-            self.read_named(idx, len, named, &mut received, op)
+            self.read_named(idx, len, named, received, op)
         };
         if !self.shared().cell(idx).still_is(word) {
-            return Ok(None);
+            // Nothing of it stays for the next one.
+            *received = Received::empty();
+            return Ok(false);
         }
         // Before anything is said about the message: a segment that is not whole may give any bytes.
         self.shared().check_whole(op)?;
         match is_read {
+            Ok(true) if named == NamedBlobs::default() => Ok(true),
             Ok(true) => {
                 received.payload.share();
                 received.blobs.share();
-                Ok(Some(received))
+                Ok(true)
             }
             Ok(false) => Err(self.pass_over(position, Error::new(ErrorKind::Corrupt, op))),
-            Err(error) if is_temporary(error) => Err(error),
-            Err(error) => Err(self.pass_over(position, error)),
+            Err(error) => {
+                *received = Received::empty();
+                Err(if is_temporary(error) { error } else { self.pass_over(position, error) })
+            }
         }
     }
 
@@ -671,60 +706,46 @@ impl Subscriber {
     }
 
     /// Takes a step, and does what is due if there is nothing.
-    fn poll(&mut self, step: fn(&mut Subscriber, &'static str) -> Step) -> Option<Outcome> {
-        let found = step(self, RECV).transpose();
-        if found.is_none() {
-            let due = match &self.member {
-                Some(member) => {
-                    member.liveness.known.awaits(self.next());
-                    self.watcher.found_none();
-                    member.liveness.look_after(None, RECV)
-                }
-                None if self.tick.take() => {
-                    let checked = check_reading(self.shared(), &self.place, RECV);
-                    self.tick.done();
-                    checked.map(|()| true)
-                }
-                None => Ok(false),
-            };
-            return match due {
-                Ok(false) => None,
-                Ok(true) => step(self, RECV).transpose().map(flatten),
-                Err(error) => Some(Err(error.into())),
-            };
+    fn poll(&mut self, received: &mut Received, step: Stepping) -> Result<Step> {
+        let found = step(self, received, RECV)?;
+        if found != Step::Nothing {
+            return Ok(found);
         }
-        found.map(flatten)
+        let due = match &self.member {
+            Some(member) => {
+                member.liveness.known.awaits(self.next());
+                self.watcher.found_none();
+                member.liveness.look_after(None, RECV)?
+            }
+            None if self.tick.take() => {
+                check_reading(self.shared(), &self.place, RECV)?;
+                self.tick.done();
+                true
+            }
+            None => false,
+        };
+        if due { step(self, received, RECV) } else { Ok(Step::Nothing) }
     }
 
     #[cold]
-    fn wait(&mut self, deadline: Deadline, step: fn(&mut Subscriber, &'static str) -> Step) -> Outcome {
+    fn wait(&mut self, received: &mut Received, deadline: Deadline, step: Stepping) -> Result<Step> {
         let (shared, place) = (Arc::clone(self.shared()), Arc::clone(&self.place));
         let liveness = self.member.as_ref().map(|member| Arc::clone(&member.liveness));
-        let spin = std::mem::replace(&mut self.spin, Spin::new(std::time::Duration::ZERO, Looks::Load));
-        let tick = std::mem::replace(&mut self.tick, Tick::new());
-        let this = RefCell::new(self);
+        let (spin, tick) = (Arc::clone(&self.spin), Arc::clone(&self.tick));
         let look = || {
-            let found = step(&mut this.borrow_mut(), RECV);
+            let found = step(self, received, RECV)?;
             if let Some(liveness) = &liveness {
                 liveness.known.awaits(place.next.get());
             }
-            found
+            Ok((found != Step::Nothing).then_some(found))
         };
-        let beat = liveness.as_ref().map_or(&tick, |liveness| liveness.tick());
-        let wait =
-            Wait { deadline, spin: &spin, reach: Reach::Machine, tick: Some(beat), long: None, op: RECV };
-        let waited = match &liveness {
-            Some(liveness) => shared.published().wait(&wait, look, || liveness.check(None, RECV)),
-            None => shared.published().wait_unseen(&wait, look, || check_reading(&shared, &place, RECV)),
-        };
-        let this = this.into_inner();
-        (this.spin, this.tick) = (spin, tick);
-        waited?
+        let (op, tick) = (RECV, Some(liveness.as_ref().map_or(&*tick, |liveness| liveness.tick())));
+        let wait = Wait { deadline, spin: &spin, reach: Reach::Machine, tick, long: None, op };
+        match &liveness {
+            Some(liveness) => shared.published().wait(&wait, look, || liveness.check(None, op)),
+            None => shared.published().wait_unseen(&wait, look, || check_reading(&shared, &place, op)),
+        }
     }
-}
-
-fn flatten(found: Result<Outcome>) -> Outcome {
-    found.unwrap_or_else(|error| Err(error.into()))
 }
 
 /// What a subscriber that may only read does at a tick: it passes over the message of a dead publisher for
