@@ -58,7 +58,7 @@ HEAD = {"index.md": "hide: [navigation, toc]", "io-fd/": "hide: [toc]", "errors.
 # The pages that the tools of each language write, and that the page of references leads to.
 REFERENCES = {
     "Rust": {"the crate `pipework`": "rust/pipework/index.html"}
-    | {f"module `{module}`": f"rust/pipework/{module}/index.html" for module in ("atomic", "reqrep", "pipe", "fd")}
+    | {f"module `{module}`": f"rust/pipework/{module}/index.html" for module in ("atomic", "reqrep", "broadcast", "pipe", "fd")}
     | {"every error": "rust/pipework/enum.ErrorKind.html"},
     "Python": {"the package `pipework`": "python/pipework.html"}
     | {f"`pipework.{name}`": f"python/pipework/{name}.html" for name in ("atomic", "reqrep", "pipe", "fd", "logging", "multiprocessing")},

@@ -63,6 +63,8 @@ mod pages {
     struct Atomic;
     #[doc = include_str!("../../../docs/rust/reqrep.md")]
     struct Reqrep;
+    #[doc = include_str!("../../../docs/rust/broadcast.md")]
+    struct Broadcast;
     #[doc = include_str!("../../../docs/rust/pipe.md")]
     struct Pipe;
     #[doc = include_str!("../../../docs/rust/fd.md")]

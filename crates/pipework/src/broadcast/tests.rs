@@ -513,6 +513,20 @@ fn doorbell_and_task_learn_of_messages_and_of_room() {
     });
 }
 
+#[cfg(feature = "futures-core")]
+#[test]
+fn subscriber_is_a_stream() {
+    use std::pin::Pin;
+    let segment = small();
+    let (publisher, mut subscriber) = (segment.publisher().unwrap(), segment.subscriber().unwrap());
+    let mut next = || {
+        block_on(std::future::poll_fn(|cx| futures_core::Stream::poll_next(Pin::new(&mut subscriber), cx)))
+    };
+    publish(&publisher, &["a", "b", "c", "d", "e"]);
+    assert_eq!(next().unwrap().unwrap_err(), RecvError::Lagged(1));
+    assert_eq!(next().unwrap().unwrap().number(), 2);
+}
+
 #[test]
 fn many_are_published_with_one_wake_up() {
     let segment = small();
