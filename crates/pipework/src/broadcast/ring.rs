@@ -403,7 +403,11 @@ impl Recover for Ring {
         }
     }
 
-    fn finish(_: &Shared, _: &'static str) -> Result<bool> {
+    /// A member may have died between its step and the wake-up for it.
+    fn finish(shared: &Shared, _: &'static str) -> Result<bool> {
+        fence(Ordering::SeqCst);
+        shared.tell_subscribers();
+        shared.room().notify_all(Reach::Machine);
         Ok(true)
     }
 
