@@ -295,7 +295,8 @@ impl Publisher {
             };
             let naming = self.write(claimed, message, blobs, op).inspect_err(|_| shared.give_up(claimed))?;
             if !shared.finish(claimed) {
-                // Others have taken this member for dead. It joins again.
+                // Others have taken this member for dead. It joins again, or they would do so for ever.
+                self.inner.attached.hold(op)?;
                 continue;
             }
             naming.publish();

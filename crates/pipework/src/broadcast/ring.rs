@@ -4,7 +4,7 @@
 use super::shared::{Described, Ring, Shared, cursor};
 use super::word::{CellWord, Cursor, Position, State};
 use crate::error::{Error, ErrorKind, Result};
-use crate::segment::mapping::{MemberEntry, count};
+use crate::segment::mapping::{EPOCH, MemberEntry, count};
 use crate::segment::naming::Leaving;
 use crate::segment::recovery::{Named, Recover};
 use crate::sync::{self, AtomicU64, Hint, Ordering, Reach, fence, fence_after_swap};
@@ -37,13 +37,15 @@ pub(crate) enum Found {
 /// What the publishers of this process know of the cursors, so that they rarely look at all of them.
 ///
 /// Invariant: as long as the counter of joins is `joins`, no cursor is behind `limit` minus the length of
-/// the ring. A thread that reads `joins` and then `limit` gets a limit that is valid for these joins: a
-/// thread that changes them first sets the limit to 0.
+/// the ring, and no member after `last` has one. A thread that reads `joins` and then the others gets what
+/// is valid for these joins: a thread that changes them first sets the others to what is always valid.
 #[derive(Debug)]
 pub(crate) struct Cursors {
     joins: AtomicU64,
     /// Up to here no look is needed.
     limit: AtomicU64,
+    /// The last member with a cursor.
+    last: AtomicU64,
     /// The process in which a thread changes the two, plus 1.
     changing: AtomicU64,
     /// The member that last left no room. It is looked at first.
@@ -52,8 +54,8 @@ pub(crate) struct Cursors {
 
 impl Cursors {
     pub(crate) fn new() -> Cursors {
-        let [joins, limit, changing] = [0; 3].map(AtomicU64::new);
-        Cursors { joins, limit, changing, slowest: Hint::new(0) }
+        let [joins, limit, last, changing] = [0, 0, u64::MAX, 0].map(AtomicU64::new);
+        Cursors { joins, limit, last, changing, slowest: Hint::new(0) }
     }
 
     #[inline]
@@ -61,15 +63,23 @@ impl Cursors {
         self.joins.load(Ordering::Acquire) == joins && position < self.limit.load(Ordering::Acquire)
     }
 
-    fn remember(&self, joins: u64, limit: Position) {
+    /// No member after this one has a cursor.
+    fn last(&self, joins: u64) -> u64 {
+        let is_known = self.joins.load(Ordering::Acquire) == joins;
+        if is_known { self.last.load(Ordering::Acquire) } else { u64::MAX }
+    }
+
+    fn remember(&self, joins: u64, limit: Position, last: u16) {
         let (before, mine) = (self.changing.load(Ordering::Relaxed), u64::from(sync::generation()) + 1);
         // If another thread is at it, this one looks again the next time.
         if before != mine
             && self.changing.compare_exchange(before, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
             self.limit.store(0, Ordering::Release);
+            self.last.store(u64::MAX, Ordering::Release);
             self.joins.store(joins, Ordering::Release);
             self.limit.store(limit, Ordering::Release);
+            self.last.store(last.into(), Ordering::Release);
             self.changing.store(0, Ordering::Release);
         }
     }
@@ -175,16 +185,18 @@ impl Shared {
             return false;
         }
         let joins = self.joins().load(Ordering::SeqCst);
-        let mut most = 0;
-        for (number, member) in self.members() {
-            let behind = behind(member, position).unwrap_or(0);
+        let (mut most, mut last, until) = (0, 0, known.last(joins));
+        for (number, member) in self.members().take_while(|(number, _)| u64::from(*number) <= until) {
+            let Some(behind) = behind(member, position) else { continue };
             if behind >= messages {
                 known.slowest.set(number.into());
                 return false;
             }
-            most = most.max(behind);
+            (most, last) = (most.max(behind), number);
         }
-        known.remember(joins, position.saturating_add((messages - most) as u64));
+        // Without a cursor no look is needed until one joins.
+        let limit = if last == 0 { u64::MAX } else { position.saturating_add((messages - most) as u64) };
+        known.remember(joins, limit, last);
         true
     }
 
@@ -283,8 +295,26 @@ const TURNS: u32 = 1 << 16;
 
 /// How far the cursor of a member is behind `tail`; `None` if it has none.
 fn behind(member: &MemberEntry, tail: Position) -> Option<i64> {
-    let cursor = Cursor::from_bits(cursor(member).load(Ordering::Acquire));
-    cursor.is_active().then(|| cursor.behind(tail))
+    let word = cursor(member);
+    let found = Cursor::from_bits(word.load(Ordering::Acquire));
+    if found.is_active() && !found.is_of(epoch(member.word.load(Ordering::Acquire))) {
+        // A member that was taken for dead has stored it after the number had got another holder, which
+        // lives, so that nobody else would remove it. Only such cursors are removed: the epoch was read
+        // after the cursor.
+        let _ = word.compare_exchange(
+            found.to_bits(),
+            Cursor::NONE.to_bits(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        return None;
+    }
+    found.is_active().then(|| found.behind(tail))
+}
+
+/// The epoch in a member word.
+fn epoch(member_word: u64) -> u64 {
+    member_word / EPOCH
 }
 
 /// Subscribing.
@@ -314,26 +344,40 @@ impl Shared {
         (first..tail).rev().find(|position| matches!(self.look(*position), Found::Message(_)))
     }
 
-    /// Makes publishers wait for the member `me` from `first` on, or from the first message after that
-    /// which cannot be lost any more. Returns that position and the cursor.
-    pub(crate) fn see_all(&self, me: u16, first: Position, op: &'static str) -> Result<(Position, Cursor)> {
-        let member = self.member(me).ok_or(Error::new(ErrorKind::Corrupt, op))?;
-        let epoch = member.word.load(Ordering::Relaxed) >> 8;
+    /// Makes publishers wait for the member `me`, which has joined with this member word, from `first` on,
+    /// or from the first message after that which cannot be lost any more. Returns that position and the
+    /// cursor; `None` if another member has taken the number.
+    pub(crate) fn see_all(
+        &self,
+        (me, joined): (u16, u64),
+        first: Position,
+        op: &'static str,
+    ) -> Result<Option<(Position, Cursor)>> {
+        let corrupt = Error::new(ErrorKind::Corrupt, op);
+        let member = self.member(me).ok_or(corrupt)?;
         let messages = u64::from(self.geometry().messages);
         let mut position = first;
         for _ in 0..TURNS {
             let tail = self.tail().load(Ordering::SeqCst);
             position = position.max(tail.saturating_add(1).saturating_sub(messages));
-            let mine = Cursor::new(position, epoch);
-            cursor(member).store(mine.to_bits(), Ordering::Release);
+            let mine = Cursor::new(position, epoch(joined));
+            // The cursor first: a swap after that does not change the cursor of another holder.
+            let before = cursor(member).load(Ordering::Acquire);
+            if member.word.load(Ordering::Acquire) != joined {
+                return Ok(None);
+            }
+            let (to, relaxed) = (mine.to_bits(), Ordering::Relaxed);
+            if cursor(member).compare_exchange(before, to, Ordering::AcqRel, relaxed).is_err() {
+                continue;
+            }
             // In this order: see `has_room`.
             self.joins().fetch_add(1, Ordering::SeqCst);
             fence_after_swap();
             if self.tail().load(Ordering::SeqCst) < position.saturating_add(messages) {
-                return Ok((position, mine));
+                return Ok(Some((position, mine)));
             }
         }
-        Err(Error::new(ErrorKind::Corrupt, op))
+        Err(corrupt)
     }
 
     /// Moves the cursor of the member `me`, and wakes publishers that wait for it. Returns the new one.

@@ -604,9 +604,13 @@ impl Subscriber {
     #[cold]
     fn see_all(&mut self, op: &'static str) -> Result<()> {
         let Some(member) = &self.member else { return Ok(()) };
-        let me = member.attached.present(op)?;
         let next = self.next();
-        let (first, cursor) = self.shared().see_all(me, next, op)?;
+        let (first, cursor) = loop {
+            let me = member.attached.present(op)?;
+            if let Some(sees) = self.shared().see_all((me, member.attached.word()), next, op)? {
+                break sees;
+            }
+        };
         self.missed += first - next;
         self.place.next.set(first);
         self.cursor = Some(cursor);

@@ -326,6 +326,25 @@ fn full_ring_goes_on_after_the_death_of_a_publisher_in_the_middle_of_it() {
     assert_eq!(publisher.publish("e", SOON), Ok(5));
 }
 
+/// A subscriber that was taken for dead may store its cursor when its number has another holder.
+#[test]
+fn cursor_of_another_membership_holds_up_nobody() {
+    let segment = small();
+    let publisher = segment.publisher().unwrap();
+    let subscriber = segment.subscriber_with(&all()).unwrap();
+    let number = segment.members().unwrap().iter().find(|member| member.must_see_all).unwrap().number;
+    drop(subscriber);
+    let heir = segment.publisher().unwrap();
+    let entry = segment.shared().member(number).unwrap();
+    let joined = entry.word.load(Ordering::Relaxed);
+    shared::cursor(entry).store(word::Cursor::new(0, joined / 256 - 1).to_bits(), Ordering::Relaxed);
+    publish(&publisher, &["a", "b", "c", "d", "e"]);
+    assert_eq!(shared::cursor(entry).load(Ordering::Relaxed), 0, "it was removed");
+    shared::cursor(entry).store(word::Cursor::new(1, joined / 256).to_bits(), Ordering::Relaxed);
+    assert_eq!(heir.try_publish("f"), Ok(None), "this one is of the holder");
+    assert_eq!(segment.shared().see_all((number, joined - 256), 5, "test"), Ok(None));
+}
+
 #[test]
 fn forked_child_is_another_subscriber_that_goes_on_from_the_same_place() {
     let _turn = Turn::alone();

@@ -90,6 +90,11 @@ impl Cursor {
         Cursor(position << POSITION_SHIFT | self.0 & ((1 << POSITION_SHIFT) - 1))
     }
 
+    /// Whether it is of a membership with this epoch.
+    pub(crate) fn is_of(self, epoch: u64) -> bool {
+        self.0 >> 1 & 0xFFFF == epoch & 0xFFFF
+    }
+
     pub(crate) fn is_active(self) -> bool {
         self.0 & 1 != 0
     }

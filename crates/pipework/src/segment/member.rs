@@ -90,6 +90,11 @@ impl<C: Recover> Membership<C> {
         self.latest.get() as u16
     }
 
+    /// Its member word when it last joined.
+    pub(crate) fn word(&self) -> u64 {
+        self.word.get()
+    }
+
     /// This member's number. The first call in a forked child joins.
     #[inline]
     pub(crate) fn number(&self, op: &'static str) -> Result<u16> {
