@@ -122,7 +122,12 @@ impl From<rustix::io::Errno> for Errno {
     }
 }
 
-type Result<T> = std::result::Result<T, Errno>;
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// The result of a call of the C library.
+fn checked<T: Copy + Into<i64>>(result: T) -> Result<T> {
+    if result.into() == -1 { Err(Errno::last()) } else { Ok(result) }
+}
 
 /// Runs `call`, unless a test has ordered the call of that name to fail here.
 macro_rules! sys {

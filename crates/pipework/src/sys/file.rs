@@ -8,7 +8,7 @@ pub use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
 use rustix::pipe::SpliceFlags;
 
-use super::{Errno, Result};
+use super::{Errno, Result, checked};
 use crate::deadline::Deadline;
 
 /// The folder that relative names start from, for calls that take a folder's descriptor.
@@ -188,15 +188,9 @@ pub(crate) enum Closing {
 ///
 /// With [`Closing::Now`], no code uses one of them afterwards.
 pub(crate) unsafe fn close_range(first: u32, last: u32, when: Closing) -> Result<()> {
-    #[cfg(test)]
-    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("close_range") {
-        return Err(Errno(errno));
-    }
     let flags = if when == Closing::OnExec { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
     // SAFETY: the call takes plain numbers; the caller is responsible for the descriptors that it
     // closes.
-    match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
-        -1 => Err(Errno::last()),
-        _ => Ok(()),
-    }
+    sys!("close_range", checked(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) }))
+        .map(drop)
 }

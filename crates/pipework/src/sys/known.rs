@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::fs::SeekFrom;
 
-use super::{Errno, Result, memory};
+use super::{Result, checked, memory};
 
 /// How an open file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +94,7 @@ impl KnownFile {
     /// Any other open file that was made here: an eventfd, an epoll or inotify instance, a pipe.
     pub(crate) fn nameless(fd: OwnedFd) -> Result<KnownFile> {
         // SAFETY: it takes plain numbers, and touches no memory.
-        if unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, SIGNAL) } < 0 {
-            return Err(Errno::last());
-        }
+        checked(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, SIGNAL) })?;
         Ok(KnownFile::with(fd, Mark::Signal))
     }
 

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, MemfdFlags, Mode, OFlag
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 use super::raised::without_sigxfsz;
-use super::{Errno, Result, without_signals};
+use super::{Errno, Result, checked, without_signals};
 
 // ---------------------------------------------------------------- files
 
@@ -267,10 +267,6 @@ pub(crate) fn is_any_locked(fd: BorrowedFd<'_>, bytes: Range<u64>) -> Result<boo
 }
 
 fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, bytes: Range<u64>) -> Result<c_int> {
-    #[cfg(test)]
-    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("lock") {
-        return Err(Errno(errno));
-    }
     // SAFETY: the struct is plain data; its pid must be 0 for these commands.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
@@ -278,10 +274,8 @@ fn lock_call(fd: BorrowedFd<'_>, command: c_int, kind: c_int, bytes: Range<u64>)
     lock.l_start = bytes.start as libc::off_t;
     lock.l_len = (bytes.end - bytes.start) as libc::off_t;
     // SAFETY: the descriptor is open and the struct outlives the call.
-    match unsafe { libc::fcntl(fd.as_raw_fd(), command, &mut lock) } {
-        -1 => Err(Errno::last()),
-        _ => Ok(c_int::from(lock.l_type)),
-    }
+    sys!("lock", checked(unsafe { libc::fcntl(fd.as_raw_fd(), command, &mut lock) }))?;
+    Ok(c_int::from(lock.l_type))
 }
 
 /// An open file that stays open without a descriptor, and so do its locks: this process has a page
@@ -510,10 +504,6 @@ pub(crate) fn futex_wait(
     limit: Option<Duration>,
     shared: bool,
 ) -> Result<()> {
-    #[cfg(test)]
-    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("futex") {
-        return Err(Errno(errno));
-    }
     let limit = limit.map(|limit| libc::timespec {
         // No name of its type is free of warnings: musl's `time_t` is about to change.
         tv_sec: limit.as_secs().try_into().unwrap_or(i32::MAX.into()),
@@ -522,14 +512,12 @@ pub(crate) fn futex_wait(
     let limit = limit.as_ref().map_or(null(), std::ptr::from_ref);
     let operation = libc::FUTEX_WAIT | if shared { 0 } else { libc::FUTEX_PRIVATE_FLAG };
     // SAFETY: the kernel checks the address; the limit outlives the call.
-    match unsafe { libc::syscall(libc::SYS_futex, word, operation, expected, limit) } {
-        -1 => match Errno::last() {
-            // The word has changed, or the time is over: the caller looks again. After EFAULT the
-            // caller touches the word and so learns that the file was cut short.
-            Errno(libc::EAGAIN | libc::ETIMEDOUT | libc::EFAULT) => Ok(()),
-            errno => Err(errno),
-        },
-        _ => Ok(()),
+    match sys!("futex", checked(unsafe { libc::syscall(libc::SYS_futex, word, operation, expected, limit) }))
+    {
+        // The word has changed, or the time is over: the caller looks again. After EFAULT the
+        // caller touches the word and so learns that the file was cut short.
+        Err(Errno(libc::EAGAIN | libc::ETIMEDOUT | libc::EFAULT)) => Ok(()),
+        done => done.map(drop),
     }
 }
 
@@ -559,15 +547,8 @@ pub(crate) fn membarrier() -> Result<()> {
 }
 
 fn call_membarrier(command: c_int) -> Result<()> {
-    #[cfg(test)]
-    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("membarrier") {
-        return Err(Errno(errno));
-    }
     // SAFETY: it takes no memory.
-    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(Errno::last()),
-    }
+    sys!("membarrier", checked(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })).map(drop)
 }
 
 #[cfg(test)]

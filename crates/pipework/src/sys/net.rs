@@ -8,7 +8,7 @@ pub use rustix::net::SocketAddrAny;
 use rustix::net::addr::SocketAddrStorage;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::{Errno, Result};
+use super::{Errno, Result, checked};
 
 // ---------------------------------------------------------------- connections
 
@@ -131,18 +131,14 @@ pub(crate) fn send(socket: BorrowedFd<'_>, buf: &[u8], nowait: bool) -> Result<u
 
 /// Fills the beginning of `value`; returns the length of the option.
 pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut [u8]) -> Result<usize> {
-    #[cfg(test)]
-    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("getsockopt") {
-        return Err(Errno(errno));
-    }
     // Some options take addresses from the caller's buffer. Zeros hold none.
     value.fill(0);
     let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
     // SAFETY: the kernel writes at most `len` bytes, which exist.
-    match unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut len) } {
-        -1 => Err(Errno::last()),
-        _ => Ok((len as usize).min(value.len())),
-    }
+    let mut call =
+        || unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut len) };
+    sys!("getsockopt", checked(call()))?;
+    Ok((len as usize).min(value.len()))
 }
 
 /// Sets an option to the bytes of `value`.
@@ -152,17 +148,11 @@ pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &mut 
 /// If the option takes addresses inside `value`, they are valid for everything that the kernel does
 /// with them.
 pub(crate) unsafe fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> Result<()> {
-    #[cfg(test)]
-    if let Some(super::fault::Fault::Errno(errno)) = super::fault::due("setsockopt") {
-        return Err(Errno(errno));
-    }
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::INVAL)?;
     // SAFETY: the kernel reads at most `len` bytes, which exist; the caller is responsible for
     // their meaning.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), len) } {
-        -1 => Err(Errno::last()),
-        _ => Ok(()),
-    }
+    let call = || unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
+    sys!("setsockopt", checked(call())).map(drop)
 }
 
 /// Sets an option that is an integer.
