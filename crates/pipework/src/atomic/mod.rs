@@ -440,7 +440,7 @@ impl Options {
 /// Without a deadline the kernel waits for the reader, unless an interrupt hook must be asked
 /// meanwhile. With a deadline, there is nothing to poll: a FIFO without a reader cannot be opened
 /// for writing only. So opening is repeated at growing intervals, at least 16 times a second.
-fn open_for_writing(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Errno> {
+fn open_for_writing(path: &Path, deadline: Deadline) -> sys::Result<OwnedFd> {
     if interrupt::kernel_may_wait(deadline) {
         return sys::open_fifo(path, Open::WriteWaiting);
     }

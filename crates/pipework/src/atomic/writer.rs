@@ -524,13 +524,13 @@ impl Writer {
         Ok(())
     }
 
-    fn write_or_print(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
+    fn write_or_print(&mut self, deadline: Deadline) -> sys::Result<()> {
         if self.end.prints() { self.print(deadline) } else { self.end.write(self.packer.bytes(), deadline) }
     }
 
     /// Prints the packer's bytes. If an error stops it, the printed bytes stay printed, and only
     /// the rest is left in the packer.
-    fn print(&mut self, deadline: Deadline) -> std::result::Result<(), Errno> {
+    fn print(&mut self, deadline: Deadline) -> sys::Result<()> {
         let mut rest = self.packer.bytes();
         let outcome = self.end.print(&mut rest, deadline);
         let printed = self.packer.bytes().len() - rest.len();
@@ -541,7 +541,7 @@ impl Writer {
         outcome
     }
 
-    fn try_print(&mut self) -> std::result::Result<bool, Errno> {
+    fn try_print(&mut self) -> sys::Result<bool> {
         match self.print(Deadline::now()) {
             Ok(()) => Ok(true),
             Err(Errno::TIMEDOUT) => Ok(false),

@@ -375,7 +375,7 @@ impl Store {
         Ok(Hold::new(counted, file, generation, true))
     }
 
-    fn create(&self, len: usize) -> std::result::Result<BlobFile, Errno> {
+    fn create(&self, len: usize) -> sys::Result<BlobFile> {
         let folder = self.idle.folder();
         self.has_opened.set(true);
         // EPERM comes from ext4, if the folder is removed while the file is being made.
@@ -467,7 +467,7 @@ impl Store {
 
     /// Finds a file that this process holds or keeps, or opens it. `None` if it is not a sound blob
     /// file.
-    fn find(self: &Arc<Self>, name: Name) -> std::result::Result<Option<Found>, Errno> {
+    fn find(self: &Arc<Self>, name: Name) -> sys::Result<Option<Found>> {
         if let Some(hold) = self.state.with(|state| state.holds.get(&name).and_then(Weak::upgrade)) {
             return Ok(Some(Found::Held(hold)));
         }
@@ -484,7 +484,7 @@ impl Store {
 
     /// Opens and locks a file, unless it was kept by this process, and returns whether this process
     /// is its maker; otherwise the lock is a holder's.
-    fn open(&self, name: Name) -> std::result::Result<Option<(BlobFile, bool)>, Errno> {
+    fn open(&self, name: Name) -> sys::Result<Option<(BlobFile, bool)>> {
         let file = match self.idle.take(name) {
             Some((made, true)) => return Ok(Some((made, true))),
             Some((seen, false)) => Some(seen),
@@ -495,7 +495,7 @@ impl Store {
         Ok(Some((file, false)))
     }
 
-    fn open_file(&self, name: Name) -> std::result::Result<Option<BlobFile>, Errno> {
+    fn open_file(&self, name: Name) -> sys::Result<Option<BlobFile>> {
         self.has_opened.set(true);
         BlobFile::open(self.location(), name)
     }
@@ -586,7 +586,7 @@ impl Store {
     }
 
     /// Fails if there is no folder, or this process may not search it.
-    pub(crate) fn reach_folder(&self) -> std::result::Result<(), Errno> {
+    pub(crate) fn reach_folder(&self) -> sys::Result<()> {
         self.idle.folder().reach()
     }
 
@@ -658,7 +658,7 @@ fn audit(folder: &Folder, slots: Option<&dyn Slots>) -> BlobAudit {
 
 /// Removes the folder of a channel that no process uses any more, with the files in it. Returns the
 /// files that it removed. Returns `None` and removes nothing if a process holds a file.
-pub(super) fn remove_left(path: &Path) -> std::result::Result<Option<BlobAudit>, Errno> {
+pub(super) fn remove_left(path: &Path) -> sys::Result<Option<BlobAudit>> {
     let folder = Folder::left(path);
     let found = audit(&folder, None);
     if found.held > 0 {

@@ -154,7 +154,7 @@ fn each<T>(
     listener: BorrowedFd<'_>,
     max: usize,
     op: &'static str,
-    accept: impl Fn(BorrowedFd<'_>) -> std::result::Result<T, Errno>,
+    accept: impl Fn(BorrowedFd<'_>) -> sys::Result<T>,
     mut accepted: impl FnMut(T),
 ) -> Stopped {
     // A descriptor that does not listen fails at once, with the reason, whether it blocks or not.

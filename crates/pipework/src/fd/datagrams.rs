@@ -139,6 +139,6 @@ pub fn send_many(
     outcome.map_err(|errno| errno.after(done, "fd send many"))
 }
 
-fn wait(socket: BorrowedFd<'_>, what: For, deadline: Deadline) -> std::result::Result<(), Errno> {
+fn wait(socket: BorrowedFd<'_>, what: For, deadline: Deadline) -> sys::Result<()> {
     if sys::wait(&[socket], what, deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
 }

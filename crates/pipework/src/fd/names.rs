@@ -60,8 +60,8 @@ pub fn mktemp_at(folder: impl AsFd, template: &OsStr) -> Result<OsString> {
 /// Tries names until `take` succeeds with one.
 fn fresh<T>(
     template: &OsStr,
-    mut take: impl FnMut(&OsStr) -> std::result::Result<Option<T>, Errno>,
-) -> std::result::Result<(T, OsString), Errno> {
+    mut take: impl FnMut(&OsStr) -> sys::Result<Option<T>>,
+) -> sys::Result<(T, OsString)> {
     let mut name = template.as_bytes().to_vec();
     let xs = name.iter().rev().take_while(|byte| **byte == b'X').count();
     if xs < MIN_XS {

@@ -20,18 +20,13 @@ impl Peek {
 
     /// Copies the content of `pipe` into `buf`, as much as fits into the buffer and into a pipe of
     /// the usual size. Returns how many bytes it copied. With `nowait` it does not wait for any.
-    pub(super) fn look(
-        &mut self,
-        pipe: BorrowedFd<'_>,
-        buf: &mut [u8],
-        nowait: bool,
-    ) -> Result<usize, Errno> {
+    pub(super) fn look(&mut self, pipe: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> sys::Result<usize> {
         self.through(buf, |second, len| file::tee(pipe, second, len, nowait))
     }
 
     /// Takes up to `buf.len()` bytes out of `pipe`, and leaves the rest there, even the rest of a
     /// packet. Never waits. `None` if the kernel cannot do it: then nothing was taken.
-    pub(super) fn take(&mut self, pipe: BorrowedFd<'_>, buf: &mut [u8]) -> Result<Option<usize>, Errno> {
+    pub(super) fn take(&mut self, pipe: BorrowedFd<'_>, buf: &mut [u8]) -> sys::Result<Option<usize>> {
         match self.through(buf, |second, len| file::splice(pipe, None, second, len, true)) {
             Ok(len) => Ok(Some(len)),
             Err(errno @ (Errno::AGAIN | Errno::INTR | Errno::IO)) => Err(errno),
@@ -44,8 +39,8 @@ impl Peek {
     fn through(
         &mut self,
         buf: &mut [u8],
-        fill: impl FnOnce(BorrowedFd<'_>, usize) -> Result<usize, Errno>,
-    ) -> Result<usize, Errno> {
+        fill: impl FnOnce(BorrowedFd<'_>, usize) -> sys::Result<usize>,
+    ) -> sys::Result<usize> {
         // The program may have closed them, and opened others under the numbers.
         let kept = self.0.take().filter(|(read, write)| read.is_intact() && write.is_intact());
         let (read, write) = match kept {

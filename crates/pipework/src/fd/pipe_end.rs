@@ -54,7 +54,7 @@ impl Held {
     }
 
     /// The descriptor of a FIFO that was opened here by its path. The program may open the same FIFO.
-    pub(crate) fn opened(fd: OwnedFd) -> std::result::Result<Held, Errno> {
+    pub(crate) fn opened(fd: OwnedFd) -> sys::Result<Held> {
         KnownFile::nameless(fd).map(Held::Own)
     }
 
@@ -66,7 +66,7 @@ impl Held {
         }
     }
 
-    fn keep_from_exec(&self) -> std::result::Result<(), Errno> {
+    fn keep_from_exec(&self) -> sys::Result<()> {
         match self {
             Held::Own(fd) => sys::set_cloexec(fd.as_fd()),
             Held::Lent(_) => Ok(()),
@@ -213,7 +213,7 @@ impl PipeEnd {
         self.claim.as_ref().is_some_and(|claim| sys::memory::is_locked(claim.as_fd(), 0) == Ok(true))
     }
 
-    fn listening(self) -> std::result::Result<PipeEnd, Errno> {
+    fn listening(self) -> sys::Result<PipeEnd> {
         let epoll = around(self.fd.as_fd())?;
         Ok(PipeEnd { non_blocking: NonBlocking::Listening(epoll), ..self })
     }
@@ -246,7 +246,7 @@ impl PipeEnd {
 
     /// Reopens a listener's pipe: the new description has no record of the writers that have left.
     /// Bytes in the pipe stay.
-    pub(crate) fn forget_writers(&mut self) -> std::result::Result<(), Errno> {
+    pub(crate) fn forget_writers(&mut self) -> sys::Result<()> {
         if let NonBlocking::Listening(epoll) = &mut self.non_blocking {
             let reopened = Held::opened(sys::reopen_nonblocking(self.fd.as_fd(), Access::Read)?)?;
             if epoll.is_intact() {
@@ -264,7 +264,7 @@ impl PipeEnd {
 
     /// In a forked child: makes new descriptions if they were made for this end alone, because the
     /// child shares those with the parent.
-    pub(crate) fn after_fork(&mut self) -> std::result::Result<(), Errno> {
+    pub(crate) fn after_fork(&mut self) -> sys::Result<()> {
         // The pipe that peeks copy into is shared with the parent as well.
         self.peek = Peek::new();
         if let NonBlocking::Listening(inherited) = &mut self.non_blocking {
@@ -288,11 +288,7 @@ impl PipeEnd {
 
     /// Reads what is available now; `None` if nothing is. 0 is end of file, which a FIFO reports
     /// only after its first writer has come.
-    pub(crate) fn try_read(
-        &mut self,
-        buf: &mut [u8],
-        behind: Behind,
-    ) -> std::result::Result<Option<usize>, Errno> {
+    pub(crate) fn try_read(&mut self, buf: &mut [u8], behind: Behind) -> sys::Result<Option<usize>> {
         let mut read = |end: &mut PipeEnd| match end.read_now(buf, behind) {
             Ok(len) => Ok(Some(len)),
             Err(Errno::AGAIN) => Ok(None),
@@ -308,7 +304,7 @@ impl PipeEnd {
         }
     }
 
-    fn read_now(&mut self, buf: &mut [u8], behind: Behind) -> std::result::Result<usize, Errno> {
+    fn read_now(&mut self, buf: &mut [u8], behind: Behind) -> sys::Result<usize> {
         let is_socket = self.is_socket();
         if behind == Behind::Stays
             && !is_socket
@@ -340,7 +336,7 @@ impl PipeEnd {
         behind: Behind,
         deadline: Deadline,
         spin: &Spin,
-    ) -> std::result::Result<usize, Errno> {
+    ) -> sys::Result<usize> {
         if let Some(len) = self.try_read(buf, behind)? {
             return Ok(len);
         }
@@ -359,12 +355,7 @@ impl PipeEnd {
         )
     }
 
-    fn read_parked(
-        &mut self,
-        buf: &mut [u8],
-        behind: Behind,
-        deadline: Deadline,
-    ) -> std::result::Result<usize, Errno> {
+    fn read_parked(&mut self, buf: &mut [u8], behind: Behind, deadline: Deadline) -> sys::Result<usize> {
         loop {
             // A read that may wait for ever waits in the kernel: one system call instead of try, poll and try.
             if interrupt::kernel_may_wait(deadline) && !self.is_fifo_reader() && behind == Behind::Any {
@@ -399,7 +390,7 @@ impl PipeEnd {
 
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece; returns false if there is no
     /// space for it now.
-    pub(crate) fn try_write(&mut self, buf: &[u8]) -> std::result::Result<bool, Errno> {
+    pub(crate) fn try_write(&mut self, buf: &[u8]) -> sys::Result<bool> {
         let (is_socket, guarded) = (self.is_socket(), self.guarded);
         let blocking = |nowait| if nowait { Blocking::Never } else { Blocking::Native };
         let done = self.nowait(|fd, nowait| match is_socket {
@@ -414,7 +405,7 @@ impl PipeEnd {
     }
 
     /// Writes all of `buf`, at most PIPE_BUF bytes, in one piece, as soon as there is space.
-    pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
+    pub(crate) fn write(&mut self, buf: &[u8], deadline: Deadline) -> sys::Result<()> {
         loop {
             if interrupt::kernel_may_wait(deadline) {
                 let fd = self.fd.as_fd();
@@ -436,7 +427,7 @@ impl PipeEnd {
 
     /// Writes `text` to a terminal, file or device, in as many pieces as it takes, and leaves the
     /// unwritten rest in `text`. A descriptor that blocks may wait beyond the deadline.
-    pub(crate) fn print(&self, text: &mut &[u8], deadline: Deadline) -> std::result::Result<(), Errno> {
+    pub(crate) fn print(&self, text: &mut &[u8], deadline: Deadline) -> sys::Result<()> {
         let mut pauses = Pauses::new();
         while !text.is_empty() {
             match sys::write(self.fd.as_fd(), text, Blocking::Native) {
@@ -455,13 +446,13 @@ impl PipeEnd {
 
     /// Under the guard, a write to a pipe that fails with EPIPE has raised a signal that must be
     /// taken back.
-    fn noting_signal<T>(&mut self, done: std::result::Result<T, Errno>) -> std::result::Result<T, Errno> {
+    fn noting_signal<T>(&mut self, done: sys::Result<T>) -> sys::Result<T> {
         self.raised |= self.guarded && !self.is_socket() && matches!(done, Err(Errno::PIPE));
         done
     }
 
     /// Waits until a call may succeed; [`Errno::TIMEDOUT`] once the deadline has passed.
-    fn wait(&self, what: For, deadline: Deadline) -> std::result::Result<(), Errno> {
+    fn wait(&self, what: For, deadline: Deadline) -> sys::Result<()> {
         if sys::wait(&[self.as_fd()], what, deadline)? { Ok(()) } else { Err(Errno::TIMEDOUT) }
     }
 
@@ -469,8 +460,8 @@ impl PipeEnd {
     /// remembers that way.
     fn nowait(
         &mut self,
-        mut call: impl FnMut(BorrowedFd<'_>, bool) -> std::result::Result<usize, Errno>,
-    ) -> std::result::Result<usize, Errno> {
+        mut call: impl FnMut(BorrowedFd<'_>, bool) -> sys::Result<usize>,
+    ) -> sys::Result<usize> {
         if let NonBlocking::PerCall = self.non_blocking {
             match call(self.fd.as_fd(), true) {
                 Err(Errno::OPNOTSUPP) => self.non_blocking = self.without_per_call()?,
@@ -497,7 +488,7 @@ impl PipeEnd {
         }
     }
 
-    fn without_per_call(&self) -> std::result::Result<NonBlocking, Errno> {
+    fn without_per_call(&self) -> sys::Result<NonBlocking> {
         match sys::reopen_nonblocking(self.fd.as_fd(), self.access) {
             Ok(own) => KnownFile::nameless(own).map(NonBlocking::Reopened),
             // ENXIO from opening a pipe for writing means that it has no reader.
@@ -548,7 +539,7 @@ impl AsFd for PipeEnd {
 }
 
 /// An epoll instance that is readable whenever `fd` is.
-fn around(fd: BorrowedFd<'_>) -> std::result::Result<KnownFile, Errno> {
+fn around(fd: BorrowedFd<'_>) -> sys::Result<KnownFile> {
     let epoll = sys::epoll().and_then(KnownFile::nameless)?;
     sys::epoll_add(epoll.as_fd(), fd)?;
     Ok(epoll)
@@ -579,7 +570,7 @@ pub(crate) static NOSIGNAL_REFUSED: Flag = Flag::new();
 
 /// Reads from a socket. The other side may leave before it has read what was sent to it. The kernel
 /// then reports a reset, once, after all bytes from there. It counts as the end.
-fn read_socket(fd: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> std::result::Result<usize, Errno> {
+fn read_socket(fd: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> sys::Result<usize> {
     match net::recv(fd, buf, Take::Out, nowait) {
         Err(Errno::CONNRESET) => Ok(0),
         done => done,
@@ -588,12 +579,7 @@ fn read_socket(fd: BorrowedFd<'_>, buf: &mut [u8], nowait: bool) -> std::result:
 
 /// Writes without ever raising SIGPIPE, even if the program has changed the handling of that
 /// signal.
-fn write(
-    fd: BorrowedFd<'_>,
-    buf: &[u8],
-    blocking: Blocking,
-    guarded: bool,
-) -> std::result::Result<usize, Errno> {
+fn write(fd: BorrowedFd<'_>, buf: &[u8], blocking: Blocking, guarded: bool) -> sys::Result<usize> {
     if guarded {
         return sys::write(fd, buf, blocking);
     }
@@ -614,6 +600,6 @@ fn write(
 
 /// POSIX promises that a write of at most PIPE_BUF bytes is one piece. On a kernel that splits it,
 /// no pipe is reliable.
-fn whole(len: usize, buf: &[u8]) -> std::result::Result<(), Errno> {
+fn whole(len: usize, buf: &[u8]) -> sys::Result<()> {
     if len == buf.len() { Ok(()) } else { Err(Errno::CUT) }
 }

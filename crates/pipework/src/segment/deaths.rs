@@ -108,10 +108,8 @@ impl Deaths {
     }
 }
 
-type Found<T> = std::result::Result<T, Errno>;
-
 /// The result of `call` for the inotify instance. EBADF if the program has closed it.
-fn with<T>(instance: &Unshared, call: impl FnOnce(BorrowedFd<'_>) -> Found<T>) -> Found<T> {
+fn with<T>(instance: &Unshared, call: impl FnOnce(BorrowedFd<'_>) -> sys::Result<T>) -> sys::Result<T> {
     if instance.is_intact() { instance.with(call).unwrap_or(Err(Errno::BADF)) } else { Err(Errno::BADF) }
 }
 
