@@ -24,6 +24,16 @@ const BELIEVED: usize = 64 << 10;
 /// more than this.
 const MAX_GIVEN_UP: usize = 65_536;
 
+/// How much memory a peer can make the decoder use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) pipe_buf: usize,
+    /// One message, before and after decompression; also one line.
+    pub(super) max_message: usize,
+    /// All unfinished messages together; also bytes that were read and not yet parsed.
+    pub(super) max_unfinished: usize,
+}
+
 /// The keys come from the pipe. The standard library's hash keeps a peer from choosing keys that
 /// collide, which faster hashes do not promise. Compared with copying a part it costs little: where
 /// the parts of 1 to 4,000 writers alternate, it takes from 4 % less to 5 % more CPU time per part
@@ -129,17 +139,10 @@ impl Assembly {
     }
 
     /// Takes the next part in the order of the pipe, which is at `pos` in the stream.
-    pub(super) fn push(
-        &mut self,
-        pos: u64,
-        header: PartHeader,
-        part: &[u8],
-        max_message: usize,
-        max_unfinished: usize,
-    ) -> PartOutcome {
+    pub(super) fn push(&mut self, pos: u64, header: PartHeader, part: &[u8], limits: &Limits) -> PartOutcome {
         match self.belongs(header) {
-            Belongs::Here => self.begin(pos, header, part, max_message, max_unfinished),
-            Belongs::ToUnfinished => self.go_on(header, part, max_message, max_unfinished),
+            Belongs::Here => self.begin(pos, header, part, limits),
+            Belongs::ToUnfinished => self.go_on(header, part, limits),
             Belongs::ToGivenUp => PartOutcome::Nothing,
             Belongs::ToUnknown => {
                 self.reports.push_back(Torn::incomplete(Some(header.writer()), 1, part.len()));
@@ -157,8 +160,8 @@ impl Assembly {
     }
 
     /// Whether another message of `len` bytes is within the limits.
-    pub(super) fn would_keep(&self, len: usize, max_message: usize, max_unfinished: usize) -> bool {
-        len <= max_message && self.held + OVERHEAD + len.max(BELIEVED) <= max_unfinished
+    pub(super) fn would_keep(&self, len: usize, limits: &Limits) -> bool {
+        len <= limits.max_message && self.held + OVERHEAD + len.max(BELIEVED) <= limits.max_unfinished
     }
 
     /// Reports the message of a part of which only `len` bytes of data came, and skips the rest of
@@ -219,17 +222,10 @@ impl Assembly {
         }
     }
 
-    fn begin(
-        &mut self,
-        pos: u64,
-        header: PartHeader,
-        part: &[u8],
-        max_message: usize,
-        max_unfinished: usize,
-    ) -> PartOutcome {
+    fn begin(&mut self, pos: u64, header: PartHeader, part: &[u8], limits: &Limits) -> PartOutcome {
         let (sums, stamp) = (Sums::new(), self.clock);
         let mut message = PartialMessage { header, parts: 0, data: Vec::new(), sums, began: pos, stamp };
-        if part.len() > max_message {
+        if part.len() > limits.max_message {
             self.give_up(header, message, part.len(), Limit::MaxMessage);
             return PartOutcome::Nothing;
         }
@@ -239,22 +235,16 @@ impl Assembly {
         // The number of parts that a first part claims is not believed beyond this. The first part
         // may be shorter than the others.
         let expected = (header.following() as usize).saturating_mul(4096).saturating_add(part.len());
-        if !message.add(header, part, expected.min(BELIEVED).min(max_message)) {
+        if !message.add(header, part, expected.min(BELIEVED).min(limits.max_message)) {
             self.give_up(header, message, part.len(), Limit::Memory);
             return PartOutcome::Nothing;
         }
-        self.keep(header.writer(), message, max_unfinished);
+        self.keep(header.writer(), message, limits);
         PartOutcome::Nothing
     }
 
     #[inline(never)]
-    fn go_on(
-        &mut self,
-        header: PartHeader,
-        part: &[u8],
-        max_message: usize,
-        max_unfinished: usize,
-    ) -> PartOutcome {
+    fn go_on(&mut self, header: PartHeader, part: &[u8], limits: &Limits) -> PartOutcome {
         let writer = header.writer();
         let Entry::Occupied(mut entry) = self.unfinished.entry(writer) else {
             unreachable!("the caller has seen it")
@@ -264,8 +254,8 @@ impl Assembly {
         self.buffered -= message.data.len();
         let len = message.data.len() + part.len();
         // Doubles as a vector does, but never beyond the largest size of the message.
-        let wanted = (2 * message.data.capacity()).min(max_message).max(len);
-        let limit = match len > max_message {
+        let wanted = (2 * message.data.capacity()).min(limits.max_message).max(len);
+        let limit = match len > limits.max_message {
             true => Some(Limit::MaxMessage),
             false => (!message.add(header, part, wanted)).then_some(Limit::Memory),
         };
@@ -280,7 +270,7 @@ impl Assembly {
             message.stamp = self.clock;
             self.held += message.cost();
             self.buffered += len;
-            self.keep_within(max_unfinished);
+            self.keep_within(limits.max_unfinished);
             return PartOutcome::Nothing;
         }
         let message = entry.remove();
@@ -293,14 +283,14 @@ impl Assembly {
     }
 
     #[inline(never)]
-    fn keep(&mut self, writer: WriterKey, mut message: PartialMessage, max_unfinished: usize) {
+    fn keep(&mut self, writer: WriterKey, mut message: PartialMessage, limits: &Limits) {
         self.clock += 1;
         message.stamp = self.clock;
         self.held += message.cost();
         self.buffered += message.data.len();
         self.begun.insert(message.began);
         self.unfinished.insert(writer, message);
-        self.keep_within(max_unfinished);
+        self.keep_within(limits.max_unfinished);
     }
 
     /// Once the limit is exceeded, gives up the messages that have waited longest for a part,
@@ -381,16 +371,18 @@ impl Assembly {
 
     /// The invariants that the fuzzer checks after every step.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn check(&self, max_message: usize, max_unfinished: usize) {
+    pub(super) fn check(&self, limits: &Limits) {
         let held: usize = self.unfinished.values().map(PartialMessage::cost).sum();
         assert_eq!(held, self.held, "`held` is the sum of all costs");
         let buffered: usize = self.unfinished.values().map(|message| message.data.len()).sum();
         assert_eq!(buffered, self.buffered, "`buffered` is the sum of all data");
         let begun: BTreeSet<u64> = self.unfinished.values().map(|message| message.began).collect();
         assert_eq!(begun, self.begun, "`begun` holds each message's position");
-        assert!(held <= max_unfinished, "all messages together keep the limit");
+        assert!(held <= limits.max_unfinished, "all messages together keep the limit");
         assert!(
-            self.unfinished.values().all(|message| message.data.capacity() <= max_message.max(BELIEVED)),
+            self.unfinished
+                .values()
+                .all(|message| message.data.capacity() <= limits.max_message.max(BELIEVED)),
             "each message keeps the limit"
         );
         assert!(self.given_up.len() <= MAX_GIVEN_UP);
@@ -453,8 +445,9 @@ mod tests {
     ) -> PartOutcome {
         // No two parts have the same position.
         let pos = assembly.begun.last().map_or(0, |last| last + 1);
-        let step = assembly.push(pos, header, &data, max_message, max_unfinished);
-        assembly.check(max_message, max_unfinished);
+        let limits = Limits { pipe_buf: 4096, max_message, max_unfinished };
+        let step = assembly.push(pos, header, &data, &limits);
+        assembly.check(&limits);
         step
     }
 

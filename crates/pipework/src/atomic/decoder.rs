@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::ahead::{self, Beginning};
-use super::assembly::{Assembly, PartOutcome};
+use super::assembly::{Assembly, Limits, PartOutcome};
 use super::frame::{self, Mode, PartHeader};
 use super::item::{Burst, Item, Line, Message, Torn, Unfit, WriterKey};
 use super::mixed::{self, LineAt, Lines, Rest, Rules};
@@ -17,16 +17,6 @@ use super::unpacker::Unpacker;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 
 const OP: &str = "atomic recv";
-
-/// How much memory a peer can make the decoder use.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) pipe_buf: usize,
-    /// One message, before and after decompression; also one line.
-    pub(super) max_message: usize,
-    /// All unfinished messages together; also bytes that were read and not yet parsed.
-    pub(super) max_unfinished: usize,
-}
 
 /// What is known about the pipe behind the bytes that were fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -391,9 +381,8 @@ impl Decoder {
         let (data, parts) = match self.join(header, data.clone()) {
             Some(joined) => joined,
             None => {
-                let Limits { max_message, max_unfinished, .. } = self.limits;
                 let part = &self.buf[data.clone()];
-                match self.assembly.push(pos, header, part, max_message, max_unfinished) {
+                match self.assembly.push(pos, header, part, &self.limits) {
                     PartOutcome::Nothing => return DecodeStep::Parsed,
                     PartOutcome::Single => (data, 1),
                     PartOutcome::Whole { data, parts } => {
@@ -423,7 +412,7 @@ impl Decoder {
             return None;
         }
         // Until it is known that no part is missing, everything stays in place.
-        let Limits { pipe_buf, max_message, max_unfinished } = self.limits;
+        let pipe_buf = self.limits.pipe_buf;
         let (mut latest, mut len, mut end) = (first, data.len(), self.start);
         while latest.following() > 0 {
             let next = PartHeader::of_whole_part(&self.buf[end..self.end], self.mode, pipe_buf)?;
@@ -433,7 +422,7 @@ impl Decoder {
             (latest, len) = (next, len + next.len as usize);
             end += self.mode.part_overhead() + next.len as usize;
         }
-        if !self.assembly.would_keep(len, max_message, max_unfinished) {
+        if !self.assembly.would_keep(len, &self.limits) {
             return None;
         }
         while self.start < end {
@@ -529,7 +518,7 @@ impl Decoder {
         assert!(self.text <= self.end - self.start);
         assert!(self.lines.begun().len() <= self.limits.max_message.max(1) + 1);
         self.unpacker.check();
-        self.assembly.check(self.limits.max_message, self.limits.max_unfinished);
+        self.assembly.check(&self.limits);
     }
 }
 

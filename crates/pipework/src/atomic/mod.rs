@@ -66,7 +66,8 @@ pub use self::reader::{MAX_READ_SIZE, Reader};
 pub use self::writer::Writer;
 pub use self::zstd::Zstd;
 
-use self::decoder::{Decoder, Limits};
+use self::assembly::Limits;
+use self::decoder::Decoder;
 use self::frame::Mode;
 use self::reader::READING;
 use self::writer::WRITING;
