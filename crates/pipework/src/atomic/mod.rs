@@ -70,6 +70,7 @@ use self::assembly::Limits;
 use self::decoder::Decoder;
 use self::frame::Mode;
 use self::reader::READING;
+use self::source::Source;
 use self::writer::WRITING;
 
 /// A new pipe in plain mode with the default [`Options`].
@@ -409,7 +410,7 @@ impl Options {
     fn read_from(&self, end: PipeEnd) -> Result<Reader> {
         let decoder = self.decoder(end.whole_write(READING)?)?;
         let spin = Spin::new(self.spin, Looks::Call);
-        Ok(Reader::new(end, decoder, self.read_size, self.frame_timeout, spin))
+        Ok(Reader::new(end, Source::new(decoder, self.read_size, self.frame_timeout, spin)))
     }
 
     fn decoder(&self, pipe_buf: usize) -> Result<Decoder> {

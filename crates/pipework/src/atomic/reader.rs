@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
-use super::decoder::{Decoder, Tail};
+use super::decoder::Tail;
 use super::frame::Mode;
 use super::item::{Item, Message, Torn};
 use super::source::{OP, Source};
@@ -21,7 +21,6 @@ use crate::defaults;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fd::PipeEnd;
 use crate::interrupt;
-use crate::spin::Spin;
 use crate::sync::{self, KeptFd};
 use crate::sys::known::KnownFile;
 use crate::sys::{self, Errno, For};
@@ -54,15 +53,8 @@ struct Clones {
 }
 
 impl Reader {
-    pub(super) fn new(
-        end: PipeEnd,
-        decoder: Decoder,
-        read_size: usize,
-        frame_timeout: Duration,
-        spin: Spin,
-    ) -> Reader {
+    pub(super) fn new(end: PipeEnd, source: Source) -> Reader {
         let unpacker = Unpacker::new(0);
-        let source = Source::new(decoder, read_size, frame_timeout, spin);
         let clones = Arc::new(Clones { source: Mutex::new(source), eventfd: OnceLock::new() });
         Reader { end, clones, generation: sync::generation(), torn: None, unpacker }
     }
