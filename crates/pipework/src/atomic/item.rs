@@ -52,20 +52,6 @@ impl Message<'_> {
     }
 }
 
-impl AsRef<[u8]> for Message<'_> {
-    fn as_ref(&self) -> &[u8] {
-        &self.data
-    }
-}
-
-impl Deref for Message<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.data
-    }
-}
-
 /// A burst: bytes that were sent in one write, without a sender's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Burst<'a> {
@@ -79,20 +65,6 @@ impl Burst<'_> {
     /// The same burst, independent of the reader.
     pub fn into_owned(self) -> Burst<'static> {
         Burst { data: owned(self.data), compressed: self.compressed.map(owned) }
-    }
-}
-
-impl AsRef<[u8]> for Burst<'_> {
-    fn as_ref(&self) -> &[u8] {
-        &self.data
-    }
-}
-
-impl Deref for Burst<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.data
     }
 }
 
@@ -123,19 +95,28 @@ impl Line<'_> {
     }
 }
 
-impl AsRef<[u8]> for Line<'_> {
-    fn as_ref(&self) -> &[u8] {
-        &self.data
-    }
+/// Lets an item be used as its bytes.
+macro_rules! as_its_data {
+    ($item:ident) => {
+        impl AsRef<[u8]> for $item<'_> {
+            fn as_ref(&self) -> &[u8] {
+                &self.data
+            }
+        }
+
+        impl Deref for $item<'_> {
+            type Target = [u8];
+
+            fn deref(&self) -> &[u8] {
+                &self.data
+            }
+        }
+    };
 }
 
-impl Deref for Line<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.data
-    }
-}
+as_its_data!(Message);
+as_its_data!(Burst);
+as_its_data!(Line);
 
 /// A report of a message or burst that cannot be given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

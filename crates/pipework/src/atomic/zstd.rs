@@ -11,7 +11,9 @@ use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuf
 
 use super::item::{Limit, Unfit};
 use crate::defaults;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
+
+type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// How to compress. Both ends of a pipe must agree on whether to compress, and on the dictionary;
 /// the writer alone chooses the level.
@@ -140,12 +142,7 @@ impl Decompressor {
 
     /// Puts the content of `frame` into `data`. Unfit if it is not one whole, sound frame, or
     /// exceeds `max` bytes.
-    pub(super) fn decompress(
-        &mut self,
-        frame: &[u8],
-        data: &mut Vec<u8>,
-        max: usize,
-    ) -> std::result::Result<(), Unfit> {
+    pub(super) fn decompress(&mut self, frame: &[u8], data: &mut Vec<u8>, max: usize) -> Result<(), Unfit> {
         data.clear();
         if frame_len(frame) != Some(frame.len()) || !self.may_trust(frame) {
             return Err(Unfit::Corrupt);
@@ -166,12 +163,7 @@ impl Decompressor {
     }
 
     /// A frame that does not give the size of its content.
-    fn decompress_unsized(
-        &mut self,
-        frame: &[u8],
-        data: &mut Vec<u8>,
-        max: usize,
-    ) -> std::result::Result<(), Unfit> {
+    fn decompress_unsized(&mut self, frame: &[u8], data: &mut Vec<u8>, max: usize) -> Result<(), Unfit> {
         const STEP: usize = 1 << 16;
         // A frame also asks for a window of memory. 8 MiB is the most that a level below 20 may
         // need (RFC 8878 recommends supporting it).
@@ -208,7 +200,7 @@ impl Decompressor {
 }
 
 /// Reserves space for `more` bytes. A frame may claim more than there is memory for.
-fn reserve(data: &mut Vec<u8>, more: usize) -> std::result::Result<(), Unfit> {
+fn reserve(data: &mut Vec<u8>, more: usize) -> Result<(), Unfit> {
     data.try_reserve_exact(more).map_err(|_| Unfit::TooLong(Limit::Memory))
 }
 
@@ -243,7 +235,7 @@ fn has_checksum(frame: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn round_trip(write: Zstd, read: Zstd, data: &[u8], max: usize) -> std::result::Result<Vec<u8>, Unfit> {
+    fn round_trip(write: Zstd, read: Zstd, data: &[u8], max: usize) -> Result<Vec<u8>, Unfit> {
         let (mut frame, mut out) = (Vec::new(), Vec::new());
         Compressor::new(write).unwrap().compress(data, &mut frame, "test").unwrap();
         Decompressor::new(read).unwrap().decompress(&frame, &mut out, max).map(|()| out)
