@@ -471,13 +471,7 @@ impl Store {
         if let Some(hold) = self.state.with(|state| state.holds.get(&name).and_then(Weak::upgrade)) {
             return Ok(Some(Found::Held(hold)));
         }
-        let (file, is_made) = match self.idle.take(name) {
-            Some(kept) => kept,
-            None => match self.open_file(name)? {
-                Some(file) => (file, false),
-                None => return Ok(None),
-            },
-        };
+        let Some((file, is_made)) = self.take_or_open(name)? else { return Ok(None) };
         let process = sync::generation();
         Ok(Some(Found::Kept(Kept { store: Arc::clone(self), file: Some(file), is_made, process })))
     }
@@ -485,14 +479,19 @@ impl Store {
     /// Opens and locks a file, unless it was kept by this process, and returns whether this process
     /// is its maker; otherwise the lock is a holder's.
     fn open(&self, name: Name) -> sys::Result<Option<(BlobFile, bool)>> {
-        let file = match self.idle.take(name) {
-            Some((made, true)) => return Ok(Some((made, true))),
-            Some((seen, false)) => Some(seen),
-            None => self.open_file(name)?,
-        };
-        let Some(file) = file else { return Ok(None) };
-        file.hold()?;
-        Ok(Some((file, false)))
+        let found = self.take_or_open(name)?;
+        if let Some((file, false)) = &found {
+            file.hold()?;
+        }
+        Ok(found)
+    }
+
+    /// A file that is kept, or else opened; and whether this process is its maker.
+    fn take_or_open(&self, name: Name) -> sys::Result<Option<(BlobFile, bool)>> {
+        match self.idle.take(name) {
+            Some(kept) => Ok(Some(kept)),
+            None => Ok(self.open_file(name)?.map(|file| (file, false))),
+        }
     }
 
     fn open_file(&self, name: Name) -> sys::Result<Option<BlobFile>> {
