@@ -27,15 +27,7 @@ const CLEARED_READ: usize = 64 * 1024;
 pub fn read_full(fd: impl AsFd, buf: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Unfinished> {
     const OP: &str = "fd read full";
     let end = TimedFd::to_read(fd.as_fd(), deadline.into()).map_err(|errno| errno.after(0, OP))?;
-    let mut done = 0;
-    while done < buf.len() {
-        match end.until_done(For::Reading, || end.read(&mut buf[done..])) {
-            Ok(0) => break,
-            Ok(len) => done += len,
-            Err(errno) => return Err(errno.after(done, OP)),
-        }
-    }
-    Ok(done)
+    until_full(buf.len(), OP, |done| end.until_done(For::Reading, || end.read(&mut buf[done..])))
 }
 
 /// Writes all of `bytes`. A pipe or socket without a reader gives `Closed`, without SIGPIPE.
@@ -134,15 +126,9 @@ pub fn slurp(
 ///
 /// As [`read_full`]; a pipe or socket, which has no positions, is `Invalid`.
 pub fn pread_full(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, Unfinished> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file::pread(fd.as_fd(), &mut buf[done..], offset.saturating_add(done as u64)) {
-            Ok(0) => break,
-            Ok(len) => done += len,
-            Err(errno) => return Err(errno.after(done, "fd pread full")),
-        }
-    }
-    Ok(done)
+    until_full(buf.len(), "fd pread full", |done| {
+        file::pread(fd.as_fd(), &mut buf[done..], offset.saturating_add(done as u64))
+    })
 }
 
 /// Writes all of `bytes` at `offset`. The descriptor's own position does not move. If the file was
@@ -152,12 +138,27 @@ pub fn pread_full(fd: impl AsFd, buf: &mut [u8], offset: u64) -> Result<usize, U
 ///
 /// As [`write_all`]; a pipe or socket, which has no positions, is `Invalid`.
 pub fn pwrite_all(fd: impl AsFd, bytes: &[u8], offset: u64) -> Result<(), Unfinished> {
+    let all = until_full(bytes.len(), "fd pwrite all", |done| {
+        file::pwrite(fd.as_fd(), &bytes[done..], offset.saturating_add(done as u64)).and_then(progress)
+    });
+    all.map(drop)
+}
+
+/// Calls `step` with the number of bytes that are done, until all `len` are or a step does none.
+fn until_full(
+    len: usize,
+    op: &'static str,
+    mut step: impl FnMut(usize) -> sys::Result<usize>,
+) -> Result<usize, Unfinished> {
     let mut done = 0;
-    while done < bytes.len() {
-        let outcome = file::pwrite(fd.as_fd(), &bytes[done..], offset.saturating_add(done as u64));
-        done += outcome.and_then(progress).map_err(|errno| errno.after(done, "fd pwrite all"))?;
+    while done < len {
+        match step(done) {
+            Ok(0) => break,
+            Ok(more) => done += more,
+            Err(errno) => return Err(errno.after(done, op)),
+        }
     }
-    Ok(())
+    Ok(done)
 }
 
 fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), Errno> {
