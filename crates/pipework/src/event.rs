@@ -290,7 +290,7 @@ impl Wait<'_> {
             return Ok(found);
         }
         let look = std::cell::RefCell::new(look);
-        self.spin.wait_for_copies(
+        self.spin.wait(
             self.long,
             self.deadline,
             || look.borrow_mut()(),

@@ -80,18 +80,10 @@ impl Spin {
 
     /// Spins for as long as that is worth it and the deadline allows, then parks. `look` returns
     /// `None` while there is nothing; `park` waits, and may return although nothing has arrived.
+    ///
+    /// With `long`, the other side may copy that many bytes out and as many in: it spins for that
+    /// time too, and sets `long` to zero if that was not long enough.
     pub(crate) fn wait<T, E>(
-        &self,
-        deadline: Deadline,
-        look: impl FnMut() -> Result<Option<T>, E>,
-        park: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.wait_for_copies(None, deadline, look, park)
-    }
-
-    /// As `wait`, but the other side may copy the bytes of `long` out and as many in: it spins for
-    /// that time too. Sets `long` to zero if that was not long enough.
-    pub(crate) fn wait_for_copies<T, E>(
         &self,
         long: Option<&Hint>,
         deadline: Deadline,
@@ -245,7 +237,7 @@ mod tests {
                 looks += 1;
                 Ok(None)
             };
-            assert_eq!(spin.wait(Deadline::NEVER, look, park), Ok(()));
+            assert_eq!(spin.wait(None, Deadline::NEVER, look, park), Ok(()));
             looks > before
         };
         assert!(wait(1000), "it begins with a spin");
@@ -267,7 +259,7 @@ mod tests {
                 looked = true;
                 Ok::<_, ()>(None)
             };
-            assert_eq!(spin.wait(Deadline::NEVER, look, || Ok(())), Ok(()));
+            assert_eq!(spin.wait(None, Deadline::NEVER, look, || Ok(())), Ok(()));
             spins += u32::from(looked);
         }
         // 1, 2, 4 ... 64 waits between them, and then 64 each.
@@ -299,6 +291,7 @@ mod tests {
         let spin = spin(Duration::from_secs(60));
         let mut looks = 0;
         let found = spin.wait(
+            None,
             Deadline::NEVER,
             || {
                 looks += 1;
@@ -315,7 +308,7 @@ mod tests {
         let comes_after = |delay: Duration| {
             let (spin, began) = (Spin { looks: Looks::Load, ..spin(LEAST) }, Instant::now());
             let look = || Ok::<_, ()>((began.elapsed() > delay).then_some(true));
-            spin.wait_for_copies(Some(&long), Deadline::NEVER, look, || Ok(false)).expect("no check fails")
+            spin.wait(Some(&long), Deadline::NEVER, look, || Ok(false)).expect("no check fails")
         };
         // This thread may be preempted now and then, which makes a wait long.
         let mut found = 0;
@@ -333,6 +326,7 @@ mod tests {
         let spin = Spin::new(Duration::ZERO, Looks::Load);
         assert_eq!(
             spin.wait(
+                None,
                 Deadline::NEVER,
                 || -> Result<Option<i32>, ()> { unreachable!("it must not look") },
                 || Ok(1)

@@ -195,7 +195,9 @@ impl PipeEnd {
     /// As [`PipeEnd::fifo_reader`], for use with [`PipeEnd::forget_writers`].
     pub(crate) fn fifo_listener(fd: OwnedFd, op: &'static str) -> Result<PipeEnd> {
         let fd = Held::opened(fd).map_err(|errno| errno.at(op))?;
-        PipeEnd::new(fd, Access::Read, op)?.claimed(op)?.listening().map_err(|errno| errno.at(op))
+        let end = PipeEnd::new(fd, Access::Read, op)?.claimed(op)?;
+        let epoll = around(end.fd.as_fd()).map_err(|errno| errno.at(op))?;
+        Ok(PipeEnd { non_blocking: NonBlocking::Listening(epoll), ..end })
     }
 
     /// Tells others that this FIFO has a reader.
@@ -213,11 +215,6 @@ impl PipeEnd {
         self.claim.as_ref().is_some_and(|claim| sys::memory::is_locked(claim.as_fd(), 0) == Ok(true))
     }
 
-    fn listening(self) -> sys::Result<PipeEnd> {
-        let epoll = around(self.fd.as_fd())?;
-        Ok(PipeEnd { non_blocking: NonBlocking::Listening(epoll), ..self })
-    }
-
     pub(crate) fn is_listener(&self) -> bool {
         matches!(self.non_blocking, NonBlocking::Listening(_))
     }
@@ -225,21 +222,15 @@ impl PipeEnd {
     /// Another descriptor of the same pipe.
     pub(crate) fn try_clone(&self, op: &'static str) -> Result<PipeEnd> {
         let cloned = || {
-            let end = PipeEnd {
-                claim: self.claim.clone(),
-                ..PipeEnd::with(
-                    Held::own(sys::duplicate(self.fd.as_fd())?),
-                    self.access,
-                    NonBlocking::PerCall,
-                )
+            let fd = Held::own(sys::duplicate(self.fd.as_fd())?);
+            let non_blocking = match self.non_blocking {
+                NonBlocking::Listening(_) => NonBlocking::Listening(around(fd.as_fd())?),
+                NonBlocking::Native => NonBlocking::Native,
+                NonBlocking::Socket => NonBlocking::Socket,
+                NonBlocking::Print => NonBlocking::Print,
+                _ => NonBlocking::PerCall,
             };
-            match self.non_blocking {
-                NonBlocking::Listening(_) => end.listening(),
-                NonBlocking::Native => Ok(PipeEnd { non_blocking: NonBlocking::Native, ..end }),
-                NonBlocking::Socket => Ok(PipeEnd { non_blocking: NonBlocking::Socket, ..end }),
-                NonBlocking::Print => Ok(PipeEnd { non_blocking: NonBlocking::Print, ..end }),
-                _ => Ok(end),
-            }
+            Ok(PipeEnd { claim: self.claim.clone(), ..PipeEnd::with(fd, self.access, non_blocking) })
         };
         cloned().map_err(|errno: Errno| errno.at(op))
     }
@@ -343,6 +334,7 @@ impl PipeEnd {
         // Both halves of the wait need the end and the buffer, one after the other.
         let place = RefCell::new((self, buf));
         spin.wait(
+            None,
             deadline,
             || {
                 let (end, buf) = &mut *place.borrow_mut();
