@@ -229,7 +229,7 @@ impl Shared {
         part: &Message<'_>,
         op: &'static str,
     ) -> Result<bool> {
-        let naming = self.write(idx, Direction::Reply, part, op)?;
+        let naming = self.write(Direction::Reply.of(idx), part, op)?;
         // Another server may have the request by now: then the fields are that server's.
         let Some(slot) = self.slot(idx).filter(|slot| slot.holding(taken) == Holding::Taken) else {
             return Ok(false);
@@ -251,7 +251,7 @@ impl Shared {
         let reason = reason.cut(self.geometry().bytes(Direction::Reply));
         let is_said = !reason.payload.is_empty();
         // If there is no page for the reason, the call fails without it.
-        let is_written = is_said && self.write(idx, Direction::Reply, &reason, "reqrep fail").is_ok();
+        let is_written = is_said && self.write(Direction::Reply.of(idx), &reason, "reqrep fail").is_ok();
         let mark = if is_written { Mark::Reason } else { Mark::Whole };
         slot.set_holder(taken.owner(), mark, NamedBlobs::default());
     }
@@ -270,7 +270,7 @@ impl Shared {
         op: &'static str,
     ) -> Result<Option<u32>> {
         let Some(slot) = self.slot(idx) else { return Ok(None) };
-        let received = self.read(idx, Direction::Reply, (payload, blobs), max, op);
+        let received = self.read(Direction::Reply.of(idx), (payload, blobs), max, op);
         let received = received.and_then(|flags| flags.ok_or(Error::new(ErrorKind::Corrupt, op)));
         let flags = match received {
             // Another thread has cancelled the call, so the bytes that were read belong to another

@@ -569,7 +569,7 @@ impl Client {
         write: impl FnOnce(&mut Space<'_>) -> Result<()>,
     ) -> Result<Ticket> {
         let write = |idx| {
-            self.shared().write_with(idx, Direction::Request, len, write, SEND).map(|()| Naming::default())
+            self.shared().write_with(Direction::Request.of(idx), len, write, SEND).map(|()| Naming::default())
         };
         if len > self.shared().geometry().bytes(Direction::Request) {
             return Err(Error::new(ErrorKind::TooLong, SEND));
@@ -671,7 +671,7 @@ impl Client {
         op: &'static str,
     ) -> Result<Option<Ticket>> {
         self.shared().admit(Direction::Request, request, self.inner.max_message, op)?;
-        let write = |idx| self.shared().write(idx, Direction::Request, request, op);
+        let write = |idx| self.shared().write(Direction::Request.of(idx), request, op);
         self.sender().place(write, sending, deadline, None, op)
     }
 }

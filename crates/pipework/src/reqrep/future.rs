@@ -97,7 +97,7 @@ impl Client {
         self.shared().admit(Direction::Request, request, self.inner.max_message, op)?;
         let mut kept: Option<Entry> = None;
         let place = |entry: Option<&Entry>| {
-            let write = |idx| self.shared().write(idx, Direction::Request, request, op);
+            let write = |idx| self.shared().write(Direction::Request.of(idx), request, op);
             self.sender().place(write, sending, None, entry, op)
         };
         poll_fn(|cx| {

@@ -239,7 +239,7 @@ impl Company<'_> {
                 .member(1 + script.below(sizes.members as usize) as u16)
                 .map(|at| at + 8 * script.below(12)),
             5 => layout
-                .handles(script.below(sizes.slots as usize) as u32, Direction::Request)
+                .handles(Direction::Request.of(script.below(sizes.slots as usize) as u32))
                 .map(|(at, _)| at)
                 .map(|first| first + 8 * script.below(8 * (sizes.blobs as usize + 1))),
             _ => Some(FIXED + 8 * script.below(49)),

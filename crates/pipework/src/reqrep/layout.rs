@@ -129,15 +129,15 @@ impl Layout {
 
     /// The offset of the handles of a slot's request or reply, and their number. The first handle is for
     /// a message that is in a blob itself.
-    pub(crate) fn handles(&self, idx: u32, direction: Direction) -> Option<(usize, usize)> {
-        let (first, count) = (self.slot(idx)? - self.handles, handles_of(&self.geometry));
-        let before = if matches!(direction, Direction::Request) { 0 } else { count };
+    pub(crate) fn handles(&self, half: Half) -> Option<(usize, usize)> {
+        let (first, count) = (self.slot(half.idx)? - self.handles, handles_of(&self.geometry));
+        let before = if matches!(half.direction, Direction::Request) { 0 } else { count };
         Some((first + before * HANDLE, count))
     }
 
-    pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Area> {
-        let (slot, Geometry { request_bytes, reply_bytes, .. }) = (self.slot(idx)?, self.geometry);
-        let (at, len) = match direction {
+    pub(crate) fn payload(&self, half: Half) -> Option<Area> {
+        let (slot, Geometry { request_bytes, reply_bytes, .. }) = (self.slot(half.idx)?, self.geometry);
+        let (at, len) = match half.direction {
             Direction::Request => (SLOT_HEAD, request_bytes),
             Direction::Reply => (self.reply, reply_bytes),
         };
@@ -164,6 +164,21 @@ pub(crate) enum Direction {
     Reply,
 }
 
+/// The request or the reply of a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Half {
+    pub(crate) idx: u32,
+    pub(crate) direction: Direction,
+}
+
+impl Direction {
+    /// The half of the slot `idx`.
+    #[inline]
+    pub(crate) fn of(self, idx: u32) -> Half {
+        Half { idx, direction: self }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::shared::Calls;
@@ -180,8 +195,8 @@ mod tests {
         assert_eq!((layout.ring, layout.slots), (4352, 4416));
         assert_eq!((layout.reply, layout.stride, layout.len), (132, 256, 4416 + 3 * 256 + 64));
         assert_eq!((layout.slot(2), layout.slot(3)), (Some(4416 + 2 * 256 + 64), None));
-        assert_eq!(layout.handles(0, Direction::Request), Some((4416, 1)));
-        assert_eq!(layout.handles(2, Direction::Reply), Some((4416 + 2 * 256 + 32, 1)));
+        assert_eq!(layout.handles(Direction::Request.of(0)), Some((4416, 1)));
+        assert_eq!(layout.handles(Direction::Reply.of(2)), Some((4416 + 2 * 256 + 32, 1)));
         let layout = Layout::new(Geometry { blobs: 8, ..GEOMETRY });
         assert_eq!((layout.handles, layout.slot(0)), (576, Some(4416 + 576)));
     }
@@ -213,7 +228,7 @@ mod tests {
             |at: usize, len: usize| words.iter().any(|words| words.start <= at && at + len <= words.end);
         assert!(in_words(0, layout.ring + 8 * 8) && in_words(layout.len - 8, 8));
         assert!((0..3).all(|idx| layout.slot(idx).is_some_and(|at| in_words(at, SLOT_HEAD))));
-        let request = layout.payload(0, Direction::Request).expect("there is one");
+        let request = layout.payload(Direction::Request.of(0)).expect("there is one");
         assert_eq!(request.reserved(1), PAGE - request.at % PAGE);
         assert_eq!(request.reserved(5000), 5000);
     }

@@ -1,6 +1,6 @@
 //! The messages in slots: copies payloads in and out, and names and receives their blobs.
 
-use super::layout::Direction;
+use super::layout::{Direction, Half};
 use super::shared::Shared;
 use super::slot::SlotWord;
 use crate::blob::{Blob, Handle};
@@ -18,45 +18,33 @@ impl Shared {
     // Always: every call runs this twice. Tried: two moves instead of a call for up to 64 bytes (no gain), and
     // the narrowest type for small payloads (20 ns more, because the loads did not match the stores before).
     #[inline(always)]
-    pub(crate) fn write(
-        &self,
-        idx: u32,
-        direction: Direction,
-        message: &Message<'_>,
-        op: &'static str,
-    ) -> Result<Naming> {
+    pub(crate) fn write(&self, half: Half, message: &Message<'_>, op: &'static str) -> Result<Naming> {
         let (bytes, corrupt) = (message.payload, Error::new(ErrorKind::Corrupt, op));
-        if bytes.len() > self.geometry().bytes(direction) {
-            return self.write_long(idx, direction, message, op);
+        if bytes.len() > self.geometry().bytes(half.direction) {
+            return self.write_long(half, message, op);
         }
-        let (slot, area) = self.slot(idx).zip(self.payload(idx, direction)).ok_or(corrupt)?;
-        self.reserve(idx, direction, bytes.len(), op)?;
+        let (slot, area) = self.slot(half.idx).zip(self.payload(half)).ok_or(corrupt)?;
+        self.reserve(half, bytes.len(), op)?;
         if !area.copy_in(bytes) {
             return Err(corrupt);
         }
-        slot.describe(direction, bytes.len() as u32, message.flags);
+        slot.describe(half.direction, bytes.len() as u32, message.flags);
         self.check_whole(op)?;
         if message.blobs.is_empty() {
             return Ok(Naming::default());
         }
-        Naming::new(self.blobs(), (self.handles(idx, direction), idx), None, message.blobs, op)
+        Naming::new(self.blobs(), (self.handles(half), half.idx), None, message.blobs, op)
     }
 
     /// A payload that is longer than its part of a slot goes into a blob.
     #[cold]
-    fn write_long(
-        &self,
-        idx: u32,
-        direction: Direction,
-        message: &Message<'_>,
-        op: &'static str,
-    ) -> Result<Naming> {
-        let slot = self.slot(idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
+    fn write_long(&self, half: Half, message: &Message<'_>, op: &'static str) -> Result<Naming> {
+        let slot = self.slot(half.idx).ok_or(Error::new(ErrorKind::Corrupt, op))?;
         let payload = Blob::copy_of(self.blobs(), message.payload, LONG)?;
-        slot.describe(direction, 0, message.flags);
+        slot.describe(half.direction, 0, message.flags);
         self.long.set(message.payload.len() as u64);
         self.check_whole(op)?;
-        let places = (self.handles(idx, direction), idx);
+        let places = (self.handles(half), half.idx);
         Naming::new(self.blobs(), places, Some(&payload), message.blobs, op)
     }
 
@@ -78,20 +66,19 @@ impl Shared {
     /// `write`.
     pub(crate) fn write_with(
         &self,
-        idx: u32,
-        direction: Direction,
+        half: Half,
         len: usize,
         fill: impl FnOnce(&mut Space<'_>) -> Result<()>,
         op: &'static str,
     ) -> Result<()> {
         let (corrupt, too_long) = (Error::new(ErrorKind::Corrupt, op), Error::new(ErrorKind::TooLong, op));
-        let (slot, area) = self.slot(idx).zip(self.payload(idx, direction)).ok_or(corrupt)?;
+        let (slot, area) = self.slot(half.idx).zip(self.payload(half)).ok_or(corrupt)?;
         let area = area.first(len).ok_or(too_long)?;
-        self.reserve(idx, direction, len, op)?;
+        self.reserve(half, len, op)?;
         let mut space = Space::new(area, "reqrep put");
         fill(&mut space)?;
         let (written, flags) = space.described();
-        slot.describe(direction, written, flags);
+        slot.describe(half.direction, written, flags);
         self.check_whole(op)
     }
 
@@ -102,16 +89,15 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn read(
         &self,
-        idx: u32,
-        direction: Direction,
+        half: Half,
         (payload, blobs): (&mut Payload, &mut Blobs),
         max: usize,
         op: &'static str,
     ) -> Result<Option<u32>> {
-        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
-        let (len, flags) = slot.described(direction);
-        if slot.named(direction) != NamedBlobs::default() {
-            return self.read_named(idx, direction, (payload, blobs), max, op);
+        let Some((slot, area)) = self.slot(half.idx).zip(self.payload(half)) else { return Ok(None) };
+        let (len, flags) = slot.described(half.direction);
+        if slot.named(half.direction) != NamedBlobs::default() {
+            return self.read_named(half, (payload, blobs), max, op);
         }
         let copied = payload.fill(&area, len as usize);
         // Check first: a segment that is not whole may give any length.
@@ -122,15 +108,14 @@ impl Shared {
     #[cold]
     fn read_named(
         &self,
-        idx: u32,
-        direction: Direction,
+        half: Half,
         (payload, blobs): (&mut Payload, &mut Blobs),
         max: usize,
         op: &'static str,
     ) -> Result<Option<u32>> {
-        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
-        let (len, flags) = slot.described(direction);
-        let fits = match self.long_payload(idx, direction, max, op)? {
+        let Some((slot, area)) = self.slot(half.idx).zip(self.payload(half)) else { return Ok(None) };
+        let (len, flags) = slot.described(half.direction);
+        let fits = match self.long_payload(half, max, op)? {
             Some(handle) => {
                 let fits = payload.receive(self.blobs(), &handle, max, op)?;
                 payload.share();
@@ -138,7 +123,7 @@ impl Shared {
             }
             None => payload.fill(&area, len as usize).map_err(|errno| errno.at(op))?,
         };
-        self.add_named_blobs(idx, direction, blobs, max, op)?;
+        self.add_named_blobs(half, blobs, max, op)?;
         self.check_whole(op)?;
         Ok(fits.then_some(flags))
     }
@@ -156,13 +141,13 @@ impl Shared {
         max: usize,
         op: &'static str,
     ) -> Result<Option<u32>> {
-        let direction = Direction::Request;
-        let Some(handle) = self.long_payload(idx, direction, max, op)? else { return Ok(None) };
+        let half = Direction::Request.of(idx);
+        let Some(handle) = self.long_payload(half, max, op)? else { return Ok(None) };
         if !payload.receive(self.blobs(), &handle, max, op)? {
             return Err(Error::new(ErrorKind::Corrupt, op));
         }
         self.check_whole(op)?;
-        Ok(self.slot(idx).map(|slot| slot.described(direction).1))
+        Ok(self.slot(idx).map(|slot| slot.described(half.direction).1))
     }
 
     /// Appends the payload to `bytes` if it is in a blob, as `receive_long`.
@@ -173,12 +158,11 @@ impl Shared {
         max: usize,
         op: &'static str,
     ) -> Result<Option<u32>> {
-        if self.long_payload(idx, Direction::Request, max, op)?.is_none() {
+        let half = Direction::Request.of(idx);
+        if self.long_payload(half, max, op)?.is_none() {
             return Ok(None);
         }
-        self.append(idx, Direction::Request, bytes, max, op)?
-            .ok_or(Error::new(ErrorKind::Corrupt, op))
-            .map(Some)
+        self.append(half, bytes, max, op)?.ok_or(Error::new(ErrorKind::Corrupt, op)).map(Some)
     }
 
     /// Bytes of a payload that is in the slot.
@@ -194,15 +178,14 @@ impl Shared {
     #[inline]
     pub(crate) fn append(
         &self,
-        idx: u32,
-        direction: Direction,
+        half: Half,
         bytes: &mut Vec<u8>,
         max: usize,
         op: &'static str,
     ) -> Result<Option<u32>> {
-        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
-        let (before, (len, flags)) = (bytes.len(), slot.described(direction));
-        let copied = match self.long_payload(idx, direction, max, op)? {
+        let Some((slot, area)) = self.slot(half.idx).zip(self.payload(half)) else { return Ok(None) };
+        let (before, (len, flags)) = (bytes.len(), slot.described(half.direction));
+        let copied = match self.long_payload(half, max, op)? {
             Some(handle) => Blob::read(self.blobs(), &handle, op, |area, len| area.append_to(len, bytes))
                 .inspect_err(|_| bytes.truncate(before))?,
             None => area.append_to(len as usize, bytes),
@@ -215,14 +198,13 @@ impl Shared {
     /// `TooLong` if it is longer than `bytes`.
     pub(crate) fn read_into(
         &self,
-        idx: u32,
-        direction: Direction,
+        half: Half,
         bytes: &mut [u8],
         op: &'static str,
     ) -> Result<Option<(usize, u32)>> {
-        let Some((slot, area)) = self.slot(idx).zip(self.payload(idx, direction)) else { return Ok(None) };
-        let (len, flags) = slot.described(direction);
-        if let Some(handle) = self.long_payload(idx, direction, bytes.len(), op)? {
+        let Some((slot, area)) = self.slot(half.idx).zip(self.payload(half)) else { return Ok(None) };
+        let (len, flags) = slot.described(half.direction);
+        if let Some(handle) = self.long_payload(half, bytes.len(), op)? {
             let len = handle.len as usize;
             let copied = Blob::read(self.blobs(), &handle, op, |area, len| area.copy_out(&mut bytes[..len]))?;
             return self.check_whole(op).map(|()| copied.then_some((len, flags)));
@@ -252,26 +234,26 @@ impl Shared {
             let [request, reply] = from.stops_naming(to);
             let mut leaving = Leaving::default();
             if request {
-                self.add_leaving(idx, Direction::Request, &mut leaving);
+                self.add_leaving(Direction::Request.of(idx), &mut leaving);
             }
             if reply {
-                self.add_leaving(idx, Direction::Reply, &mut leaving);
+                self.add_leaving(Direction::Reply.of(idx), &mut leaving);
             }
             leaving
         }
     }
 
     #[inline]
-    fn add_leaving(&self, idx: u32, direction: Direction, leaving: &mut Leaving) {
-        let named = self.named(idx, direction);
+    fn add_leaving(&self, half: Half, leaving: &mut Leaving) {
+        let named = self.named(half);
         if named.count > 0 {
-            leaving.add(self.blobs(), self.handles(idx, direction), named);
+            leaving.add(self.blobs(), self.handles(half), named);
         }
     }
 
     #[inline]
-    fn named(&self, idx: u32, direction: Direction) -> NamedBlobs {
-        self.slot(idx).map_or_else(NamedBlobs::default, |slot| slot.named(direction))
+    fn named(&self, half: Half) -> NamedBlobs {
+        self.slot(half.idx).map_or_else(NamedBlobs::default, |slot| slot.named(half.direction))
     }
 
     /// Adds the blobs that are attached to a message that this process has received, while its slot
@@ -282,15 +264,14 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn add_named_blobs(
         &self,
-        idx: u32,
-        direction: Direction,
+        half: Half,
         blobs: &mut Blobs,
         max: usize,
         op: &'static str,
     ) -> Result<()> {
-        let named = self.named(idx, direction);
+        let named = self.named(half);
         if named.attached() > 0 && blobs.as_slice().is_empty() {
-            *blobs = Blobs::receive(self.blobs(), self.handles(idx, direction), named, max, op)?;
+            *blobs = Blobs::receive(self.blobs(), self.handles(half), named, max, op)?;
             blobs.share();
         }
         Ok(())
@@ -304,9 +285,10 @@ impl Shared {
         max: usize,
         op: &'static str,
     ) -> Result<()> {
-        let (direction, named) = (Direction::Request, self.named(idx, Direction::Request));
+        let half = Direction::Request.of(idx);
+        let named = self.named(half);
         if named.attached() > 0 {
-            *blobs = Blobs::receive(self.blobs(), self.handles(idx, direction), named, max, op)?;
+            *blobs = Blobs::receive(self.blobs(), self.handles(half), named, max, op)?;
         }
         Ok(())
     }
@@ -314,38 +296,26 @@ impl Shared {
     /// Bytes of the blobs that a process holds when it receives a request: of those that are attached,
     /// and of the payload if it is one and is wanted.
     pub(crate) fn bytes_to_hold(&self, idx: u32, with_payload: bool) -> u64 {
-        let named = self.named(idx, Direction::Request);
+        let half = Direction::Request.of(idx);
+        let named = self.named(half);
         let skipped = usize::from(named.is_long && !with_payload);
-        let handles = named.handles(self.handles(idx, Direction::Request));
+        let handles = named.handles(self.handles(half));
         handles.iter().skip(skipped).fold(0, |bytes, handle| bytes.saturating_add(handle.len))
     }
 
     /// The handle of a payload that is a blob; `None` if it lies in the slot. `TooLong` if it has
     /// more than `max` bytes.
     #[inline(always)]
-    fn long_payload(
-        &self,
-        idx: u32,
-        direction: Direction,
-        max: usize,
-        op: &'static str,
-    ) -> Result<Option<Handle>> {
-        match self.named(idx, direction) {
-            named if named.is_long => self.find_long(idx, direction, named, max, op).map(Some),
+    fn long_payload(&self, half: Half, max: usize, op: &'static str) -> Result<Option<Handle>> {
+        match self.named(half) {
+            named if named.is_long => self.find_long(half, named, max, op).map(Some),
             _ => Ok(None),
         }
     }
 
     #[cold]
-    fn find_long(
-        &self,
-        idx: u32,
-        direction: Direction,
-        named: NamedBlobs,
-        max: usize,
-        op: &'static str,
-    ) -> Result<Handle> {
-        match self.long_handle(idx, direction, named) {
+    fn find_long(&self, half: Half, named: NamedBlobs, max: usize, op: &'static str) -> Result<Handle> {
+        match self.long_handle(half, named) {
             Some(handle) if handle.len > max as u64 => Err(Error::new(ErrorKind::TooLong, op)),
             Some(handle) => {
                 self.long.set(handle.len);
@@ -357,18 +327,16 @@ impl Shared {
     }
 
     /// The handle of a payload that is a blob, which is the first.
-    fn long_handle(&self, idx: u32, direction: Direction, named: NamedBlobs) -> Option<Handle> {
-        named.first().handles(self.handles(idx, direction)).pop()
+    fn long_handle(&self, half: Half, named: NamedBlobs) -> Option<Handle> {
+        named.first().handles(self.handles(half)).pop()
     }
 
     /// The length of a message's payload, in its slot or in a blob, as its writer recorded it.
-    pub(crate) fn payload_len(&self, idx: u32, direction: Direction) -> usize {
-        let Some(slot) = self.slot(idx) else { return 0 };
-        match slot.named(direction) {
-            named if named.is_long => {
-                self.long_handle(idx, direction, named).map_or(0, |handle| handle.len as usize)
-            }
-            _ => (slot.described(direction).0 as usize).min(self.geometry().bytes(direction)),
+    pub(crate) fn payload_len(&self, half: Half) -> usize {
+        let Some(slot) = self.slot(half.idx) else { return 0 };
+        match slot.named(half.direction) {
+            named if named.is_long => self.long_handle(half, named).map_or(0, |handle| handle.len as usize),
+            _ => (slot.described(half.direction).0 as usize).min(self.geometry().bytes(half.direction)),
         }
     }
 }

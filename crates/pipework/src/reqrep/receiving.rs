@@ -198,7 +198,7 @@ impl Client {
             let has_come = matches!(now.state(), Some(State::Answered | State::Part));
             has_come && now.generation() == ticket.generation()
         });
-        let len = if is_here { self.shared().payload_len(ticket.idx(), Direction::Reply) } else { 0 };
+        let len = if is_here { self.shared().payload_len(Direction::Reply.of(ticket.idx())) } else { 0 };
         // A reply that is too long is not copied. A peer that breaks the rules may have written any
         // number.
         let most = self.inner.max_message.max(self.shared().geometry().bytes(Direction::Reply));
@@ -394,7 +394,7 @@ impl Client {
         let Reply { payload, blobs, .. } = &mut reply;
         let read = |shared: &Shared| {
             let max = self.inner.max_message;
-            shared.read(ticket.idx(), Direction::Reply, (payload, blobs), max, op)
+            shared.read(Direction::Reply.of(ticket.idx()), (payload, blobs), max, op)
         };
         reply.flags = self.copy_and_free(ticket, held, read, op)?;
         Ok(reply)
@@ -410,7 +410,7 @@ impl Client {
         op: &'static str,
     ) -> Result<u32> {
         let max = self.inner.max_message;
-        let append = |shared: &Shared| shared.append(ticket.idx(), Direction::Reply, into, max, op);
+        let append = |shared: &Shared| shared.append(Direction::Reply.of(ticket.idx()), into, max, op);
         self.copy_and_free(ticket, held, append, op).inspect_err(|_| into.clear())
     }
 
@@ -448,7 +448,7 @@ impl Client {
             return Err(Error::new(ErrorKind::TooLong, RECV).into());
         }
         let held = self.hold(ticket, done, RECV)?;
-        let read = |shared: &Shared| shared.read_into(ticket.idx(), Direction::Reply, into, RECV);
+        let read = |shared: &Shared| shared.read_into(Direction::Reply.of(ticket.idx()), into, RECV);
         Ok(self.copy_and_free(ticket, held, read, RECV)?)
     }
 

@@ -184,7 +184,7 @@ impl Request<'_> {
     }
 
     fn len_there(&self) -> usize {
-        self.server.shared().payload_len(self.claimed.idx, Direction::Request)
+        self.server.shared().payload_len(Direction::Request.of(self.claimed.idx))
     }
 
     /// The longest that it may be, in bytes.
@@ -208,13 +208,8 @@ impl Request<'_> {
         if self.is_unread {
             self.check_held(RECV)?;
             let (shared, max) = (self.server.shared(), self.server.max_message());
-            let flags = shared.read(
-                self.claimed.idx,
-                Direction::Request,
-                (&mut self.payload, &mut self.blobs),
-                max,
-                RECV,
-            )?;
+            let into = (&mut self.payload, &mut self.blobs);
+            let flags = shared.read(Direction::Request.of(self.claimed.idx), into, max, RECV)?;
             self.flags = flags.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
             self.is_unread = false;
         }
@@ -233,7 +228,7 @@ impl Request<'_> {
             return Ok(self.payload.len());
         }
         self.check_held(RECV)?;
-        let read = self.server.shared().read_into(self.claimed.idx, Direction::Request, into, RECV)?;
+        let read = self.server.shared().read_into(Direction::Request.of(self.claimed.idx), into, RECV)?;
         let (len, flags) = read.ok_or(Error::new(ErrorKind::Corrupt, RECV))?;
         self.flags = flags;
         Ok(len)
@@ -252,7 +247,7 @@ impl Request<'_> {
     fn add_blobs(&mut self) -> Result<()> {
         let Request { server, claimed, blobs, .. } = self;
         let (shared, max) = (server.shared(), server.max_message());
-        shared.add_named_blobs(claimed.idx, Direction::Request, blobs, max, RECV)
+        shared.add_named_blobs(Direction::Request.of(claimed.idx), blobs, max, RECV)
     }
 
     /// Whether this process has its bytes.
@@ -275,7 +270,7 @@ impl Request<'_> {
         }
         let Request { server, claimed, payload, blobs, .. } = self;
         let (shared, max) = (server.shared(), server.max_message());
-        match shared.read(claimed.idx, Direction::Request, (payload, blobs), max, RECV) {
+        match shared.read(Direction::Request.of(claimed.idx), (payload, blobs), max, RECV) {
             Ok(flags) => {
                 self.flags = flags.unwrap_or(0);
                 self.is_unread = false;
@@ -314,7 +309,7 @@ impl Request<'_> {
             return Ok(is_received);
         }
         let (shared, max) = (self.server.shared(), self.server.max_message());
-        match shared.append(self.claimed.idx, Direction::Request, bytes, max, RECV) {
+        match shared.append(Direction::Request.of(self.claimed.idx), bytes, max, RECV) {
             Ok(flags) => {
                 self.flags = flags.unwrap_or(0);
                 Ok(flags.is_some())
@@ -439,7 +434,7 @@ impl Request<'_> {
             return Err(Error::new(ErrorKind::Stale, REPLY));
         }
         let (idx, shared) = (self.claimed.idx, Arc::clone(self.server.shared()));
-        shared.write_with(idx, Direction::Reply, len, write, REPLY)?;
+        shared.write_with(Direction::Reply.of(idx), len, write, REPLY)?;
         if self.collected.is_none() {
             return Ok(self.finish_answered(Naming::default()));
         }
@@ -447,7 +442,7 @@ impl Request<'_> {
         let slot = self.server.slot(self.claimed, REPLY)?;
         slot.set_holder(self.claimed.taken.owner(), Mark::Whole, NamedBlobs::default());
         let mut bytes = Vec::new();
-        let flags = shared.append(idx, Direction::Reply, &mut bytes, len, REPLY)?;
+        let flags = shared.append(Direction::Reply.of(idx), &mut bytes, len, REPLY)?;
         self.answer(&Message::new(&bytes).flags(flags.unwrap_or(0)))
     }
 
@@ -594,7 +589,7 @@ impl Request<'_> {
         // call.
         match self.server.slot(self.claimed, REPLY)?.holding(self.claimed.taken) {
             Holding::Taken => {
-                let naming = shared.write(self.claimed.idx, Direction::Reply, reply, REPLY)?;
+                let naming = shared.write(Direction::Reply.of(self.claimed.idx), reply, REPLY)?;
                 Ok(Some(self.finish_answered(naming)))
             }
             Holding::Dropped | Holding::Forgotten => Ok(Some(self.finish_answered(Naming::default()))),

@@ -341,7 +341,7 @@ impl Server {
         let queue = shared.queue();
         let waiting = queue.entries().filter(|entry| shared.is_waiting(*entry)).take(max);
         waiting
-            .map(|entry| shared.payload_len(entry.slot(), Direction::Request) as u64)
+            .map(|entry| shared.payload_len(Direction::Request.of(entry.slot())) as u64)
             .fold(0, u64::saturating_add)
     }
 

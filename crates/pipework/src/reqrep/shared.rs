@@ -6,8 +6,8 @@
 #![allow(unsafe_code)]
 
 use super::layout::{
-    CELLS_AT, Direction, FORGOTTEN_AT, FREED_AT, Geometry, HEAD_AT, Layout, REDELIVERED_AT, REQUESTS_AT,
-    SLOT_HEAD, SPACE_AT, TAIL_AT,
+    CELLS_AT, Direction, FORGOTTEN_AT, FREED_AT, Geometry, HEAD_AT, Half, Layout, REDELIVERED_AT,
+    REQUESTS_AT, SLOT_HEAD, SPACE_AT, TAIL_AT,
 };
 use super::queue::Queue;
 use super::slot::{Slot, SlotWord};
@@ -131,15 +131,15 @@ impl Shared {
 
     /// The bytes of the request or the reply of a slot.
     #[inline]
-    pub(crate) fn payload(&self, idx: u32, direction: Direction) -> Option<Region> {
+    pub(crate) fn payload(&self, half: Half) -> Option<Region> {
         // SAFETY: the layout keeps it inside the mapping, apart from all that is given out as
         // references.
-        self.own.layout.payload(idx, direction).map(|area| unsafe { self.region(area) })
+        self.own.layout.payload(half).map(|area| unsafe { self.region(area) })
     }
 
     /// The places of the handles of a request or a reply.
-    pub(crate) fn handles(&self, idx: u32, direction: Direction) -> &[HandlePlace] {
-        let Some((at, count)) = self.own.layout.handles(idx, direction) else { return &[] };
+    pub(crate) fn handles(&self, half: Half) -> &[HandlePlace] {
+        let Some((at, count)) = self.own.layout.handles(half) else { return &[] };
         // SAFETY: the layout keeps so many handles inside the mapping, aligned to 32 bytes and apart from
         // all else.
         unsafe { std::slice::from_raw_parts(self.at(at), count) }
@@ -153,7 +153,7 @@ impl Shared {
         // The blobs that the slot would stop naming if it became free now.
         let [request, reply] = slot.load().stops_naming(SlotWord::from_bits(0));
         let count = |(names, direction)| match slot.named(direction) {
-            named if names && named.count > 0 => named.naming(self.handles(idx, direction), name),
+            named if names && named.count > 0 => named.naming(self.handles(direction.of(idx)), name),
             _ => 0,
         };
         [(request, Direction::Request), (reply, Direction::Reply)].map(count).iter().sum()
@@ -211,27 +211,20 @@ impl Shared {
 
     /// Makes sure that the first `len` bytes of a request or a reply have allocated pages.
     #[inline]
-    pub(crate) fn reserve(&self, idx: u32, direction: Direction, len: usize, op: &'static str) -> Result<()> {
+    pub(crate) fn reserve(&self, half: Half, len: usize, op: &'static str) -> Result<()> {
         // A copy of a few bytes out of the segment reads this many.
         let len = len.max(SMALL);
-        match self.own.reserved.get(idx as usize) {
-            Some(known) if len as u64 > known[direction as usize].get() => {
-                self.reserve_more(idx, direction, &known[direction as usize], len, op)
+        match self.own.reserved.get(half.idx as usize) {
+            Some(known) if len as u64 > known[half.direction as usize].get() => {
+                self.reserve_more(half, &known[half.direction as usize], len, op)
             }
             _ => Ok(()),
         }
     }
 
     #[cold]
-    fn reserve_more(
-        &self,
-        idx: u32,
-        direction: Direction,
-        known: &Hint,
-        len: usize,
-        op: &'static str,
-    ) -> Result<()> {
-        let area = self.own.layout.payload(idx, direction);
+    fn reserve_more(&self, half: Half, known: &Hint, len: usize, op: &'static str) -> Result<()> {
+        let area = self.own.layout.payload(half);
         if let Some(area) = area.filter(|area| len <= area.len.max(SMALL)) {
             known.set(self.reserve_pages(area, len, op)?);
         }
