@@ -10,13 +10,16 @@ mod calls;
 mod wake;
 mod blobs;
 mod folders;
+mod broadcast;
 mod scopes;
 
 use std::fmt::Debug;
 use std::io::{self, Write};
 use std::thread;
 
-use scopes::{BLOBS, CALLS, FOLDERS, LARGE_BLOBS, LARGE_CALLS, WAKES};
+use scopes::{
+    BLOBS, BROADCAST_WAKES, BROADCASTS, CALLS, FOLDERS, LARGE_BLOBS, LARGE_BROADCASTS, LARGE_CALLS, WAKES,
+};
 use search::{Model, search};
 
 /// Set by `make model`.
@@ -144,6 +147,58 @@ fn folder_search_finds_a_fault_when_a_rule_is_left_out() {
             _ => "a blob that a process makes is gone",
         };
         faulty(&folders::Scope { without: Some(rule), ..FOLDERS[0].1.clone() }, &format!("{rule:?}"), fault);
+    }
+}
+
+#[test]
+fn broadcasts_are_received_in_small_scopes() {
+    if left_to_test_all("a million states") {
+        return;
+    }
+    for (name, scope) in BROADCASTS {
+        sound(name, scope);
+    }
+}
+
+#[test]
+fn broadcasts_are_received_in_large_scopes() {
+    if std::env::var_os(LARGE).is_none() {
+        println!("not searched here: run `make model`");
+        return;
+    }
+    for (name, scope) in LARGE_BROADCASTS {
+        sound(name, scope);
+    }
+}
+
+#[test]
+fn broadcast_search_finds_a_fault_when_a_rule_is_left_out() {
+    for &rule in broadcast::RULES {
+        let (name, fault) = broadcast_fault_without(rule);
+        let (_, scope) = BROADCASTS.iter().find(|(scope, _)| *scope == name).expect("a scope of that name");
+        faulty(&broadcast::Scope { without: Some(rule), ..scope.clone() }, &format!("{rule:?}"), fault);
+    }
+}
+
+#[test]
+fn no_wake_up_of_a_broadcast_is_lost() {
+    for (name, scope) in BROADCAST_WAKES {
+        sound(name, scope);
+    }
+}
+
+#[test]
+fn wake_up_search_of_broadcast_finds_a_fault_when_a_rule_is_left_out() {
+    use broadcast::waking::{RULES, Rule, Scope};
+    for rule in RULES {
+        let (name, fault) = match rule {
+            Rule::WakeUnseen | Rule::ReadBeforeLooking => ("an observer", "a wake-up is lost"),
+            Rule::Slices => ("two subscribers", "a lost wake-up is never replaced"),
+            _ => ("two subscribers", "a wake-up is lost"),
+        };
+        let (_, scope) =
+            BROADCAST_WAKES.iter().find(|(scope, _)| *scope == name).expect("a scope of that name");
+        faulty(&Scope { without: Some(rule), ..scope.clone() }, &format!("{rule:?}"), fault);
     }
 }
 
@@ -289,5 +344,40 @@ fn blob_fault_without(rule: blobs::Rule) -> (&'static str, &'static str) {
         Rule::CountedIsReadAgain => ("re-use beside a forwarder", LOST),
         Rule::CorrectOnlyTheWordRead => ("a request with a blob", REVIVED),
         Rule::RenameAtTheEnd => ("files with two names", REVIVED),
+    }
+}
+
+/// The scope in which leaving out a rule of broadcast shows, and the fault that the search then finds.
+fn broadcast_fault_without(rule: broadcast::Rule) -> (&'static str, &'static str) {
+    use broadcast::Rule;
+    const STUCK: &str = "a process is stuck";
+    const OVERTAKEN: &str = "a subscriber that must see all is overtaken";
+    const MISSED: &str = "a subscriber that must see all misses a message";
+    const TORN: &str = "a subscriber has received what nobody published there";
+    const TOO_LOW: &str = "a count is too low";
+    match rule {
+        Rule::RaisePastClaimed => ("one that may lag", STUCK),
+        Rule::RaiseFromClaimed => ("one that may lag", "the ring looks corrupt"),
+        Rule::PublishersSkip => ("long messages of two publishers", STUCK),
+        Rule::SubscribersSkip => ("one that may lag", STUCK),
+        Rule::LookBeforeClaiming => ("two that must see all", OVERTAKEN),
+        Rule::LookBeforeDropping => ("long messages that are dropped", MISSED),
+        Rule::RemoveDeadCursors => ("one that must see all", STUCK),
+        Rule::RemoveOldCursors => ("a lost lock, and a publisher that comes", STUCK),
+        Rule::JoinsBeforeLooking => ("one that must see all", OVERTAKEN),
+        Rule::JoinsAfterStoring => ("one that must see all", OVERTAKEN),
+        Rule::TailAgain => ("two that must see all", OVERTAKEN),
+        Rule::EpochInCursor => ("a number that is used again", MISSED),
+        Rule::SubscribeBySwap => ("a lost lock, and another subscriber", MISSED),
+        Rule::MoveBySwap => ("a lost lock, and another subscriber", MISSED),
+        Rule::LookAtOwnCursor => ("a lost lock, and a publisher that comes", OVERTAKEN),
+        Rule::WordAgainAfterCopying => ("one that may lag", TORN),
+        Rule::AllReadWordAgain => ("a lost lock, and a publisher that comes", TORN),
+        Rule::WordAgainAfterHolding => ("long messages", "a blob that is held was changed"),
+        Rule::ProofAfterWord => ("a number that is used again", MISSED),
+        Rule::RecoverBeforeJoining => ("two publishers", STUCK),
+        Rule::CountBeforePublishing => ("long messages", TOO_LOW),
+        Rule::TakeNamesBack => ("long messages, a lost lock", "a name is never counted down"),
+        Rule::CountDownAfterStep => ("long messages of two publishers", TOO_LOW),
     }
 }

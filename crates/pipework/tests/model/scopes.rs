@@ -4,6 +4,10 @@ use super::blobs::Part::{
     Canceller, Child as Heir, Client as Sender, Doctor, Echo, Forwarder, Maker, Server as Receiver,
 };
 use super::blobs::{Scope as Blobs, Whims as BlobWhims};
+use super::broadcast::Part::{All, Heir as Forked, Helper as Recoverer, Lag, Publisher};
+use super::broadcast::Start::{Now, Oldest};
+use super::broadcast::waking::{Part as Waits, Scope as BroadcastWakes};
+use super::broadcast::{Scope as Broadcast, Whims as BroadcastWhims};
 use super::calls::Part::{Child, Client, Helper, Server};
 use super::calls::{Scope, Whims};
 use super::{folders, wake};
@@ -950,6 +954,241 @@ pub(crate) const LARGE_BLOBS: &[(&str, Blobs)] = &[
             calls: 2,
             whims: BlobWhims { deaths: 1, forks: 1, leaves: 1, ..STILL },
             ..BLOB
+        },
+    ),
+];
+
+const CALM: BroadcastWhims =
+    BroadcastWhims { deaths: 0, returns: 0, losses: 0, publisher_losses: 0, forks: 0 };
+
+const RING: Broadcast = Broadcast {
+    cast: &[Publisher, Publisher],
+    late: 0,
+    members: 3,
+    messages: 2,
+    files: 0,
+    drops: false,
+    whims: CALM,
+    without: None,
+};
+
+/// Searched with every test.
+pub(crate) const BROADCASTS: &[(&str, Broadcast)] = &[
+    (
+        "two publishers",
+        Broadcast { messages: 2, whims: BroadcastWhims { deaths: 1, returns: 1, ..CALM }, ..RING },
+    ),
+    (
+        "one that must see all",
+        Broadcast {
+            cast: &[Publisher, All(Now)],
+            messages: 3,
+            whims: BroadcastWhims { deaths: 1, returns: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "one that may lag",
+        Broadcast {
+            cast: &[Publisher, Publisher, Lag(Now)],
+            whims: BroadcastWhims { deaths: 1, ..CALM },
+            ..RING
+        },
+    ),
+    ("two that must see all", Broadcast { cast: &[Publisher, All(Now), All(Oldest)], messages: 3, ..RING }),
+    (
+        "a number that is used again",
+        Broadcast {
+            cast: &[Publisher, All(Now), Recoverer],
+            members: 2,
+            messages: 3,
+            whims: BroadcastWhims { deaths: 1, returns: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "a lost lock, and another subscriber",
+        Broadcast {
+            cast: &[Publisher, All(Now), All(Now)],
+            late: 1,
+            members: 2,
+            messages: 3,
+            whims: BroadcastWhims { losses: 1, returns: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "a lost lock, and a publisher that comes",
+        Broadcast {
+            cast: &[All(Now), Publisher],
+            late: 1,
+            members: 2,
+            messages: 3,
+            whims: BroadcastWhims { losses: 1, returns: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "a child",
+        Broadcast {
+            cast: &[Publisher, All(Now), Forked],
+            messages: 3,
+            whims: BroadcastWhims { deaths: 1, forks: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "long messages",
+        Broadcast {
+            cast: &[Publisher, Lag(Now)],
+            files: 2,
+            messages: 5,
+            whims: BroadcastWhims { deaths: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "long messages, one must see all",
+        Broadcast {
+            cast: &[Publisher, All(Oldest)],
+            files: 2,
+            messages: 4,
+            whims: BroadcastWhims { deaths: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "long messages that are dropped",
+        Broadcast { cast: &[Publisher, All(Oldest), Lag(Now)], files: 2, messages: 3, drops: true, ..RING },
+    ),
+    (
+        "long messages of two publishers",
+        Broadcast {
+            cast: &[Publisher, Publisher],
+            members: 2,
+            files: 2,
+            messages: 3,
+            whims: BroadcastWhims { deaths: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "long messages, a lost lock",
+        Broadcast {
+            cast: &[Publisher, Publisher],
+            members: 3,
+            files: 2,
+            messages: 2,
+            whims: BroadcastWhims { publisher_losses: 1, ..CALM },
+            ..RING
+        },
+    ),
+];
+
+/// Searched by `make model`.
+pub(crate) const LARGE_BROADCASTS: &[(&str, Broadcast)] = &[
+    (
+        "long messages of two publishers that drop them",
+        Broadcast { cast: &[Publisher, Publisher, All(Now)], files: 2, messages: 2, drops: true, ..RING },
+    ),
+    (
+        "long messages that are dropped, a death",
+        Broadcast {
+            cast: &[Publisher, All(Oldest), Lag(Now)],
+            files: 2,
+            messages: 3,
+            drops: true,
+            whims: BroadcastWhims { deaths: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "long messages, both kinds of subscribers",
+        Broadcast { cast: &[Publisher, All(Oldest), Lag(Now)], files: 2, messages: 4, ..RING },
+    ),
+    (
+        "long messages of two publishers, one may lag",
+        Broadcast { cast: &[Publisher, Publisher, Lag(Oldest)], members: 2, files: 2, messages: 2, ..RING },
+    ),
+    (
+        "two that must see all, a death",
+        Broadcast {
+            cast: &[Publisher, All(Now), All(Oldest)],
+            messages: 3,
+            whims: BroadcastWhims { deaths: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "a number that is used again, two deaths",
+        Broadcast {
+            cast: &[Publisher, All(Now), Recoverer],
+            members: 2,
+            messages: 3,
+            whims: BroadcastWhims { deaths: 2, returns: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "a lost lock, three numbers",
+        Broadcast {
+            cast: &[Publisher, All(Now), All(Now)],
+            late: 1,
+            messages: 3,
+            whims: BroadcastWhims { returns: 1, losses: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "two publishers, one that must see all",
+        Broadcast {
+            cast: &[Publisher, Publisher, All(Oldest)],
+            whims: BroadcastWhims { deaths: 1, ..CALM },
+            ..RING
+        },
+    ),
+    (
+        "two publishers, both kinds of subscribers",
+        Broadcast { cast: &[Publisher, Publisher, All(Now), Lag(Now)], messages: 2, ..RING },
+    ),
+    (
+        "two publishers, two deaths",
+        Broadcast {
+            cast: &[Publisher, Publisher],
+            members: 2,
+            messages: 3,
+            whims: BroadcastWhims { deaths: 2, returns: 2, ..CALM },
+            ..RING
+        },
+    ),
+];
+
+pub(crate) const BROADCAST_WAKES: &[(&str, BroadcastWakes)] = &[
+    (
+        "two subscribers",
+        BroadcastWakes {
+            cast: &[Waits::Publisher, Waits::Subscriber, Waits::Subscriber],
+            messages: 2,
+            deaths: 1,
+            without: None,
+        },
+    ),
+    (
+        "two publishers, a subscriber",
+        BroadcastWakes {
+            cast: &[Waits::Publisher, Waits::Publisher, Waits::Subscriber],
+            messages: 1,
+            deaths: 1,
+            without: None,
+        },
+    ),
+    (
+        "an observer",
+        BroadcastWakes {
+            cast: &[Waits::Publisher, Waits::Subscriber, Waits::Observer],
+            messages: 2,
+            deaths: 1,
+            without: None,
         },
     ),
 ];
