@@ -2,7 +2,7 @@
 //! and what is done for both after a death. BROADCAST.md has the protocol.
 
 use super::shared::{Described, Ring, Shared, cursor};
-use super::word::{CellWord, Cursor, Position, State};
+use super::word::{CellWord, Cursor, Position, State, after};
 use crate::error::{Error, ErrorKind, Result};
 use crate::segment::mapping::{EPOCH, MemberEntry, count};
 use crate::segment::naming::Leaving;
@@ -106,7 +106,7 @@ impl Shared {
     pub(crate) fn claim(&self, me: u16, known: &Cursors, op: &'static str) -> Result<Option<Claimed>> {
         let geometry = *self.geometry();
         let mut last = None;
-        loop {
+        for _ in 0..TURNS {
             // SeqCst: see `has_room`.
             let tail = self.tail().load(Ordering::SeqCst);
             let (idx, lap) = (geometry.cell(tail), geometry.lap(tail));
@@ -142,12 +142,13 @@ impl Shared {
                 return Ok(Some(Claimed { position: tail, idx, word }));
             }
         }
+        Err(Error::new(ErrorKind::Corrupt, op))
     }
 
     #[inline]
     fn raise(&self, tail: Position) {
         // SeqCst: see `has_room`. If it fails, another process has raised it.
-        let _ = self.tail().compare_exchange(tail, tail.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed);
+        let _ = self.tail().compare_exchange(tail, after(tail), Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// Adds the blobs that the message in a cell names, before the step that ends it.
@@ -290,8 +291,9 @@ impl Shared {
     }
 }
 
-/// More times than publishers overtake a subscriber that begins: each of them has to look at its cursor soon.
-const TURNS: u32 = 1 << 16;
+/// More times than publishers overtake a subscriber that begins, since each of them has to look at its cursor
+/// soon, and more than they claim the cell that another one is about to claim.
+pub(crate) const TURNS: u32 = 1 << 16;
 
 /// How far the cursor of a member is behind `tail`; `None` if it has none.
 fn behind(member: &MemberEntry, tail: Position) -> Option<i64> {
@@ -335,6 +337,14 @@ impl Shared {
     /// The oldest position that the ring may still have.
     pub(crate) fn oldest(&self) -> Position {
         self.tail().load(Ordering::Acquire).saturating_sub(self.geometry().messages.into())
+    }
+
+    /// The position of the oldest message that is still there, or that is being written.
+    pub(crate) fn oldest_there(&self) -> Position {
+        let tail = self.tail().load(Ordering::Acquire);
+        let is_there =
+            |position: &Position| matches!(self.look(*position), Found::Message(_) | Found::Nothing);
+        (tail.saturating_sub(self.geometry().messages.into())..tail).find(is_there).unwrap_or(tail)
     }
 
     /// The newest message from `first` on.

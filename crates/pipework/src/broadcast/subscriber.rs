@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::future;
-use super::ring::Found;
+use super::ring::{Found, TURNS};
 use super::segment::Segment;
 use super::shared::{Described, MISSED, NEXT, Role, Shared};
 use super::waiting::{Attached, Liveness, Place, Registration, Steps, Topic, Watcher, WatcherState};
-use super::word::{CellWord, Cursor, Position, State};
+use super::word::{CellWord, Cursor, Position, State, after};
 use crate::blob::Blob;
 use crate::deadline::Deadline;
 use crate::defaults;
@@ -219,8 +219,8 @@ pub struct Subscriber {
     cursor: Option<Cursor>,
     /// How many messages it has missed since the last report.
     missed: u64,
-    /// The message after those, which the next call returns.
-    held_back: Option<Received>,
+    /// The message after those, or why it was not received, which the next call returns.
+    held_back: Option<Result<Received>>,
     max_message: usize,
     spin: Arc<Spin>,
 }
@@ -284,7 +284,7 @@ impl Subscriber {
         let tail = self.shared().tail().load(Ordering::Acquire);
         let first = match start {
             Start::Now => tail,
-            Start::Oldest => self.shared().oldest(),
+            Start::Oldest => self.shared().oldest_there(),
             Start::Latest => self.shared().newest(0).unwrap_or(tail),
             Start::After(number) if number > tail => {
                 return Err(Error::new(ErrorKind::Invalid, "broadcast subscribe: start after"));
@@ -304,30 +304,35 @@ impl Subscriber {
             }
         }
         if start == Start::Latest {
-            let newest = self.shared().newest(self.next());
-            if let Some(newest) = newest {
-                // Now, because publishers may overtake it before it is received.
-                while self.catch(newest, newest + 1)? && self.held_back.is_none() {}
+            // Now, because publishers may overtake it before it is received.
+            for _ in 0..TURNS {
+                let Some(newest) = self.shared().newest(self.next()) else { break };
+                self.place.next.set(newest);
+                if self.catch(newest, after(newest))? {
+                    break;
+                }
             }
         }
         Ok(())
     }
 
     /// Receives the message at `position` now if it is there, for the next call, and goes on with `next`.
-    /// False if it was not there.
+    /// An error that will not go away is kept for the next call, too. False if it was not there.
     fn catch(&mut self, position: Position, next: Position) -> Result<bool> {
         let Found::Message(word) = self.shared().look(position) else { return Ok(false) };
         let mut received = Received::empty();
-        if !self.read(position, word, &mut received, SUBSCRIBE)? {
-            return Ok(false);
+        match self.read(position, word, &mut received, SUBSCRIBE) {
+            Ok(true) => self.hold_back(Ok(received)),
+            Ok(false) => return Ok(false),
+            Err(error) if is_temporary(error) => return Err(error),
+            Err(error) => self.hold_back(Err(error)),
         }
-        self.hold_back(received);
         self.place.next.set(next);
         self.settle();
         Ok(true)
     }
 
-    fn hold_back(&mut self, received: Received) {
+    fn hold_back(&mut self, received: Result<Received>) {
         self.held_back = Some(received);
         self.place.has_more.set(true);
     }
@@ -349,7 +354,7 @@ impl Subscriber {
     /// How many messages were published that it has not received. Numbers that were passed over count.
     pub fn lag(&self) -> u64 {
         let in_ring = self.shared().tail().load(Ordering::Relaxed).saturating_sub(self.next());
-        in_ring + u64::from(self.held_back.is_some())
+        in_ring.saturating_add(u64::from(self.held_back.is_some()))
     }
 
     /// Waits for the next message.
@@ -500,7 +505,7 @@ impl Subscriber {
     #[inline]
     fn step(&mut self, received: &mut Received, op: &'static str) -> Result<Step> {
         if self.place.has_more.is_set() {
-            return Ok(self.take_held_back(received));
+            return self.take_held_back(received);
         }
         self.check_cursor(op)?;
         let next = self.next();
@@ -508,7 +513,7 @@ impl Subscriber {
             && self.missed == 0
             && self.read(next, word, received, op)?
         {
-            self.place.next.set(next + 1);
+            self.place.next.set(after(next));
             self.settle();
             return Ok(Step::Message);
         }
@@ -517,16 +522,16 @@ impl Subscriber {
 
     /// What is there in front of the next message: a report, and the message after those that were missed.
     #[cold]
-    fn take_held_back(&mut self, into: &mut Received) -> Step {
+    fn take_held_back(&mut self, into: &mut Received) -> Result<Step> {
         if let Some(lagged) = self.report_missed() {
-            return lagged;
+            return Ok(lagged);
         }
         self.place.has_more.set(false);
         match self.held_back.take() {
-            Some(received) => *into = received,
-            None => return Step::Nothing,
+            Some(received) => *into = received?,
+            None => return Ok(Step::Nothing),
         }
-        Step::Message
+        Ok(Step::Message)
     }
 
     /// The same where the next message may be gone.
@@ -542,26 +547,26 @@ impl Subscriber {
                     self.settle();
                     return Ok(self.report_missed().unwrap_or(Step::Nothing));
                 }
-                Found::Skipped => self.place.next.set(next + 1),
+                Found::Skipped => self.place.next.set(after(next)),
                 Found::Dropped => {
-                    self.missed += 1;
-                    self.place.next.set(next + 1);
+                    self.missed = self.missed.saturating_add(1);
+                    self.place.next.set(after(next));
                 }
                 Found::Overtaken => {
-                    let oldest = self.shared().oldest().max(next + 1).saturating_add(margin);
+                    let oldest = self.shared().oldest().max(next.saturating_add(1)).saturating_add(margin);
                     // Publishers that are fast overtake it again while it copies the oldest.
                     margin = (2 * margin).clamp(1, messages / 2);
-                    self.missed += oldest - next;
+                    self.missed = self.missed.saturating_add(oldest - next);
                     self.place.next.set(oldest);
                 }
                 Found::Message(word) => {
                     if !self.read(next, word, received, op)? {
                         continue;
                     }
-                    self.place.next.set(next + 1);
+                    self.place.next.set(after(next));
                     self.settle();
                     let Some(lagged) = self.report_missed() else { return Ok(Step::Message) };
-                    self.hold_back(std::mem::replace(received, Received::empty()));
+                    self.hold_back(Ok(std::mem::replace(received, Received::empty())));
                     return Ok(lagged);
                 }
             }
@@ -611,7 +616,7 @@ impl Subscriber {
                 break sees;
             }
         };
-        self.missed += first - next;
+        self.missed = self.missed.saturating_add(first - next);
         self.place.next.set(first);
         self.cursor = Some(cursor);
         Ok(())
@@ -704,7 +709,7 @@ impl Subscriber {
 
     #[cold]
     fn pass_over(&mut self, position: Position, error: Error) -> Error {
-        self.place.next.set(position + 1);
+        self.place.next.set(after(position));
         self.settle();
         error
     }
@@ -761,7 +766,7 @@ fn check_reading(shared: &Shared, place: &Place, op: &'static str) -> Result<()>
     let word = cell.load();
     let is_writing = word.ahead_of(shared.geometry().lap(next)) == 0 && word.state() == State::Writing;
     if is_writing && shared.is_gone(word.member(), op)? && cell.still_is(word) {
-        place.next.set(next + 1);
+        place.next.set(after(next));
     }
     Ok(())
 }

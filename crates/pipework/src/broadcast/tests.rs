@@ -571,6 +571,58 @@ fn message_that_is_too_long_is_passed_over() {
 }
 
 #[test]
+fn newest_message_that_is_too_long_prevents_no_subscriber() {
+    let segment = small();
+    let publisher = segment.publisher().unwrap();
+    publisher.publish(&[0; 1001][..], NEVER).unwrap();
+    for must_see_all in [false, true] {
+        let begin = SubscriberOptions::new().max_message(1000).start(Start::Latest);
+        let mut subscriber = segment.subscriber_with(&begin.must_see_all(must_see_all)).unwrap();
+        assert_eq!(subscriber.lag(), 1);
+        assert_eq!(subscriber.try_recv().unwrap_err().kind(), ErrorKind::TooLong);
+        no_one(&mut subscriber);
+    }
+}
+
+#[test]
+fn oldest_is_the_first_message_that_was_not_dropped() {
+    let segment = small();
+    let publisher = segment.publisher_with(&PublisherOptions::new().keep_bytes(5000)).unwrap();
+    let (first, second) = ("x".repeat(4000), "y".repeat(4000));
+    publish(&publisher, &[&first, &second]);
+    for must_see_all in [false, true] {
+        let begin = SubscriberOptions::new().start(Start::Oldest).must_see_all(must_see_all);
+        assert_eq!(receive(&mut segment.subscriber_with(&begin).unwrap()), [&*second]);
+    }
+}
+
+#[test]
+fn any_number_as_tail_causes_errors_and_no_panic() {
+    for (tail, word) in [(u64::MAX, 0), (u64::MAX, u64::MAX), (u64::MAX - 1, 1 << 18 | 2 << 16), (1 << 46, 0)]
+    {
+        let segment = small();
+        segment.shared().tail().store(tail, Ordering::Relaxed);
+        for cell in 0..4 {
+            let cell = segment.shared().cell(cell);
+            assert!(cell.swap(CellWord::from_bits(0), CellWord::from_bits(word)) || word == 0);
+        }
+        let publisher = segment.publisher().unwrap();
+        for start in [Start::Now, Start::Oldest, Start::Latest, Start::After(tail)] {
+            for must_see_all in [false, true] {
+                let begin = SubscriberOptions::new().start(start).must_see_all(must_see_all);
+                let Ok(mut subscriber) = segment.subscriber_with(&begin) else { continue };
+                publisher.try_publish("a").ok();
+                (0..10).for_each(|_| drop(subscriber.try_recv()));
+                subscriber.lag();
+                subscriber.try_recv_latest().ok();
+            }
+        }
+        segment.stats();
+        segment.members().unwrap();
+    }
+}
+
+#[test]
 fn publishers_and_subscribers_of_many_threads_lose_nothing() {
     const EACH: u64 = if cfg!(miri) { 20 } else { 20_000 };
     for messages in [2, 64] {

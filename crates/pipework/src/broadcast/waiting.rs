@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ring::Found;
 use super::shared::{Ring, Role, Shared};
-use super::word::Position;
+use super::word::{Position, after};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::event::Event;
@@ -34,12 +34,12 @@ pub(crate) struct Known {
 
 impl Known {
     pub(super) fn awaits(&self, position: Position) {
-        self.awaited.set(position + 1);
+        self.awaited.set(after(position));
     }
 
     pub(super) fn lacks_room(&self, kept: Option<Position>) {
         self.lacks_room.set(WAITING_TICKS);
-        self.kept.set(kept.map_or(0, |kept| kept + 1));
+        self.kept.set(kept.map_or(0, after));
     }
 
     /// The message that a publisher wants to drop, if that is what it waits for.

@@ -3,6 +3,12 @@
 /// Where a message stands among all that were published, counted from 0. The first users' number is 1.
 pub(crate) type Position = u64;
 
+/// The next position. Only a peer that breaks the rules makes it go beyond the last.
+#[inline]
+pub(crate) fn after(position: Position) -> Position {
+    position.wrapping_add(1)
+}
+
 /// What a cell holds for its lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
