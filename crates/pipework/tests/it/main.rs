@@ -10,6 +10,7 @@ mod fd;
 mod pipe;
 mod atomic;
 mod reqrep;
+mod broadcast;
 #[cfg(target_arch = "x86_64")]
 mod faults;
 mod project;

@@ -1,0 +1,3 @@
+//! Module `broadcast`: one message to many receivers.
+
+mod vectors;
