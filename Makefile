@@ -92,8 +92,8 @@ sanitize: sanitize-thread sanitize-address ## the core's tests under both (night
 sanitize-thread sanitize-address: sanitize-%: cargo ; crates/pipework/tests/sanitize $*
 sanitize-python: cargo ; python/tests/sanitize ## threads in the Python package, under a CPython compiled with ThreadSanitizer (clang)
 
-fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment ## fuzz each target for SECONDS (nightly Rust)
-fuzz-frame fuzz-mixed fuzz-reader fuzz-segment: fuzz-%: cargo ; fuzz/run $* $(or $(SECONDS),60)
+fuzz: fuzz-frame fuzz-mixed fuzz-reader fuzz-segment fuzz-broadcast ## fuzz each target for SECONDS (nightly Rust)
+fuzz-frame fuzz-mixed fuzz-reader fuzz-segment fuzz-broadcast: fuzz-%: cargo ; fuzz/run $* $(or $(SECONDS),60)
 proof: cargo ; crates/pipework/tests/proof ## run what docs/proof.md shows, and keep the figures; a day (PROOF=quick)
 docs: cargo ; book/build ## build the book, target/book/site, and check every link in it
 

@@ -48,6 +48,7 @@ pub use error::{Error, ErrorKind, Result, Unfinished};
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::atomic::fuzzing::*;
+    pub use crate::broadcast::fuzzing::*;
     pub use crate::reqrep::fuzzing::*;
 }
 

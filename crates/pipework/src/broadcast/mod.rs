@@ -47,6 +47,8 @@ mod segment;
 mod future;
 mod publisher;
 mod subscriber;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub mod fuzzing;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
