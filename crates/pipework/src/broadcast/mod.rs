@@ -51,6 +51,8 @@ mod subscriber;
 pub mod fuzzing;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod faults;
 
 pub use crate::blob::{Blob, BlobAudit, BlobMut, BlobStats};
 pub use crate::segment::header::MAX_MEMBERS;

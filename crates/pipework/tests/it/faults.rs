@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use libc as c;
 use pipework::atomic::{self, create_fifo};
+use pipework::broadcast::{self, RecvError, Start, SubscriberOptions};
 use pipework::fd::{accept_many, copy_all, mkstemp_at, pwrite_all, read_full, write_all};
 use pipework::reqrep::Options;
 use pipework::{Error, ErrorKind, Result};
@@ -29,12 +30,15 @@ use crate::harness::{Folder, PATIENCE, alone_for, descriptors, left_out, say, sh
 /// The result of a scene: its operation is done correctly, or why not.
 type Scene = fn(&Folder, Duration) -> Result<()>;
 
-const SCENES: [(&str, Scene); 8] = [
+const SCENES: [(&str, Scene); 11] = [
     ("atomic: a pipe", through_a_pipe),
     ("atomic: a part of a pipe", a_part_of_a_pipe),
     ("atomic: a FIFO", through_a_fifo),
     ("reqrep: a call", a_call),
     ("reqrep: a call in parts", a_call_in_parts),
+    ("broadcast: a message", a_message),
+    ("broadcast: a long message", a_long_message),
+    ("broadcast: an observer", an_observer),
     ("fd: a copy", a_copy),
     ("fd: connections", connections),
     ("fd: a temporary file", a_temporary_file),
@@ -288,6 +292,61 @@ fn a_call_in_parts(_: &Folder, soon: Duration) -> Result<()> {
         let served = served.join().expect("the server goes on, or says why not");
         done.and(served)
     })
+}
+
+fn channel() -> broadcast::Options {
+    broadcast::Options::new().messages(4).message_bytes(64).observers(true).spin(Duration::ZERO)
+}
+
+fn a_message(folder: &Folder, soon: Duration) -> Result<()> {
+    let path = folder.join("segment");
+    let segment = channel().open_or_create(&path)?;
+    let publisher = channel().open(&path)?.publisher()?;
+    let all = SubscriberOptions::new().must_see_all(true);
+    let (mut lags, mut sees_all) = (segment.subscriber()?, segment.subscriber_with(&all)?);
+    assert_eq!(publisher.publish_many(["one", "two", "three", "four"], soon).map_err(Error::from)?, 4);
+    for expected in ["one", "two", "three", "four"] {
+        assert_eq!(&*sees_all.recv(soon).map_err(Error::from)?, expected.as_bytes());
+        assert_eq!(&*lags.recv(soon).map_err(Error::from)?, expected.as_bytes());
+    }
+    let begin = all.start(Start::Oldest);
+    let mut oldest = segment.subscriber_with(&begin)?;
+    assert_eq!(&*oldest.recv(soon).map_err(Error::from)?, b"one");
+    segment.recover()?;
+    segment.unlink().map(drop)
+}
+
+fn a_long_message(folder: &Folder, soon: Duration) -> Result<()> {
+    let segment = channel().create(folder.join("segment"))?;
+    let (publisher, mut subscriber) = (segment.publisher()?, segment.subscriber()?);
+    assert_eq!(publisher.publish(&[7; 100_000], soon)?, 1);
+    // What cannot be received now stays.
+    let received = subscriber.recv(soon).or_else(|_| subscriber.recv(soon)).map_err(Error::from)?;
+    assert_eq!(*received, [7; 100_000]);
+    for number in 2..=6 {
+        assert_eq!(publisher.publish("short", soon)?, number);
+    }
+    match subscriber.recv(soon) {
+        Err(RecvError::Lagged(1)) => segment.unlink().map(drop),
+        Err(RecvError::Failed(error)) => Err(error),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn an_observer(folder: &Folder, soon: Duration) -> Result<()> {
+    let path = folder.join("segment");
+    let segment = channel().create(&path)?;
+    let publisher = segment.publisher()?;
+    let mut observer = broadcast::Options::new().read_only(true).open(&path)?.subscriber()?;
+    for message in [&[7; 50][..], &[8; 5000]] {
+        publisher.publish(message, soon)?;
+        assert_eq!(&*observer.recv(soon).map_err(Error::from)?, message);
+    }
+    match observer.recv(Duration::from_millis(1)) {
+        Err(RecvError::Failed(error)) if error.kind() == ErrorKind::TimedOut => Ok(()),
+        Err(RecvError::Failed(error)) => Err(error),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn a_copy(folder: &Folder, soon: Duration) -> Result<()> {
