@@ -41,6 +41,7 @@ SPLIT = {
     "bench/README.md": "benchmarks/method",
     "bridge/nats/BRIDGE.md": "formats/bridge",
     "crates/pipework/src/atomic/WIRE.md": "formats/wire",
+    "crates/pipework/src/broadcast/BROADCAST.md": "formats/broadcast",
     "crates/pipework/src/reqrep/SEGMENT.md": "formats/segment",
     "crates/pipework/src/segment/FILE.md": "formats/file",
     "docs/design.md": "design",
@@ -49,7 +50,8 @@ SPLIT = {
 }
 # The addition to the heading of such a page, for a reader who comes from a search.
 OF = {"benchmarks/method": "benchmarks", "contribute/architecture": "code", "design": "design",
-      "formats/bridge": "bridge", "formats/file": "file", "formats/segment": "segment", "formats/wire": "wire",
+      "formats/bridge": "bridge", "formats/broadcast": "broadcast", "formats/file": "file",
+      "formats/segment": "segment", "formats/wire": "wire",
       "io-fd": "module `fd`", "perl/compat": "Perl"}  # fmt: skip
 # Settings of pages. A wide table needs the space that the list of contents takes.
 HEAD = {"index.md": "hide: [navigation, toc]", "io-fd/": "hide: [toc]", "errors.md": "hide: [toc]",

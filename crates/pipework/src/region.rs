@@ -93,6 +93,9 @@ pub(crate) struct Region {
     len: usize,
     /// `len`, plus the padding behind it that may be read as well.
     space: usize,
+    /// See [`overtaken`](Region::overtaken).
+    #[cfg(thread_sanitizer)]
+    is_overtaken: bool,
 }
 
 // SAFETY: it only copies from and to its bytes, and their owner decides which thread may do that
@@ -109,7 +112,26 @@ impl Region {
     /// `len`.
     pub(crate) unsafe fn new(start: NonNull<u8>, len: usize, space: usize) -> Region {
         debug_assert!(len <= space);
-        Region { start, len, space }
+        Region {
+            start,
+            len,
+            space,
+            #[cfg(thread_sanitizer)]
+            is_overtaken: false,
+        }
+    }
+
+    /// The same bytes, for a copy that another copy may overtake: its owner finds that out afterwards, and
+    /// throws away what was copied out. ThreadSanitizer would take that for an error, so for it such bytes
+    /// are copied one by one, each atomically. Both sides have to say so; it still finds a copy that is not
+    /// expected to be overtaken.
+    #[inline]
+    pub(crate) fn overtaken(self) -> Region {
+        Region {
+            #[cfg(thread_sanitizer)]
+            is_overtaken: true,
+            ..self
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -128,7 +150,13 @@ impl Region {
         }
         // SAFETY: the address is inside the region, or one past its end.
         let start = unsafe { self.start.add(len) };
-        Some(Region { start, len: self.len - len, space: self.space - len })
+        Some(Region {
+            start,
+            len: self.len - len,
+            space: self.space - len,
+            #[cfg(thread_sanitizer)]
+            is_overtaken: self.is_overtaken,
+        })
     }
 
     /// Copies `bytes` to the beginning; returns false if they do not fit.
@@ -137,6 +165,13 @@ impl Region {
     pub(crate) fn copy_in(&self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.len;
         if fits {
+            #[cfg(thread_sanitizer)]
+            if self.is_overtaken {
+                for (at, byte) in bytes.iter().enumerate() {
+                    self.byte(at).store(*byte, sync::Ordering::Relaxed);
+                }
+                return true;
+            }
             // SAFETY: the target is mapped and long enough, and no reference points into it, so the
             // slice does not overlap it.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) };
@@ -151,10 +186,27 @@ impl Region {
     pub(crate) fn copy_few<const N: usize>(&self, len: usize, bytes: &mut [u8; N]) -> bool {
         let fits = len <= self.len && len <= N;
         if fits {
+            #[cfg(thread_sanitizer)]
+            if self.is_overtaken {
+                bytes[..len].iter_mut().enumerate().for_each(|(at, byte)| *byte = self.load(at));
+                return true;
+            }
             // SAFETY: both are at least `len` bytes long, and the target is borrowed exclusively.
             unsafe { self.copy_rounded::<N>(len, bytes.as_mut_ptr()) };
         }
         fits
+    }
+
+    #[cfg(thread_sanitizer)]
+    fn byte(&self, at: usize) -> &sync::AtomicU8 {
+        assert!(at < self.len);
+        // SAFETY: it is inside the region, and both sides of a copy that may be overtaken come here.
+        unsafe { sync::AtomicU8::from_ptr(self.start.as_ptr().add(at)) }
+    }
+
+    #[cfg(thread_sanitizer)]
+    fn load(&self, at: usize) -> u8 {
+        self.byte(at).load(sync::Ordering::Relaxed)
     }
 
     /// For a few bytes, a copy of fixed size compiles to one or two moves. It also avoids a stall
@@ -209,6 +261,11 @@ impl Region {
         let space = len.max(FEW);
         if bytes.capacity() - bytes.len() < space {
             reserve(bytes, space)?;
+        }
+        #[cfg(thread_sanitizer)]
+        if self.is_overtaken {
+            bytes.extend((0..len).map(|at| self.load(at)));
+            return Ok(true);
         }
         // SAFETY: the source is mapped and long enough; the reserved space behind the vector's end
         // belongs to the vector, and is filled before it is counted.

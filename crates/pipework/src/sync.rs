@@ -17,6 +17,8 @@ use crate::sys::{self, Errno, memory};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(thread_sanitizer)]
+pub(crate) use std::sync::atomic::AtomicU8;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 

@@ -367,7 +367,7 @@ impl Publisher {
                 in_cell = &[];
             }
         }
-        if !shared.payload(idx).copy_in(in_cell) {
+        if !shared.payload(idx).overtaken().copy_in(in_cell) {
             return Err(Error::new(ErrorKind::Corrupt, op));
         }
         let (len, flags, named) = (in_cell.len() as u32, message.flags, naming.named());

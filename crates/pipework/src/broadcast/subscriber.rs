@@ -18,6 +18,7 @@ use crate::deadline::Deadline;
 use crate::defaults;
 use crate::error::{Error, ErrorKind, Explanation, Result};
 use crate::event::{Tick, Wait};
+use crate::region::Region;
 use crate::segment::message::Payload;
 use crate::segment::naming::{Blobs, NamedBlobs};
 use crate::spin::{Looks, Spin};
@@ -655,9 +656,9 @@ impl Subscriber {
         let (idx, Described { len, flags, named }) = self.shared().described(position);
         (received.flags, received.number) = (flags, position.wrapping_add(1));
         let is_read = if named == NamedBlobs::default() {
-            received.payload.fill(&self.shared().payload(idx), len as usize).map_err(|errno| errno.at(op))
+            received.payload.fill(&self.bytes(position), len as usize).map_err(|errno| errno.at(op))
         } else {
-            self.read_named(idx, len, named, received, op)
+            self.read_named(position, len, named, received, op)
         };
         if !self.shared().cell(idx).still_is(word) {
             // Nothing of it stays for the next one.
@@ -681,17 +682,26 @@ impl Subscriber {
         }
     }
 
+    /// The bytes of the message at `position`.
+    #[inline]
+    fn bytes(&self, position: Position) -> Region {
+        let bytes = self.shared().payload(self.shared().geometry().cell(position));
+        // Publishers wait before they write to the cells from its cursor on.
+        let waits = |cursor: Cursor| cursor.is_active() && cursor.behind(position) >= 0;
+        if self.cursor.is_some_and(waits) { bytes } else { bytes.overtaken() }
+    }
+
     #[cold]
     fn read_named(
         &self,
-        idx: u32,
+        position: Position,
         len: u32,
         named: NamedBlobs,
         received: &mut Received,
         op: &'static str,
     ) -> Result<bool> {
         let (shared, max) = (self.shared(), self.max_message);
-        let (places, store) = (shared.handles(idx), shared.blobs());
+        let (places, store) = (shared.handles(shared.geometry().cell(position)), shared.blobs());
         let fits = if named.is_long {
             let handle = named.first().handles(places).pop().ok_or(Error::new(ErrorKind::Corrupt, op))?;
             if handle.len > max as u64 {
@@ -699,7 +709,7 @@ impl Subscriber {
             }
             received.payload.receive(store, &handle, max, op)?
         } else {
-            received.payload.fill(&shared.payload(idx), len as usize).map_err(|errno| errno.at(op))?
+            received.payload.fill(&self.bytes(position), len as usize).map_err(|errno| errno.at(op))?
         };
         if named.attached() > 0 {
             received.blobs = Blobs::receive(store, places, named, max, op)?;
