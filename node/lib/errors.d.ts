@@ -59,3 +59,8 @@ export class RemoteError extends Failed {
   /** The reason, as the server gave it; empty if it gave none. */
   readonly reason: Buffer;
 }
+/** Messages are gone that a subscriber had not received, because it was too slow. */
+export class Lagged extends PipeworkError {
+  /** How many they are, where that is known. */
+  readonly missed?: number;
+}

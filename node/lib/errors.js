@@ -36,10 +36,11 @@ class Invalid extends PipeworkError {}
 class OsError extends PipeworkError {}
 class Failed extends PipeworkError {}
 class RemoteError extends Failed {}
+class Lagged extends PipeworkError {}
 
 const CLASSES = {
   WouldBlock, TimedOut, Interrupted, Closed, TooLong, Stale, PeerDied, NoServer, Torn: TornMessage, Corrupt,
-  Incompatible, Unsupported, Invalid, Os: OsError, Failed,
+  Incompatible, Unsupported, Invalid, Os: OsError, Failed, Lagged,
 };
 
 const KINDS = native.kinds().map((kind) => ({ kind, Class: CLASSES[kind], code: codeOf(kind) }));
@@ -80,6 +81,6 @@ function error(kind, op, text) {
 
 module.exports = {
   PipeworkError, WouldBlock, TimedOut, Interrupted, Closed, TooLong, Stale, PeerDied, NoServer, TornMessage, Corrupt,
-  Incompatible, Unsupported, Invalid, OsError, Failed, RemoteError,
+  Incompatible, Unsupported, Invalid, OsError, Failed, RemoteError, Lagged,
 };
 Object.defineProperty(module.exports, 'error', { value: error, enumerable: false });

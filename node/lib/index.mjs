@@ -3,6 +3,6 @@
 import pipework from './index.js';
 
 export const {
-  Closed, Corrupt, Failed, Incompatible, Interrupted, Invalid, NoServer, OsError, PeerDied, PipeworkError, RemoteError,
-  Stale, TimedOut, TooLong, TornMessage, Unsupported, WouldBlock, atomic, guardStdout, reqrep,
+  Closed, Corrupt, Failed, Incompatible, Interrupted, Invalid, Lagged, NoServer, OsError, PeerDied, PipeworkError,
+  RemoteError, Stale, TimedOut, TooLong, TornMessage, Unsupported, WouldBlock, atomic, guardStdout, reqrep,
 } = pipework;

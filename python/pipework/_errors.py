@@ -35,6 +35,7 @@ class ErrorKind(enum.IntEnum):
     INVALID = 13
     OS = 14
     FAILED = 15
+    LAGGED = 16
 
 
 class Error(OSError):
@@ -137,6 +138,13 @@ class RemoteError(Failed):
         return (remote, (self.op, self.reason, self.strerror), self.__dict__)
 
 
+class Lagged(Error):
+    """Messages are gone that a subscriber had not received, because it was too slow."""
+
+    missed: int | None = None
+    """How many they are. None where that is not known."""
+
+
 _CLASSES: dict[int, type[Error]] = {
     ErrorKind.WOULD_BLOCK: WouldBlock,
     ErrorKind.TIMED_OUT: TimedOut,
@@ -153,6 +161,7 @@ _CLASSES: dict[int, type[Error]] = {
     ErrorKind.INVALID: Invalid,
     ErrorKind.OS: Os,
     ErrorKind.FAILED: Failed,
+    ErrorKind.LAGGED: Lagged,
 }
 
 

@@ -28,6 +28,7 @@ EXPECTED: dict[ErrorKind, tuple[type[BaseException], ...]] = {
     ErrorKind.INVALID: (pipework.Invalid, ValueError),
     ErrorKind.OS: (pipework.Os,),
     ErrorKind.FAILED: (pipework.Failed,),
+    ErrorKind.LAGGED: (pipework.Lagged,),
 }
 
 
@@ -61,6 +62,14 @@ def test_exceptions_can_be_pickled(kind: ErrorKind) -> None:
         assert type(other) is type(error)
         assert (other.kind, other.op, other.errno, str(other), other.done) == (kind, "module verb", errno.ENOENT, "text", 3)
         assert vars(other)["extra"] == "kept"
+
+
+def test_lagged_says_how_many_messages_were_missed_where_that_is_known() -> None:
+    error = _errors.make(ErrorKind.LAGGED, "broadcast recv", None, "text")
+    assert isinstance(error, pipework.Lagged) and error.missed is None
+    error.missed = 3
+    assert pickle.loads(pickle.dumps(error)).missed == copy.copy(error).missed == 3
+    assert error.errno == errno.ENOBUFS
 
 
 class Mine(pipework.PeerDied):

@@ -13,7 +13,7 @@ our $VERSION = '0.1.0';
 # The kinds by name, as in the header of the C library.
 my @names = qw(
     Ok WouldBlock TimedOut Interrupted Closed TooLong Stale PeerDied NoServer Torn Corrupt
-    Incompatible Unsupported Invalid Os Failed
+    Incompatible Unsupported Invalid Os Failed Lagged
 );
 
 sub kind   { $names[$_[0]{kind}] // 'Bug' }
@@ -83,6 +83,7 @@ One of these names:
     Invalid       invalid arguments
     Os            any other error of the kernel
     Failed        the other side gave up
+    Lagged        messages are gone that a subscriber had not received
     Bug           a mistake of Pipework
 
 =item text
