@@ -38,8 +38,8 @@
 
 #![doc = include_str!("BROADCAST.md")]
 
-mod layout;
 mod word;
+mod layout;
 mod shared;
 mod ring;
 mod waiting;
