@@ -70,6 +70,7 @@ fn sentences() -> Vec<(&'static str, String)> {
         ("a longer one goes in a blob (default ", REQUEST_BYTES.to_string()),
         ("a longer one lies in a file in memory. Default ", REQUEST_BYTES.to_string()),
         ("| members of a channel | ", MEMBERS.to_string()),
+        ("| messages that a broadcast keeps | ", MESSAGES.to_string()),
         ("attached at the same time (default ", MEMBERS.to_string()),
         ("attached at the same time; 1 to 65535. Default ", MEMBERS.to_string()),
         ("as chmod takes them (default ", format!("{MODE:o}")),

@@ -5,15 +5,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
+use pipework::broadcast::{MAX_MESSAGE_BYTES, MAX_MESSAGES};
 use pipework::defaults::*;
 use pipework::reqrep::{self, MAX_BLOBS, MAX_MEMBERS, MAX_PAYLOAD, MAX_QUEUE, MAX_REDELIVERIES, MAX_SLOTS};
-use pipework::{atomic, pipe};
+use pipework::{atomic, broadcast, pipe};
 
 use super::tidy::tree;
 
 /// The columns of the tables of names.
 const LANGUAGES: [&str; 6] = ["Rust", "Python", "Node", "C", "Perl", "the command"];
-const SECTIONS: [&str; 5] = ["Channels", "Clients", "Servers", "Messages", "Byte pipes"];
+const SECTIONS: [&str; 8] = [
+    "Channels",
+    "Clients",
+    "Servers",
+    "Broadcast channels",
+    "Publishers",
+    "Subscribers",
+    "Messages",
+    "Byte pipes",
+];
+/// The sections about broadcasts.
+const BROADCAST: [&str; 3] = ["Broadcast channels", "Publishers", "Subscribers"];
 
 /// Options of the command that are no options of a module: what it reads, prints and runs. `--any-owner` is an
 /// option of the channel.
@@ -42,6 +54,10 @@ fn options_page_has_the_options_of_every_interface() {
         ("| `needs_server` | yes or no | | no |", "| `needs_server` | yes or no | | yes |"),
         ("| `closefd` | yes or no | | yes |", "| `closefd` | yes or no | | no |"),
         ("| for ever | writer:", "| 5 s | writer:"),
+        ("| messages | 2 to 1,048,576 | 1024 |", "| messages | 2 to 1,048,576 | 2048 |"),
+        ("| `observers` | yes or no | | no |", "| `observers` | yes or no | | yes |"),
+        ("| `keep_bytes` | – |", "| – | – |"),
+        ("| `must_see_all` | yes or no | | no |", "| `must_see_all` | yes or no | | yes |"),
         ("| `requestBytes` |", "| `request_bytes` |"),
         ("| `spin` | `spin` | `spin` | `spin_ns` | – | – |", "| `spin` | `spin` | `spin` | `spin` | – | – |"),
         ("| `blobs` | `blobs` | – |", "| `blobs` | `blobs` | `--blobs` |"),
@@ -237,6 +253,19 @@ fn constants(section: &str, project: &Project) -> Vec<(&'static str, String, Str
             ("max_message", from_0(), bytes(MAX_MESSAGE)),
             ("part_timeout", from_0(), time(PART_TIMEOUT)),
         ],
+        "Broadcast channels" => vec![
+            ("messages", to(2, MAX_MESSAGES), MESSAGES.to_string()),
+            ("message_bytes", format!("0 to {}", size(MAX_MESSAGE_BYTES.into())), MESSAGE_BYTES.to_string()),
+            ("members", to(1, broadcast::MAX_MEMBERS), MEMBERS.to_string()),
+            ("blobs", to(0, broadcast::MAX_BLOBS), broadcast::MAX_BLOBS.to_string()),
+            ("mode", "0000 to 0777".into(), format!("{MODE:04o}")),
+            ("blob_pool", from_0(), size(BLOB_POOL)),
+            spin(),
+        ],
+        "Publishers" => {
+            vec![("max_message", from_0(), bytes(MAX_MESSAGE)), ("keep_bytes", from_0(), size(KEEP_BYTES))]
+        }
+        "Subscribers" => vec![("max_message", from_0(), bytes(MAX_MESSAGE))],
         "Messages" => {
             let times = project.constant("const AT_ONCE: usize = ");
             assert_eq!(project.constant("const LEAST_UNFINISHED: usize = "), "1 << 30");
@@ -264,6 +293,12 @@ fn flags(section: &str) -> BTreeMap<String, bool> {
     let flags = match section {
         "Channels" => of(reqrep::Options::new()),
         "Clients" => of(reqrep::ClientOptions::new()),
+        "Broadcast channels" => {
+            let options = broadcast::Options::new();
+            let segment = options.anonymous().expect("the defaults are possible");
+            of(options).into_iter().chain(of(segment.geometry())).collect()
+        }
+        "Subscribers" => of(broadcast::SubscriberOptions::new()),
         "Messages" => of(atomic::Options::new()),
         _ => return BTreeMap::new(),
     };
@@ -336,6 +371,8 @@ impl Project {
     fn interface(&self, section: &str, language: &str) -> Names {
         match language {
             "Rust" => self.of_rust(section),
+            // No other language has broadcasts yet.
+            _ if BROADCAST.contains(&section) => Names::new(),
             "Python" => self.of_python(section),
             "Node" => self.of_node(section),
             "C" => self.of_c(section),
@@ -360,6 +397,9 @@ impl Project {
             "Channels" => self.setters("Options", "slots"),
             "Clients" => self.setters("ClientOptions", "redeliveries"),
             "Servers" => self.setters("ServerOptions", "max_message"),
+            "Broadcast channels" => self.setters("Options", "message_bytes"),
+            "Publishers" => self.setters("PublisherOptions", "keep_bytes"),
+            "Subscribers" => self.setters("SubscriberOptions", "must_see_all"),
             "Messages" => &self.setters("Options", "mixed") | &self.setters("Zstd", "with_level"),
             _ => {
                 let head = "pub fn pipe(";
