@@ -8,13 +8,14 @@ mod blobs;
 mod removal;
 mod system;
 
+use crate::channel::{self, AnyChannel};
 use crate::failure::{DAMAGE, Failure, during};
-use crate::look::{self, Find, State, What};
+use crate::look::{self, Broadcast, Find, State, What};
 use crate::progress::size;
 use crate::table::{self, count};
-use crate::{channel, form, ls, streams, sys};
+use crate::{form, ls, streams, sys};
 use pipework::ErrorKind;
-use pipework::reqrep::Role;
+use pipework::reqrep::{BlobAudit, Role};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -209,14 +210,25 @@ fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
             findings.push(noted(format!("{} wait, and no process reads", size(fill.unread))));
         }
         (What::Fifo(_), _) => {}
-        (What::Segment(Err(error)), State::Broken) if is_elsewhere(error) => findings.push(Finding {
-            text: "no process can use it from here; it may be intact where it was made".into(),
-            remedy: Some(Remedy::RemoveIfAsked),
-        }),
-        (What::Segment(Err(_)), State::Broken) => {
+        (What::Segment(Err(error)) | What::Broadcast(Err(error)), State::Broken) if is_elsewhere(error) => {
+            findings.push(Finding {
+                text: "no process can use it from here; it may be intact where it was made".into(),
+                remedy: Some(Remedy::RemoveIfAsked),
+            });
+        }
+        (What::Segment(Err(_)) | What::Broadcast(Err(_)), State::Broken) => {
             findings.push(removable("no process can use it any more".into()));
         }
-        (What::Segment(Err(_)), _) => findings.push(noted("it cannot be examined".into())),
+        (What::Segment(Err(_)) | What::Broadcast(Err(_)), _) => {
+            findings.push(noted("it cannot be examined".into()));
+        }
+        (What::Broadcast(Ok(found)), state) => {
+            findings.extend(inside_broadcast(find, found));
+            if state == State::Left {
+                let text = format!("no process is seen to use it, and it takes {}", size(find.bytes));
+                findings.push(removable(text));
+            }
+        }
         (What::Segment(Ok(found)), state) => {
             findings.extend(inside(find));
             if found.waiting > 0 && found.living(Role::Server) == 0 {
@@ -242,7 +254,7 @@ fn findings(find: &Find, fifos: bool) -> Vec<Finding> {
 /// Whether the finding is about a copy of a channel, or a channel on another mount, which a process
 /// has made on purpose.
 fn is_elsewhere(error: &pipework::Error) -> bool {
-    error.kind() == ErrorKind::Incompatible && error.op() == "reqrep open" && error.explanation().is_some()
+    error.kind() == ErrorKind::Incompatible && error.op().ends_with(" open") && error.explanation().is_some()
 }
 
 /// The faults that an audit shows.
@@ -271,11 +283,7 @@ fn inside(find: &Find) -> Vec<Finding> {
             }
             let taken =
                 audit.filling + audit.waiting + audit.taken + audit.dropped + audit.in_parts + audit.done;
-            if blobs.left > 0 {
-                let (files, bytes) = (count(blobs.left, "file"), size(blobs.left_bytes));
-                let text = format!("dead processes left blobs: {files}, {bytes}");
-                findings.push(Finding { text, remedy: Some(Remedy::Recover) });
-            }
+            findings.extend(left_blobs(&blobs));
             if audit.free == 0 && taken > 0 {
                 let text = "every slot is taken: callers wait, or make it with more slots".into();
                 findings.push(Finding { text, remedy: None });
@@ -285,11 +293,46 @@ fn inside(find: &Find) -> Vec<Finding> {
     findings
 }
 
+/// The faults that an audit of a broadcast shows.
+fn inside_broadcast(find: &Find, found: &Broadcast) -> Vec<Finding> {
+    let mut findings = vec![];
+    let orphaned = channel::open_broadcast(&find.path).and_then(|segment| Ok(segment.audit()?.orphaned));
+    match orphaned {
+        // It has changed since it was found.
+        Err(error) => findings.push(Finding { text: channel::why(&find.path, error), remedy: None }),
+        Ok(orphaned) if found.dead() > 0 || orphaned > 0 => {
+            let members = count(found.dead(), "member");
+            let text = match orphaned {
+                0 => format!("{members} died without leaving"),
+                _ => format!("{members} died without leaving, and others may wait for what they held"),
+            };
+            findings.push(Finding { text, remedy: Some(Remedy::Recover) });
+        }
+        Ok(_) => {}
+    }
+    findings.extend(left_blobs(&found.blobs));
+    findings.extend(found.holding_up().map(|member| Finding {
+        text: format!(
+            "publishers wait for process {}, which must see all and is {} behind",
+            member.pid,
+            count(member.lag as usize, "message")
+        ),
+        remedy: None,
+    }));
+    findings
+}
+
+fn left_blobs(blobs: &BlobAudit) -> Option<Finding> {
+    let (files, bytes) = (count(blobs.left, "file"), size(blobs.left_bytes));
+    let text = format!("dead processes left blobs: {files}, {bytes}");
+    (blobs.left > 0).then_some(Finding { text, remedy: Some(Remedy::Recover) })
+}
+
 fn recover(find: &Find) -> Result<String, Failure> {
-    let segment = channel::open(&find.path, true)?;
-    let before = segment.blob_audit();
-    let dead = segment.recover().map_err(during(find.path.display()))?;
-    let freed = before.bytes.saturating_sub(segment.blob_audit().bytes);
+    let channel = AnyChannel::open(&find.path).map_err(|error| channel::refused(&find.path, error))?;
+    let before = channel.blob_audit();
+    let dead = channel.recover().map_err(during(find.path.display()))?;
+    let freed = before.bytes.saturating_sub(channel.blob_audit().bytes);
     // Members of the same moment may have been quicker.
     let from = count(dead, "dead member");
     Ok(match freed {

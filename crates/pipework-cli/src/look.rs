@@ -1,4 +1,4 @@
-//! The file at a path: a segment or a FIFO, and whether any process uses it.
+//! The file at a path: a segment, of calls or of a broadcast, or a FIFO, and whether any process uses it.
 //!
 //! Looking changes nothing: a segment is opened and no member joins it, a FIFO is not opened at
 //! all. That a member lives is proved by its lock. /proc shows that a process has a file open
@@ -11,6 +11,7 @@ use crate::processes::{FileId, Use, Uses};
 use crate::progress::size;
 use crate::sys::is_shortage;
 use crate::table::{count, path};
+use pipework::broadcast;
 use pipework::reqrep::{BlobAudit, Geometry, Member, Options, Role};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -35,6 +36,7 @@ pub(crate) struct Find {
 
 pub(crate) enum What {
     Segment(Result<Attached, pipework::Error>),
+    Broadcast(Result<Broadcast, pipework::Error>),
     Fifo(Option<Fill>),
 }
 
@@ -57,6 +59,36 @@ impl Attached {
     /// Members that died without leaving.
     pub(crate) fn dead(&self) -> usize {
         self.members.iter().filter(|member| !member.is_alive).count()
+    }
+}
+
+/// The members and messages of a broadcast.
+pub(crate) struct Broadcast {
+    pub(crate) geometry: broadcast::Geometry,
+    pub(crate) members: Vec<broadcast::Member>,
+    /// The number of the newest message.
+    pub(crate) newest: u64,
+    pub(crate) blobs: BlobAudit,
+}
+
+impl Broadcast {
+    /// Members that live, of one role.
+    pub(crate) fn living(&self, role: broadcast::Role) -> usize {
+        self.members.iter().filter(|member| member.is_alive && member.role == role).count()
+    }
+
+    /// Members that died without leaving.
+    pub(crate) fn dead(&self) -> usize {
+        self.members.iter().filter(|member| !member.is_alive).count()
+    }
+
+    /// The subscribers that live and for which publishers wait now.
+    pub(crate) fn holding_up(&self) -> impl Iterator<Item = &broadcast::Member> {
+        let messages = u64::from(self.geometry.messages);
+        let is_full = move |member: &&broadcast::Member| {
+            member.is_alive && member.must_see_all && member.lag >= messages
+        };
+        self.members.iter().filter(is_full)
     }
 }
 
@@ -95,10 +127,13 @@ impl Find {
         let is_open = !self.uses.is_empty();
         match &self.what {
             What::Segment(Ok(found)) if found.members.iter().any(|member| member.is_alive) => State::InUse,
-            What::Segment(Err(error)) if error.errno().is_some() => State::Closed,
-            What::Segment(Err(_)) => State::Broken,
-            What::Segment(Ok(_)) if is_open => State::Open,
-            What::Segment(Ok(_)) => State::Left,
+            What::Broadcast(Ok(found)) if found.members.iter().any(|member| member.is_alive) => State::InUse,
+            What::Segment(Err(error)) | What::Broadcast(Err(error)) if error.errno().is_some() => {
+                State::Closed
+            }
+            What::Segment(Err(_)) | What::Broadcast(Err(_)) => State::Broken,
+            What::Segment(Ok(_)) | What::Broadcast(Ok(_)) if is_open => State::Open,
+            What::Segment(Ok(_)) | What::Broadcast(Ok(_)) => State::Left,
             What::Fifo(_) if self.readers() > 0 && self.writers() > 0 => State::InUse,
             What::Fifo(_) if is_open => State::Open,
             What::Fifo(_) => State::Unused,
@@ -123,19 +158,36 @@ impl Find {
             What::Fifo(_) => {
                 format!("{}, {}", count(self.readers(), "reader"), count(self.writers(), "writer"))
             }
-            What::Segment(Err(error)) => channel::why(&self.path, *error),
+            What::Segment(Err(error)) | What::Broadcast(Err(error)) => channel::why(&self.path, *error),
             What::Segment(Ok(found)) => {
                 let (servers, clients) = (found.living(Role::Server), found.living(Role::Client));
-                let mut text = format!("{}, {}", count(servers, "server"), count(clients, "client"));
-                if found.dead() > 0 {
-                    text.push_str(&format!(", {} dead", found.dead()));
-                }
-                if found.blobs.files > 0 {
-                    text.push_str(&format!(", {}", blobs(&found.blobs)));
-                }
-                text
+                let living = format!("{}, {}", count(servers, "server"), count(clients, "client"));
+                living + &remains(found.dead(), &found.blobs)
+            }
+            What::Broadcast(Ok(found)) => {
+                use broadcast::Role;
+                let (publishers, subscribers) =
+                    (found.living(Role::Publisher), found.living(Role::Subscriber));
+                let living =
+                    format!("{}, {}", count(publishers, "publisher"), count(subscribers, "subscriber"));
+                living + &remains(found.dead(), &found.blobs)
             }
         }
+    }
+}
+
+/// What stands behind the living members of a channel.
+fn remains(dead: usize, found: &BlobAudit) -> String {
+    let dead = if dead > 0 { format!(", {dead} dead") } else { String::new() };
+    let blobs = if found.files > 0 { format!(", {}", blobs(found)) } else { String::new() };
+    dead + &blobs
+}
+
+/// The role of a member of a broadcast, as a word.
+pub(crate) fn role(role: broadcast::Role) -> &'static str {
+    match role {
+        broadcast::Role::Publisher => "publisher",
+        broadcast::Role::Subscriber => "subscriber",
     }
 }
 
@@ -217,16 +269,19 @@ pub(crate) fn at_all(paths: &[PathBuf], owner: u32) -> Result<Vec<Find>, (PathBu
 fn of(path: &Path, facts: &Metadata) -> io::Result<Option<Find>> {
     let what = match facts.file_type() {
         kind if kind.is_fifo() => What::Fifo(None),
-        kind if kind.is_file() => match segment(path) {
-            None => return Ok(None),
-            Some(attached) => {
-                let refused = attached.as_ref().err().and_then(pipework::Error::errno);
-                match refused.map(io::Error::from_raw_os_error).filter(is_shortage) {
-                    Some(error) => return Err(error),
-                    None => What::Segment(attached),
-                }
+        kind if kind.is_file() => {
+            let what = segment(path);
+            let error = match &what {
+                What::Segment(found) => found.as_ref().err(),
+                What::Broadcast(found) => found.as_ref().err(),
+                What::Fifo(_) => None,
+            };
+            match error.and_then(pipework::Error::errno).map(io::Error::from_raw_os_error) {
+                Some(error) if is_shortage(&error) => return Err(error),
+                _ if error.is_some_and(is_something_else) => return Ok(None),
+                _ => what,
             }
-        },
+        }
         _ => return Ok(None),
     };
     Ok(Some(Find {
@@ -239,8 +294,8 @@ fn of(path: &Path, facts: &Metadata) -> io::Result<Option<Find>> {
     }))
 }
 
-/// The contents of the segment; `None` if it is no segment.
-fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
+/// The contents of the segment at a path.
+fn segment(path: &Path) -> What {
     let attached = || {
         // Reads the beginning of the file first, and so finds out whether it is a segment.
         Geometry::of(path)?;
@@ -249,7 +304,18 @@ fn segment(path: &Path) -> Option<Result<Attached, pipework::Error>> {
         let waiting = channel::waiting(&segment, &members);
         Ok(Attached { geometry: *segment.geometry(), members, waiting, blobs: segment.blob_audit() })
     };
-    Some(attached()).filter(|attached| attached.as_ref().err().is_none_or(|error| !is_something_else(error)))
+    let broadcast = || {
+        let segment = channel::open_broadcast(path)?;
+        let (geometry, members, newest) = (*segment.geometry(), segment.members()?, segment.newest());
+        Ok(Broadcast { geometry, members, newest, blobs: segment.blob_audit() })
+    };
+    match attached() {
+        Err(error) if channel::is_other_kind(&error) => match broadcast() {
+            Err(error) if channel::is_other_kind(&error) => What::Segment(Err(error)),
+            found => What::Broadcast(found),
+        },
+        found => What::Segment(found),
+    }
 }
 
 /// Whether the error means that the file is no segment, or is gone.

@@ -8,6 +8,7 @@ use crate::look::{self, Find, State, What};
 use crate::progress::size;
 use crate::table::{self, Align};
 use crate::{streams, sys};
+use pipework::broadcast;
 use pipework::reqrep::Role;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -56,6 +57,7 @@ fn listed(finds: &[Find]) -> String {
 fn row(find: &Find) -> [String; 6] {
     let (kind, bytes) = match &find.what {
         What::Segment(_) => ("channel", size(find.bytes)),
+        What::Broadcast(_) => ("broadcast", size(find.bytes)),
         What::Fifo(Some(fill)) => ("FIFO", format!("{} of {}", size(fill.unread), size(fill.capacity))),
         What::Fifo(None) => ("FIFO", "-".into()),
     };
@@ -101,6 +103,25 @@ pub(crate) fn object(find: &Find) -> Value {
             put("blobs", look::blobs_object(&found.blobs));
             put("members", found.members.iter().map(member).collect());
         }
+        What::Broadcast(Err(_)) => {
+            put("kind", "broadcast".into());
+            put("bytes", find.bytes.into());
+            put("reason", find.users().into());
+        }
+        What::Broadcast(Ok(found)) => {
+            put("kind", "broadcast".into());
+            put("bytes", find.bytes.into());
+            put("publishers", found.living(broadcast::Role::Publisher).into());
+            put("subscribers", found.living(broadcast::Role::Subscriber).into());
+            put("dead", found.dead().into());
+            put("newest", found.newest.into());
+            let sizes = &found.geometry;
+            put("messages", sizes.messages.into());
+            put("message_bytes", sizes.message_bytes.into());
+            put("observers", sizes.observers.into());
+            put("blobs", look::blobs_object(&found.blobs));
+            put("members", found.members.iter().map(broadcast_member).collect());
+        }
     }
     object.into()
 }
@@ -110,6 +131,19 @@ fn member(member: &pipework::reqrep::Member) -> Value {
     json!({
         "number": member.number,
         "role": role,
+        "pid": member.pid,
+        "alive": member.is_alive,
+        "age_s": seconds(Some(member.since)),
+    })
+}
+
+fn broadcast_member(member: &broadcast::Member) -> Value {
+    let is_subscriber = member.role == broadcast::Role::Subscriber;
+    json!({
+        "number": member.number,
+        "role": look::role(member.role),
+        "must_see_all": is_subscriber.then_some(member.must_see_all),
+        "lag": is_subscriber.then_some(member.lag),
         "pid": member.pid,
         "alive": member.is_alive,
         "age_s": seconds(Some(member.since)),

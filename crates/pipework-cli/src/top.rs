@@ -4,7 +4,9 @@
 //! times from frequent looks, and the help explains each figure.
 
 mod pipe;
+mod commands;
 mod segment;
+mod broadcast;
 mod watch;
 mod text;
 mod metrics;
@@ -58,6 +60,7 @@ fn print(mut watch: Watch, args: &TopArgs, signals: &Signals) -> Result<Ending, 
             }
         }
         args.sort.channels(&mut watch.found.channels, false);
+        args.sort.broadcasts(&mut watch.found.broadcasts, false);
         args.sort.pipes(&mut watch.found.pipes, false);
         let text = match args.json {
             true => text::objects(&watch.found, watch.resolution()),

@@ -31,7 +31,7 @@ pub(crate) struct DoctorArgs {
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
 Reports in words the faults of channels and of the system, and fixes those that
-it can: it takes back slots and blobs of dead members, and removes channels
+it can: it takes back slots, cells and blobs of dead members, and removes channels
 that no process has open. On a terminal it asks before each; elsewhere, and without
 --yes, it only reports.
 
@@ -56,6 +56,7 @@ Removal:
   open, in a container or not (it then grants a lease of the file). If
   the file system cannot say so, nothing is removed. A channel with requests
   that wait for a server, and a copy of a channel, are not removed by --yes.
+  The messages of a broadcast go with its file.
 
   The folder of a channel's blobs, with the channel; and one whose channel is
   gone, when no process that /proc shows has that channel open, and no process

@@ -1,13 +1,14 @@
 //! Folders of blobs whose channels are gone. Each lies beside the path that its channel had, or in
 //! memory, and its name ends with the channel's number.
 //!
-//! A message in a slot may name a blob that no process holds, and a process may use a channel that
+//! A message in a slot or in a cell may name a blob that no process holds, and a process may use a channel that
 //! has no name. So a folder is removed only if /proc shows no process that has the channel open.
 
+use crate::channel::AnyChannel;
 use crate::failure::words;
 use crate::look::is_something_else;
 use crate::processes;
-use pipework::reqrep::{BlobAudit, Options, Segment};
+use pipework::reqrep::{BlobAudit, Segment};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -31,9 +32,9 @@ fn is_left(path: &Path, owner: u32) -> bool {
     if !path.symlink_metadata().is_ok_and(|facts| is_ours(&facts)) {
         return false;
     }
-    match Options::new().any_owner(true).open(path.with_file_name(name)) {
+    match AnyChannel::open(&path.with_file_name(name)) {
         _ if name.is_empty() => true,
-        Ok(segment) => !is_of(path, &segment),
+        Ok(channel) => !is_of(path, &channel),
         Err(error) => is_something_else(&error),
     }
 }
@@ -49,16 +50,15 @@ fn parts(path: &Path) -> Option<(&str, &str)> {
         .then(|| (name.strip_suffix('.').unwrap_or(""), end))
 }
 
-fn is_of(path: &Path, segment: &Segment) -> bool {
-    parts(path).map(|(_, end)| end) == parts(segment.blob_folder()).map(|(_, end)| end)
+fn is_of(path: &Path, channel: &AnyChannel) -> bool {
+    parts(path).map(|(_, end)| end) == parts(channel.blob_folder()).map(|(_, end)| end)
 }
 
 /// Removes the folder, or says why it cannot.
 pub(super) fn remove(path: &Path) -> Result<BlobAudit, String> {
     let is_used = |file: &Path| {
         let opened = File::options().read(true).write(true).open(file)?;
-        let segment = Options::new().any_owner(true).dup_fd(opened);
-        Ok(segment.is_ok_and(|segment| is_of(path, &segment)))
+        Ok(AnyChannel::behind(&opened).is_ok_and(|channel| is_of(path, &channel)))
     };
     let (user, hidden) = processes::with_unnamed_file(is_used).map_err(words)?;
     if let Some(id) = user {

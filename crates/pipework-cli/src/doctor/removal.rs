@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 /// Removes it, or says why not.
 pub(super) fn remove(find: &Find) -> Result<(), String> {
     match find.what {
-        What::Segment(_) => remove_file(find),
+        What::Segment(_) | What::Broadcast(_) => remove_file(find),
         What::Fifo(_) => remove_fifo(find),
     }
 }

@@ -25,8 +25,9 @@ pub(crate) struct LsArgs {
 
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
-Lists channels and FIFOs, and the processes that use them. Looking disturbs
-none of them: nothing is written, no channel is joined and no FIFO is opened.
+Lists channels, broadcasts and FIFOs, and the processes that use them. Looking
+disturbs none of them: nothing is written, no channel is joined and no FIFO is
+opened.
 
 The usual places are /dev/shm, $XDG_RUNTIME_DIR and $TMPDIR (/tmp). In a
 folder only what belongs to you is shown; folders inside are not searched, and
@@ -58,8 +59,9 @@ States:
   them to you: not processes of other users or of containers.
 
 Columns:
-  SIZE is the length of a channel's file, and of a FIFO the unread bytes and
-  the bytes that it can hold. AGE is the time since it was made.
+  KIND says what it is: a channel for calls, a broadcast, or a FIFO. SIZE is the
+  length of the file, and of a FIFO the unread bytes and the bytes that it can
+  hold. AGE is the time since it was made.
 
 Exit status:
   0    listed; an empty list is reported on standard error

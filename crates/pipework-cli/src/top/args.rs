@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Options of `pipework top`.
 #[derive(Args)]
 pub(crate) struct TopArgs {
-    /// Channels, FIFOs and processes (by their numbers) to watch; without any, all that `pipework
-    /// ls` finds
+    /// Channels, broadcasts, FIFOs and processes (by their numbers) to watch; without any, all that
+    /// `pipework ls` finds
     #[arg(value_name = "CHANNEL|FIFO|PID", value_hint = ValueHint::AnyPath)]
     pub(crate) targets: Vec<PathBuf>,
 
@@ -46,9 +46,10 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// The text of `--help` beside the options.
 pub(crate) const HELP: &str = "\
-Shows channels and pipes at work, on a terminal as a screen; elsewhere, and
-with --once or --json, as text. Looking disturbs no process: no channel is
-joined, nothing is written, and a FIFO is not opened for an end that it lacks.
+Shows channels, broadcasts and pipes at work, on a terminal as a
+screen; elsewhere, and with --once or --json, as text. Looking disturbs no
+process: no channel is joined, nothing is written, and a FIFO is not opened for
+an end that it lacks.
 
 Examples:
   Everything of yours:
@@ -66,7 +67,7 @@ Examples:
     kill $!
 
 Keys:
-  up, down   select a channel or a pipe, to see its users below
+  up, down   select a channel, a broadcast or a pipe, to see its users below
   n r w a    sort by name, rate, waiting or age; again: the other way round
   q, Ctrl-C  quit
   Ctrl-Z     stop, until fg
@@ -90,6 +91,22 @@ Figures of a channel:
   Below: all calls so far, those that were cancelled or timed out, how often
   a caller found no slot, members that died, slots taken back from them, and
   requests that went to another server. Failed calls are not counted apart.
+
+Figures of a broadcast:
+  MSGS/S   messages published in a second
+  LAG      messages that the slowest subscriber has not received; with ! it
+           must see all, and publishers wait for it
+  KEEPS    how many messages the ring keeps
+  WRITING  messages that publishers have begun and not finished
+  MISSED   messages that subscribers have missed, all together
+  FULL     how often a publisher had to wait for room in the ring
+  P/S      publishers and subscribers that are attached; !1: one is dead
+  NEWEST   the number of the newest message
+
+  Below: all messages so far, numbers that were passed over because their
+  publisher was killed, and what was taken back from dead members; and for each
+  subscriber, how far it is behind, and whether it sees all messages or may lag.
+  A process that may only read the file is no member, and is not shown.
 
 Figures of a pipe:
   UNREAD bytes of those that it can HOLD, and how many descriptors of other

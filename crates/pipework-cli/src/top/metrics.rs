@@ -1,34 +1,51 @@
 //! The figures of channels and pipes, by families.
 
+use super::broadcast::{BroadcastFigures, BroadcastMember};
 use super::pipe::Pipe;
-use super::segment::Figures;
+use super::segment::{Attached, Figures};
 use super::text::role;
 use super::watch::Found;
+use crate::look;
 use crate::openmetrics::Page;
-use pipework::reqrep::{Role, Stats};
+use pipework::broadcast;
+use pipework::reqrep::{BlobAudit, Role, Stats};
 use std::path::Path;
 use std::time::Duration;
 
 /// A counter of a segment: its name, what it counts, and where it is.
 type Counter = (&'static str, &'static str, fn(&Stats) -> u64);
 
-const COUNTERS: [Counter; 8] = [
+const COUNTERS: [Counter; 6] = [
     ("requests", "Calls begun.", |stats| stats.requests),
     ("replies", "Requests that servers have answered or given up.", |stats| stats.replies),
     ("full", "Times that a client found no free slot.", |stats| stats.full),
     ("empty", "Times that a server found no request.", |stats| stats.empty),
     ("cancelled", "Calls cancelled, those that timed out included.", |stats| stats.cancelled),
-    ("dead_members", "Members that died without leaving.", |stats| stats.dead_members),
-    ("recovered", "Slots taken back from dead members.", |stats| stats.recovered),
     ("redelivered", "Requests that went to another server because theirs had died.", |stats| {
         stats.redelivered
     }),
+];
+
+/// The same of a broadcast.
+type BroadcastCounter = (&'static str, &'static str, fn(&broadcast::Stats) -> u64);
+
+const BROADCAST_COUNTERS: [BroadcastCounter; 4] = [
+    ("broadcast_published", "Messages published.", |stats| stats.published),
+    (
+        "broadcast_skipped",
+        "Numbers of messages that were passed over: their publisher was killed.",
+        |stats| stats.skipped,
+    ),
+    ("broadcast_missed", "Messages that subscribers have missed, all together.", |stats| stats.missed),
+    ("broadcast_full", "Times that a publisher had to wait for room in the ring.", |stats| stats.full),
 ];
 
 /// All that was found, as one page.
 pub(super) fn page(found: &Found) -> String {
     let mut page = Page::default();
     channels(&mut page, &found.channels);
+    broadcasts(&mut page, &found.broadcasts);
+    of_both(&mut page, found);
     pipes(&mut page, &found.pipes);
     page.finish()
 }
@@ -37,8 +54,6 @@ pub(super) fn page(found: &Found) -> String {
 type Sample = (String, u64);
 
 fn channels(page: &mut Page, found: &[Figures]) {
-    let up = |figures: &Figures| (channel(figures), u64::from(figures.fault.is_none()));
-    gauge(page, "up", "Whether the channel can be looked at.", found.iter().map(up));
     let known: Vec<_> = found.iter().filter(|figures| figures.fault.is_none()).collect();
     for (name, help, count) in COUNTERS {
         let sample = |figures: &&Figures| (format!("_total{}", channel(figures)), count(&figures.stats));
@@ -53,14 +68,93 @@ fn channels(page: &mut Page, found: &[Figures]) {
     let ages = known.iter().flat_map(|figures| ages(figures));
     let help = "For how long the calls in progress have been seen; quantile 1 is the oldest.";
     page.family("call_age_seconds", "gauge", help, ages);
-    let bytes = known.iter().map(|figures| (channel(figures), figures.blobs.bytes));
+}
+
+fn broadcasts(page: &mut Page, found: &[BroadcastFigures]) {
+    let known: Vec<_> = found.iter().filter(|figures| figures.fault.is_none()).collect();
+    for (name, help, count) in BROADCAST_COUNTERS {
+        let sample =
+            |figures: &&BroadcastFigures| (format!("_total{}", of(&figures.path)), count(&figures.stats));
+        page.family(name, "counter", help, known.iter().map(sample));
+    }
+    let messages = known.iter().map(|figures| (of(&figures.path), u64::from(figures.messages)));
+    gauge(page, "broadcast_messages", "Messages that the ring keeps.", messages);
+    let newest = known.iter().map(|figures| (of(&figures.path), figures.newest));
+    gauge(page, "broadcast_newest", "The number of the newest message.", newest);
+    let writing = known.iter().map(|figures| (of(&figures.path), figures.writing as u64));
+    gauge(page, "broadcast_writing", "Messages that are begun and not finished.", writing);
+    let policies =
+        || known.iter().flat_map(|figures| [true, false].map(|must_see_all| (figures, must_see_all)));
+    let subscribers = policies().map(|(figures, must_see_all)| {
+        (policy(figures, must_see_all), lags(figures, must_see_all).count() as u64)
+    });
+    gauge(
+        page,
+        "broadcast_subscribers",
+        "Subscribers that live, by whether publishers wait for them.",
+        subscribers,
+    );
+    // Nothing where no such subscriber is attached.
+    let lag = policies().filter_map(|(figures, must_see_all)| {
+        Some((policy(figures, must_see_all), lags(figures, must_see_all).max()?))
+    });
+    gauge(page, "broadcast_lag", "Messages that the slowest of these subscribers has not received.", lag);
+}
+
+/// The lag of each living subscriber of that policy.
+fn lags(figures: &BroadcastFigures, must_see_all: bool) -> impl Iterator<Item = u64> {
+    let of_policy = figures.living(broadcast::Role::Subscriber);
+    of_policy.filter(move |member| member.must_see_all == must_see_all).map(|member| member.lag)
+}
+
+fn policy(figures: &BroadcastFigures, must_see_all: bool) -> String {
+    format!("{{{},must_see_all=\"{must_see_all}\"}}", label("channel", &figures.path))
+}
+
+/// What all channels have, whatever they carry.
+struct Common<'a> {
+    path: &'a Path,
+    is_known: bool,
+    dead_members: u64,
+    recovered: u64,
+    blobs: &'a BlobAudit,
+    members: Vec<Sample>,
+}
+
+fn of_both(page: &mut Page, found: &Found) {
+    let calls = found.channels.iter().map(|figures| Common {
+        path: &figures.path,
+        is_known: figures.fault.is_none(),
+        dead_members: figures.stats.dead_members,
+        recovered: figures.stats.recovered,
+        blobs: &figures.blobs,
+        members: members(figures),
+    });
+    let broadcasts = found.broadcasts.iter().map(|figures| Common {
+        path: &figures.path,
+        is_known: figures.fault.is_none(),
+        dead_members: figures.stats.dead_members,
+        recovered: figures.stats.recovered,
+        blobs: &figures.blobs,
+        members: broadcast_members(figures),
+    });
+    let all: Vec<_> = calls.chain(broadcasts).collect();
+    let up = all.iter().map(|each| (of(each.path), u64::from(each.is_known)));
+    gauge(page, "up", "Whether the channel can be looked at.", up);
+    let known = || all.iter().filter(|each| each.is_known);
+    let dead = known().map(|each| (format!("_total{}", of(each.path)), each.dead_members));
+    page.family("dead_members", "counter", "Members that died without leaving.", dead);
+    let recovered = known().map(|each| (format!("_total{}", of(each.path)), each.recovered));
+    let help = "What was taken back from dead members: slots, or cells and cursors.";
+    page.family("recovered", "counter", help, recovered);
+    let bytes = known().map(|each| (of(each.path), each.blobs.bytes));
     gauge(page, "blob_bytes", "Bytes of the files of blobs.", bytes);
-    let files = known.iter().map(|figures| (channel(figures), figures.blobs.files as u64));
+    let files = known().map(|each| (of(each.path), each.blobs.files as u64));
     gauge(page, "blob_files", "Files of blobs.", files);
-    let left = known.iter().map(|figures| (channel(figures), figures.blobs.left as u64));
+    let left = known().map(|each| (of(each.path), each.blobs.left as u64));
     gauge(page, "blob_files_left", "Files of blobs that dead processes left.", left);
-    let members = known.iter().flat_map(|figures| members(figures));
-    gauge(page, "members", "Clients and servers that are attached.", members);
+    let members = known().flat_map(|each| each.members.clone());
+    gauge(page, "members", "Members that are attached.", members);
 }
 
 fn pipes(page: &mut Page, found: &[Pipe]) {
@@ -101,21 +195,35 @@ fn ages(figures: &Figures) -> Vec<(String, f64)> {
 }
 
 fn members(figures: &Figures) -> Vec<Sample> {
-    let label = label("channel", &figures.path);
-    let kinds = [(Role::Server, true), (Role::Server, false), (Role::Client, true), (Role::Client, false)];
-    let counted = kinds.map(|(of, is_alive)| {
-        let count = figures
-            .members
-            .iter()
-            .filter(|attached| attached.member.role == of && attached.member.is_alive == is_alive)
-            .count();
-        (format!("{{{label},role=\"{}\",alive=\"{is_alive}\"}}", role(of)), count as u64)
-    });
-    counted.into()
+    let members: Vec<_> =
+        figures.members.iter().map(|Attached { member, .. }| (role(member.role), member.is_alive)).collect();
+    counted(&figures.path, [Role::Server, Role::Client].map(role), &members)
+}
+
+fn broadcast_members(figures: &BroadcastFigures) -> Vec<Sample> {
+    use broadcast::Role;
+    let facts = |attached: &BroadcastMember| (look::role(attached.member.role), attached.member.is_alive);
+    let members: Vec<_> = figures.members.iter().map(facts).collect();
+    counted(&figures.path, [Role::Publisher, Role::Subscriber].map(look::role), &members)
+}
+
+/// How many members of each role live, and how many are dead.
+fn counted(path: &Path, roles: [&str; 2], members: &[(&str, bool)]) -> Vec<Sample> {
+    let label = label("channel", path);
+    let kinds = roles.into_iter().flat_map(|role| [(role, true), (role, false)]);
+    let sample = |(role, is_alive)| {
+        let count = members.iter().filter(|member| **member == (role, is_alive)).count();
+        (format!("{{{label},role=\"{role}\",alive=\"{is_alive}\"}}"), count as u64)
+    };
+    kinds.map(sample).collect()
 }
 
 fn channel(figures: &Figures) -> String {
-    format!("{{{}}}", label("channel", &figures.path))
+    of(&figures.path)
+}
+
+fn of(path: &Path) -> String {
+    format!("{{{}}}", label("channel", path))
 }
 
 fn name(pipe: &Pipe) -> String {

@@ -1,7 +1,7 @@
 //! The screen: its contents, and its keys.
 
 use super::terminal::Screen;
-use super::text::{self, CHANNELS, MEMBERS, PIPES, Sort};
+use super::text::{self, BROADCAST_MEMBERS, BROADCASTS, CHANNELS, MEMBERS, PIPES, Sort};
 use super::watch::{Found, Watch};
 use crate::failure::{Failure, at};
 use crate::processes;
@@ -129,39 +129,48 @@ impl Wish {
 impl View {
     fn arrange(&mut self, found: &mut Found) {
         self.sort.channels(&mut found.channels, self.is_reversed);
+        self.sort.broadcasts(&mut found.broadcasts, self.is_reversed);
         self.sort.pipes(&mut found.pipes, self.is_reversed);
-        let rows = found.channels.len() + found.pipes.len();
+        let rows = found.channels.len() + found.broadcasts.len() + found.pipes.len();
         self.selected = self.selected.min(rows.saturating_sub(1));
     }
 
     fn draw(&self, frame: &mut Frame, watch: &Watch) {
         let found = &watch.found;
-        // A table has a heading; if there are many rows, both tables together get half.
+        // A table has a heading; if there are many rows, all tables together get half.
         let rows = |len: usize| if len == 0 { 0 } else { len as u16 + 1 };
-        let (channels, pipes) = (rows(found.channels.len()), rows(found.pipes.len()));
-        let half = (frame.area().height / 2).max(4);
-        let pipes = pipes.min(half.saturating_sub(channels).max(half / 2));
-        let channels = channels.min(half.saturating_sub(pipes).max(half / 2));
-        let gap = u16::from(channels > 0 && pipes > 0);
+        let wanted = [found.channels.len(), found.broadcasts.len(), found.pipes.len()].map(rows);
+        let [channels, broadcasts, pipes] = shares(wanted, (frame.area().height / 2).max(4));
         let parts = [
             Constraint::Length(1),
             Constraint::Length(channels),
-            Constraint::Length(gap),
+            Constraint::Length(u16::from(channels > 0 && broadcasts > 0)),
+            Constraint::Length(broadcasts),
+            Constraint::Length(u16::from(channels + broadcasts > 0 && pipes > 0)),
             Constraint::Length(pipes),
             Constraint::Length(1),
             Constraint::Min(0),
             Constraint::Length(1),
         ];
-        let [title, above, _, below, _, details, keys] = Layout::vertical(parts).areas(frame.area());
+        let [title, above, _, middle, _, below, _, details, keys] =
+            Layout::vertical(parts).areas(frame.area());
         self.draw_title(frame, title, watch);
-        let in_pipes = self.selected.checked_sub(found.channels.len());
+        let in_broadcasts = self.selected.checked_sub(found.channels.len());
+        let in_pipes = in_broadcasts.and_then(|row| row.checked_sub(found.broadcasts.len()));
         let cells: Vec<_> =
             found.channels.iter().map(|figures| text::channel(figures, watch.resolution())).collect();
         let is_bad = |n: usize| {
             let figures = &found.channels[n];
             figures.fault.is_some() || figures.damaged > 0 || figures.dead() > 0
         };
-        rows_in(frame, above, CHANNELS, &cells, in_pipes.is_none().then_some(self.selected), is_bad);
+        rows_in(frame, above, CHANNELS, &cells, in_broadcasts.is_none().then_some(self.selected), is_bad);
+        let cells: Vec<_> = found.broadcasts.iter().map(text::broadcast).collect();
+        let is_bad = |n: usize| {
+            let figures = &found.broadcasts[n];
+            figures.fault.is_some() || figures.is_held_up() || figures.dead() > 0
+        };
+        let selected = in_broadcasts.filter(|_| in_pipes.is_none());
+        rows_in(frame, middle, BROADCASTS, &cells, selected, is_bad);
         let cells: Vec<_> = found.pipes.iter().map(text::pipe).collect();
         rows_in(frame, below, PIPES, &cells, in_pipes, |n| found.pipes[n].fault.is_some());
         self.draw_details(frame, details, found);
@@ -177,8 +186,12 @@ impl View {
     fn draw_title(&self, frame: &mut Frame, area: Rect, watch: &Watch) {
         let found = &watch.found;
         let left = format!(
-            "pipework top   {}, {}   every {} s",
+            "pipework top   {}, {}{}   every {} s",
             table::count(found.channels.len(), "channel"),
+            match found.broadcasts.len() {
+                0 => String::new(),
+                some => table::count(some, "broadcast") + ", ",
+            },
             table::count(found.pipes.len(), "pipe"),
             watch.interval().as_secs_f64(),
         );
@@ -201,9 +214,14 @@ impl View {
             let rows: Vec<_> = figures.members.iter().map(text::member).collect();
             return rows_in(frame, rest, MEMBERS, &rows, None, |n| !figures.members[n].member.is_alive);
         }
-        if let Some(pipe) =
-            self.selected.checked_sub(found.channels.len()).and_then(|row| found.pipes.get(row))
-        {
+        let row = self.selected.saturating_sub(found.channels.len());
+        if let Some(figures) = found.broadcasts.get(row) {
+            frame.render_widget(Paragraph::new(text::broadcast_counters(figures)), head);
+            let rows: Vec<_> = figures.members.iter().map(text::broadcast_member).collect();
+            let is_dead = |n: usize| !figures.members[n].member.is_alive;
+            return rows_in(frame, rest, BROADCAST_MEMBERS, &rows, None, is_dead);
+        }
+        if let Some(pipe) = found.pipes.get(row.saturating_sub(found.broadcasts.len())) {
             let lines = pipe.uses.iter().map(|found| {
                 let way = match (found.reads, found.writes) {
                     (true, true) => "reads and writes",
@@ -225,6 +243,18 @@ impl View {
         let text = "No channel and no FIFO of yours in the usual places; name one, or a process.";
         frame.render_widget(Paragraph::new(text), head);
     }
+}
+
+/// How many lines each table gets of `space`: as many as it wants, or its part and what others leave.
+fn shares(wanted: [u16; 3], space: u16) -> [u16; 3] {
+    let tables = wanted.iter().filter(|wanted| **wanted > 0).count().max(1) as u16;
+    let mut given = wanted.map(|wanted| wanted.min(space / tables));
+    let mut left = space - given.iter().sum::<u16>();
+    for (given, wanted) in given.iter_mut().zip(wanted) {
+        let more = left.min(wanted - *given);
+        (*given, left) = (*given + more, left - more);
+    }
+    given
 }
 
 /// Characters of the last column for which others are left out.
@@ -291,6 +321,17 @@ mod tests {
             let mut terminal = ratatui::Terminal::new(TestBackend::new(width, height)).unwrap();
             terminal.draw(|frame| view.draw(frame, &watch)).unwrap();
         }
+    }
+
+    #[test]
+    fn shares_are_fair() {
+        assert_eq!(shares([3, 0, 2], 12), [3, 0, 2]);
+        assert_eq!(shares([20, 0, 5], 12), [7, 0, 5]);
+        assert_eq!(shares([5, 0, 20], 12), [5, 0, 7]);
+        assert_eq!(shares([20, 0, 20], 5), [3, 0, 2]);
+        assert_eq!(shares([9, 9, 9], 12), [4, 4, 4]);
+        assert_eq!(shares([9, 2, 9], 12), [6, 2, 4]);
+        assert_eq!(shares([0, 9, 0], 4), [0, 4, 0]);
     }
 
     #[test]

@@ -4,13 +4,14 @@
 //! looks have found was there all the while, and its age is at least the time since the first of
 //! them. A call that ends between two looks has no age here.
 
-use crate::processes::{self, FileId};
+use super::commands::{Commands, Joined};
+use crate::processes::FileId;
 use crate::{channel, sys};
 use pipework::reqrep::{BlobAudit, Member, Role, Segment, Stage, Stats};
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// A segment that is watched.
 pub(super) struct Channel {
@@ -27,7 +28,7 @@ pub(super) struct Channel {
     call_seconds: f64,
     glanced: Option<Instant>,
     before: Option<(Instant, Stats)>,
-    commands: HashMap<(u16, SystemTime), Option<String>>,
+    commands: Commands,
 }
 
 /// The facts shown about a segment.
@@ -95,7 +96,7 @@ impl Channel {
             call_seconds: 0.0,
             glanced: None,
             before: None,
-            commands: HashMap::new(),
+            commands: Commands::default(),
         }
     }
 
@@ -198,20 +199,13 @@ impl Channel {
             figures.mean = figures.rates.and_then(|rates| mean(self.in_progress, rates.requests));
         }
         (self.before, self.in_progress) = (Some((now, figures.stats)), (0, 0));
-        let file = self.file.unwrap_or_default();
-        let commands = &mut self.commands;
-        commands.retain(|known, _| members.iter().any(|member| *known == (member.number, member.since)));
-        figures.members = members
-            .into_iter()
-            .map(|member| Attached {
-                member,
-                command: commands
-                    .entry((member.number, member.since))
-                    .or_insert_with(|| command(&member, file))
-                    .clone(),
-                calls: of_members.get(&member.number).copied().unwrap_or(0),
-            })
-            .collect();
+        let joined: Vec<_> =
+            members.iter().map(|&Member { number, pid, since, .. }| Joined { number, pid, since }).collect();
+        let commands = self.commands.of(&joined, self.file.unwrap_or_default());
+        let calls = |member: &Member| of_members.get(&member.number).copied().unwrap_or(0);
+        let named = members.into_iter().zip(commands);
+        figures.members =
+            named.map(|(member, command)| Attached { member, command, calls: calls(&member) }).collect();
         if !figures.members.iter().any(|attached| attached.member.is_alive) {
             (self.segment, self.glanced) = (None, None);
         }
@@ -259,15 +253,6 @@ impl Ages {
 fn mean((added_up, looks): (usize, u32), per_second: f64) -> Option<Duration> {
     let there = added_up as f64 / f64::from(looks.max(1));
     (per_second > 0.0 && added_up > 0).then(|| Duration::try_from_secs_f64(there / per_second).ok()).flatten()
-}
-
-/// The name of the member's process. Its number is one of its own pid namespace, and may be another
-/// process's by now: one that was started later, or does not have the segment open.
-fn command(member: &Member, file: FileId) -> Option<String> {
-    let id = i32::try_from(member.pid).ok()?;
-    let is_another = processes::has_open(id, file) == Some(false)
-        || processes::started(id)? > member.since.checked_add(Duration::from_secs(2))?;
-    if is_another { None } else { processes::command(id) }
 }
 
 #[cfg(test)]

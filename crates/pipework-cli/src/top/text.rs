@@ -1,5 +1,6 @@
 //! The figures as words: for the screen, as tables, and as JSON.
 
+use super::broadcast::{BroadcastFigures, BroadcastMember};
 use super::pipe::Pipe;
 use super::segment::{Ages, Attached, Figures};
 use super::watch::Found;
@@ -8,7 +9,8 @@ use crate::look;
 use crate::progress::size;
 use crate::table::{self, Align};
 use clap::ValueEnum;
-use pipework::reqrep::Role;
+use pipework::broadcast::Role;
+use pipework::reqrep::{self, BlobAudit};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 use std::time::{Duration, SystemTime};
@@ -18,9 +20,9 @@ use std::time::{Duration, SystemTime};
 pub(crate) enum Sort {
     /// By name
     Name,
-    /// Calls in a second
+    /// Calls or messages in a second
     Rate,
-    /// Requests without a server, bytes without a reader
+    /// Requests without a server, messages not received, bytes without a reader
     Waiting,
     /// The oldest call in progress
     Age,
@@ -36,6 +38,20 @@ impl Sort {
                 Self::Rate => rate(other).total_cmp(&rate(one)),
                 Self::Waiting => other.waiting.cmp(&one.waiting),
                 Self::Age => age(other).cmp(&age(one)),
+            };
+            let order = order.then_with(|| one.path.cmp(&other.path));
+            if is_reversed { order.reverse() } else { order }
+        });
+    }
+
+    /// A broadcast knows no age.
+    pub(super) fn broadcasts(self, broadcasts: &mut [BroadcastFigures], is_reversed: bool) {
+        let rate = |figures: &BroadcastFigures| figures.rates.map_or(0.0, |rates| rates.published);
+        broadcasts.sort_by(|one, other| {
+            let order = match self {
+                Self::Name | Self::Age => Ordering::Equal,
+                Self::Rate => rate(other).total_cmp(&rate(one)),
+                Self::Waiting => other.lag().cmp(&one.lag()),
             };
             let order = order.then_with(|| one.path.cmp(&other.path));
             if is_reversed { order.reverse() } else { order }
@@ -69,6 +85,19 @@ pub(super) const CHANNELS: [(&str, Align); 10] = [
     ("CHANNEL", Align::Left),
 ];
 
+/// The columns of broadcasts; the last one is the name.
+pub(super) const BROADCASTS: [(&str, Align); 9] = [
+    ("MSGS/S", Align::Right),
+    ("LAG", Align::Right),
+    ("KEEPS", Align::Right),
+    ("WRITING", Align::Right),
+    ("MISSED", Align::Right),
+    ("FULL", Align::Right),
+    ("P/S", Align::Right),
+    ("NEWEST", Align::Right),
+    ("BROADCAST", Align::Left),
+];
+
 /// The columns of pipes.
 pub(super) const PIPES: [(&str, Align); 5] = [
     ("UNREAD", Align::Right),
@@ -85,6 +114,17 @@ pub(super) const MEMBERS: [(&str, Align); 6] = [
     ("PID", Align::Right),
     ("AGE", Align::Right),
     ("CALLS", Align::Right),
+    ("COMMAND", Align::Left),
+];
+
+/// The columns of the members of a broadcast.
+pub(super) const BROADCAST_MEMBERS: [(&str, Align); 7] = [
+    ("NO", Align::Right),
+    ("ROLE", Align::Left),
+    ("SEES", Align::Left),
+    ("PID", Align::Right),
+    ("AGE", Align::Right),
+    ("LAG", Align::Right),
     ("COMMAND", Align::Left),
 ];
 
@@ -111,7 +151,30 @@ pub(super) fn channel(figures: &Figures, resolution: Duration) -> [String; 10] {
         figures.mean.map_or("-".into(), short),
         age(|ages| ages.p50),
         age(|ages| ages.p99),
-        format!("{}/{}{dead}", figures.living(Role::Server), figures.living(Role::Client)),
+        format!("{}/{}{dead}", figures.living(reqrep::Role::Server), figures.living(reqrep::Role::Client)),
+        name,
+    ]
+}
+
+pub(super) fn broadcast(figures: &BroadcastFigures) -> [String; 9] {
+    let name = table::path(&figures.path);
+    if let Some(fault) = &figures.fault {
+        let mut row: [String; 9] = std::array::from_fn(|_| "-".into());
+        row[8] = format!("{name}: {fault}");
+        return row;
+    }
+    let dead = if figures.dead() > 0 { format!(" !{}", figures.dead()) } else { String::new() };
+    let living = |role| figures.living(role).count();
+    let lag = figures.lag().map_or("-".into(), |lag| few(lag as f64));
+    [
+        figures.rates.map_or("-".into(), |rates| few(rates.published)),
+        if figures.is_held_up() { format!("{lag}!") } else { lag },
+        figures.messages.to_string(),
+        figures.writing.to_string(),
+        few(figures.stats.missed as f64),
+        few(figures.stats.full as f64),
+        format!("{}/{}{dead}", living(Role::Publisher), living(Role::Subscriber)),
+        figures.newest.to_string(),
         name,
     ]
 }
@@ -142,7 +205,40 @@ pub(super) fn member(attached: &Attached) -> [String; 6] {
     ]
 }
 
-/// All counters in one line, and the blobs if there are any.
+pub(super) fn broadcast_member(attached: &BroadcastMember) -> [String; 7] {
+    let BroadcastMember { member, command } = attached;
+    let command = if member.is_alive { command.as_deref().unwrap_or("?") } else { "(dead)" };
+    let (sees, lag) = match (member.role, member.must_see_all) {
+        (Role::Publisher, _) => ("-", "-".into()),
+        (Role::Subscriber, true) => ("all", member.lag.to_string()),
+        (Role::Subscriber, false) => ("may lag", member.lag.to_string()),
+    };
+    [
+        member.number.to_string(),
+        look::role(member.role).into(),
+        sees.into(),
+        member.pid.to_string(),
+        table::age(Some(member.since)),
+        lag,
+        table::plain(command),
+    ]
+}
+
+/// The counters of a broadcast in one line, and the blobs if there are any.
+pub(super) fn broadcast_counters(figures: &BroadcastFigures) -> String {
+    let stats = &figures.stats;
+    let counters = [
+        ("published", stats.published),
+        ("passed over", stats.skipped),
+        ("missed", stats.missed),
+        ("full", stats.full),
+        ("died", stats.dead_members),
+        ("taken back", stats.recovered),
+    ];
+    line(&counters, &figures.blobs)
+}
+
+/// The counters of calls in one line, and the blobs if there are any.
 pub(super) fn counters(figures: &Figures) -> String {
     let stats = &figures.stats;
     let counters = [
@@ -153,10 +249,14 @@ pub(super) fn counters(figures: &Figures) -> String {
         ("taken back", stats.recovered),
         ("sent again", stats.redelivered),
     ];
+    line(&counters, &figures.blobs)
+}
+
+fn line(counters: &[(&str, u64)], blobs: &BlobAudit) -> String {
     let mut words: Vec<_> =
         counters.iter().map(|(name, count)| format!("{name} {}", few(*count as f64))).collect();
-    if figures.blobs.files > 0 {
-        words.push(look::blobs(&figures.blobs));
+    if blobs.files > 0 {
+        words.push(look::blobs(blobs));
     }
     words.join("   ")
 }
@@ -173,6 +273,15 @@ pub(super) fn tables(found: &Found, resolution: Duration) -> String {
         let members = if rows.is_empty() { String::new() } else { table::table(MEMBERS, &rows) };
         parts.push(format!("{}: {}\n{members}", table::path(&figures.path), counters(figures)));
     }
+    if !found.broadcasts.is_empty() {
+        let rows: Vec<_> = found.broadcasts.iter().map(broadcast).collect();
+        parts.push(table::table(BROADCASTS, &rows));
+    }
+    for figures in found.broadcasts.iter().filter(|figures| figures.fault.is_none()) {
+        let rows: Vec<_> = figures.members.iter().map(broadcast_member).collect();
+        let members = if rows.is_empty() { String::new() } else { table::table(BROADCAST_MEMBERS, &rows) };
+        parts.push(format!("{}: {}\n{members}", table::path(&figures.path), broadcast_counters(figures)));
+    }
     if !found.pipes.is_empty() {
         let rows: Vec<_> = found.pipes.iter().map(pipe).collect();
         parts.push(table::table(PIPES, &rows));
@@ -184,7 +293,8 @@ pub(super) fn tables(found: &Found, resolution: Duration) -> String {
 pub(super) fn objects(found: &Found, resolution: Duration) -> String {
     let time = found.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let channels = found.channels.iter().map(|figures| of_channel(figures, resolution));
-    let lines = channels.chain(found.pipes.iter().map(of_pipe)).map(|mut object| {
+    let broadcasts = found.broadcasts.iter().map(of_broadcast);
+    let lines = channels.chain(broadcasts).chain(found.pipes.iter().map(of_pipe)).map(|mut object| {
         object["time"] = time.into();
         format!("{object}\n")
     });
@@ -236,6 +346,44 @@ fn of_channel(figures: &Figures, resolution: Duration) -> Value {
     object
 }
 
+fn of_broadcast(figures: &BroadcastFigures) -> Value {
+    let (key, path) = form::path(&figures.path);
+    if let Some(fault) = &figures.fault {
+        return json!({ "kind": "broadcast", key: path, "reason": fault });
+    }
+    let members = figures.members.iter().map(|BroadcastMember { member, command }| {
+        let is_subscriber = member.role == Role::Subscriber;
+        json!({
+            "number": member.number,
+            "role": look::role(member.role),
+            "must_see_all": is_subscriber.then_some(member.must_see_all),
+            "lag": is_subscriber.then_some(member.lag),
+            "pid": member.pid,
+            "command": command,
+            "alive": member.is_alive,
+            "age_s": member.since.elapsed().ok().map(|age| age.as_secs()),
+        })
+    });
+    json!({
+        "kind": "broadcast",
+        key: path,
+        "messages": figures.messages,
+        "newest": figures.newest,
+        "writing": figures.writing,
+        "publishers": figures.living(Role::Publisher).count(),
+        "subscribers": figures.living(Role::Subscriber).count(),
+        "dead": figures.dead(),
+        "lag": figures.lag(),
+        "blobs": look::blobs_object(&figures.blobs),
+        "counters": figures.stats.by_name().collect::<std::collections::BTreeMap<_, _>>(),
+        "per_second": figures.rates.map(|rates| json!({
+            "published": rates.published,
+            "missed": rates.missed,
+        })),
+        "members": members.collect::<Vec<_>>(),
+    })
+}
+
 fn of_pipe(pipe: &Pipe) -> Value {
     let mut object = Map::new();
     object.insert("kind".into(), if pipe.path.is_some() { "fifo" } else { "pipe" }.into());
@@ -266,10 +414,10 @@ fn of_pipe(pipe: &Pipe) -> Value {
     object.into()
 }
 
-pub(super) fn role(role: Role) -> &'static str {
+pub(super) fn role(role: reqrep::Role) -> &'static str {
     match role {
-        Role::Server => "server",
-        Role::Client => "client",
+        reqrep::Role::Server => "server",
+        reqrep::Role::Client => "client",
     }
 }
 

@@ -3,6 +3,7 @@
 //! Looking costs, and it shall cost little: slow looks are made more rarely, so that no kind of
 //! look takes more than one part in `SHARE` of the time, unless it takes very long.
 
+use super::broadcast::{Broadcast, BroadcastFigures};
 use super::pipe::{self, Pipe, Source};
 use super::segment::{Channel, Figures};
 use crate::failure::Failure;
@@ -25,6 +26,7 @@ const SEARCH: Duration = Duration::from_secs(10);
 /// The segments and pipes to watch, and the findings of the last look.
 pub(super) struct Watch {
     channels: Vec<Channel>,
+    broadcasts: Vec<Broadcast>,
     sources: Vec<Source>,
     /// The user named none: watch all in the usual places.
     is_all: bool,
@@ -41,6 +43,7 @@ pub(super) struct Watch {
 pub(super) struct Found {
     pub(super) at: SystemTime,
     pub(super) channels: Vec<Figures>,
+    pub(super) broadcasts: Vec<BroadcastFigures>,
     pub(super) pipes: Vec<Pipe>,
 }
 
@@ -49,6 +52,7 @@ impl Watch {
     pub(super) fn new(targets: &[PathBuf], interval: Duration) -> Result<Self, Failure> {
         let mut watch = Self {
             channels: vec![],
+            broadcasts: vec![],
             sources: vec![],
             is_all: targets.is_empty(),
             interval,
@@ -56,7 +60,7 @@ impl Watch {
             scans: Pace::new(interval),
             searches: Pace::new(SEARCH),
             figures: Pace::new(interval),
-            found: Found { at: SystemTime::now(), channels: vec![], pipes: vec![] },
+            found: Found { at: SystemTime::now(), channels: vec![], broadcasts: vec![], pipes: vec![] },
         };
         for target in targets {
             watch.add(target)?;
@@ -79,6 +83,9 @@ impl Watch {
             self.sources.push(Source::Process(id));
         } else if pipe::fifo(target).is_some() {
             self.sources.push(Source::Fifo(target.into()));
+        } else if channel::is_broadcast(target) {
+            channel::open_broadcast(target).map_err(|error| channel::refused(target, error))?;
+            self.broadcasts.push(Broadcast::new(target));
         } else {
             channel::open(target, true)?;
             self.channels.push(Channel::new(target));
@@ -116,17 +123,20 @@ impl Watch {
         if !self.sources.is_empty() && now >= self.scans.due {
             self.scans.take(now, || self.found.pipes = pipe::look(&self.sources));
         }
-        let (channels, found) = (&mut self.channels, &mut self.found);
+        let (channels, broadcasts, found) = (&mut self.channels, &mut self.broadcasts, &mut self.found);
         self.figures.take(now, || {
             found.channels = channels.iter_mut().map(|channel| channel.figures(now)).collect();
+            found.broadcasts = broadcasts.iter_mut().map(|broadcast| broadcast.figures(now)).collect();
         });
         self.glances.due = now + self.glances.pause;
         if self.is_all {
             // Sources that have gone are left out.
             let is_gone = |fault: &Option<String>| fault.as_deref() == Some("gone");
             found.channels.retain(|figures| !is_gone(&figures.fault));
+            found.broadcasts.retain(|figures| !is_gone(&figures.fault));
             found.pipes.retain(|pipe| !is_gone(&pipe.fault));
             channels.retain(|channel| found.channels.iter().any(|figures| figures.path == channel.path()));
+            broadcasts.retain(|each| found.broadcasts.iter().any(|figures| figures.path == each.path()));
         }
         found.at = SystemTime::now();
         true
@@ -144,7 +154,13 @@ impl Watch {
     fn meet(&mut self, path: &Path, what: &What) {
         match what {
             What::Segment(_) if !self.channels.iter().any(|channel| channel.path() == path) => {
+                // Another file may have the name now.
+                self.broadcasts.retain(|broadcast| broadcast.path() != path);
                 self.channels.push(Channel::new(path));
+            }
+            What::Broadcast(_) if !self.broadcasts.iter().any(|broadcast| broadcast.path() == path) => {
+                self.channels.retain(|channel| channel.path() != path);
+                self.broadcasts.push(Broadcast::new(path));
             }
             What::Fifo(_) if !self.sources.contains(&Source::Fifo(path.into())) => {
                 self.sources.push(Source::Fifo(path.into()));

@@ -19,6 +19,7 @@ mod terminal;
 mod ls;
 mod top;
 mod doctor;
+mod broadcast;
 mod bench;
 mod demo;
 mod nats;

@@ -364,7 +364,7 @@ fn terminal_process(folder: &Folder) -> String {
 }
 
 /// Starts a server of the page; returns it and its address.
-fn page(folder: &Folder, targets: &str) -> (Child, String) {
+pub(crate) fn page(folder: &Folder, targets: &str) -> (Child, String) {
     let mut child = Command::new(PIPEWORK)
         .args(["top", "--interval", "0.1", "--prometheus", "127.0.0.1:0"])
         .args(targets.split(' '))
@@ -379,7 +379,7 @@ fn page(folder: &Folder, targets: &str) -> (Child, String) {
     (child, address)
 }
 
-fn ask(address: &str, request: &str) -> String {
+pub(crate) fn ask(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
