@@ -4,8 +4,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-#[cfg(feature = "futures-core")]
-use super::subscriber::{Received, RecvError, Subscriber};
 use super::waiting::{Registration, WatcherState};
 use crate::error::{Error, Result};
 
@@ -35,14 +33,4 @@ pub(super) fn poll<T, E: From<Error>>(
     kept.insert(registration).register(None, cx.waker());
     // Anything that came before the registration woke no one, so look again.
     look()?.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
-}
-
-/// The messages as [`recv_async`](Subscriber::recv_async) gives them. It does not end.
-#[cfg(feature = "futures-core")]
-impl futures_core::Stream for Subscriber {
-    type Item = std::result::Result<Received, RecvError>;
-
-    fn poll_next(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().poll_recv(cx).map(Some)
-    }
 }

@@ -489,6 +489,16 @@ impl Subscriber {
     }
 }
 
+/// The messages as [`recv_async`](Subscriber::recv_async) gives them. It does not end.
+#[cfg(feature = "futures-core")]
+impl futures_core::Stream for Subscriber {
+    type Item = Outcome;
+
+    fn poll_next(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_recv(cx).map(Some)
+    }
+}
+
 /// The result of a look at the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
