@@ -85,7 +85,8 @@ impl PublisherOptions {
     /// Bytes of this publisher's messages that the ring keeps in blobs, with those that are attached. When
     /// a message would exceed it, the publisher first drops its oldest ones: subscribers that may lag and
     /// have not received one have missed it, and for those that must see all it waits, as for room in the
-    /// ring. The newest message stays, whatever its size. Messages in cells do not count.
+    /// ring. The newest message stays until the next one is there, whatever its size. Messages in cells do
+    /// not count.
     pub fn keep_bytes(self, bytes: u64) -> PublisherOptions {
         PublisherOptions { keep_bytes: bytes, ..self }
     }
@@ -305,6 +306,8 @@ impl Publisher {
             }
             if let Some(blobs) = blobs {
                 self.keep(claimed.position, blobs.bytes);
+                // If a subscriber needs one, that can wait until the next message.
+                let _ = self.drop_oldest(me, 0);
             }
             return Ok(Some(claimed.position.wrapping_add(1)));
         }
@@ -326,19 +329,29 @@ impl Publisher {
         });
     }
 
-    /// Drops the oldest messages of this process that are in blobs, until there is space for so many bytes.
-    /// False if a subscriber needs one of them.
+    /// Drops messages until there is space for so many bytes. False if a subscriber needs one of them.
     #[cold]
     fn make_space(&self, me: u16, bytes: u64) -> bool {
-        let Inner { kept, options, cursors, liveness, .. } = &*self.inner;
+        let needed = self.drop_oldest(me, bytes);
+        if needed.is_some() {
+            self.inner.liveness.known.lacks_room(needed);
+        }
+        needed.is_none()
+    }
+
+    /// Drops the oldest messages of this process that are in blobs, until there is space for so many bytes
+    /// more. The newest stays until the next one is there: a subscriber that begins with the latest must not
+    /// find an older one, or none. Returns the position of a message that a subscriber needs.
+    #[cold]
+    fn drop_oldest(&self, me: u16, bytes: u64) -> Option<Position> {
+        let Inner { kept, options, cursors, .. } = &*self.inner;
         let oldest = |kept: &mut Kept| {
             let exceeds = kept.bytes.saturating_add(bytes) > options.keep_bytes;
-            kept.messages.front().filter(|_| exceeds).copied()
+            kept.messages.front().filter(|_| exceeds && kept.messages.len() > 1).copied()
         };
         while let Some((position, dropped)) = kept.with(oldest) {
             if self.shared().drop_message(position, me, cursors).is_none() {
-                liveness.known.lacks_room(Some(position));
-                return false;
+                return Some(position);
             }
             kept.with(|kept| {
                 if kept.messages.front() == Some(&(position, dropped)) {
@@ -347,7 +360,7 @@ impl Publisher {
                 }
             });
         }
-        true
+        None
     }
 
     /// Writes the message to its cell; returns the blobs that it is to name.

@@ -1,8 +1,8 @@
 //! What publishers and subscribers do with each other.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind};
 use crate::sync::Ordering;
-use crate::sys::fault::{Turn, fork, wait};
+use crate::sys::fault::{self, Before, Fault, Turn, fork, wait};
 use crate::sys::{self, For};
 
 const NEVER: Deadline = Deadline::NEVER;
@@ -419,6 +419,25 @@ fn publisher_drops_its_oldest_blobs_beyond_its_limit() {
     assert_eq!(sees_all.recv(NEVER).unwrap().len(), 4000);
     publish(&publisher, &[&long]);
     assert_eq!(lengths(receive(&mut sees_all)), [4000, 5, 4000]);
+}
+
+#[test]
+fn newest_message_stays_until_the_next_one_is_there() {
+    static SEGMENT: OnceLock<Segment> = OnceLock::new();
+    static FOUND: AtomicU32 = AtomicU32::new(0);
+    fn look() {
+        let latest = SubscriberOptions::new().start(Start::Latest);
+        let mut subscriber = SEGMENT.get().expect("it was made").subscriber_with(&latest).unwrap();
+        FOUND.store(subscriber.try_recv().unwrap().map_or(0, |received| received.number() as u32), Relaxed);
+    }
+    let segment = SEGMENT.get_or_init(small);
+    let publisher = segment.publisher_with(&PublisherOptions::new().keep_bytes(1)).unwrap();
+    let long = "x".repeat(4000);
+    publish(&publisher, &["short", "short", "short", &long]);
+    fault::order("look at the cursors", 0, Fault::After(Before(look)));
+    publish(&publisher, &[&long]);
+    assert!(fault::all_met());
+    assert_eq!((FOUND.load(Relaxed), segment.blob_audit().named), (4, 1));
 }
 
 #[test]
