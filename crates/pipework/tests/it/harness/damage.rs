@@ -27,6 +27,27 @@ pub(crate) fn words(file: &File) -> &'static [AtomicU64] {
     unsafe { slice::from_raw_parts(start.cast(), len / size_of::<AtomicU64>()) }
 }
 
+/// The address at which this process has mapped a file, only to read it.
+pub(crate) fn mapped_to_read(path: &Path) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").expect("/proc is there");
+    let name = path.to_str().expect("names are UTF-8");
+    let lines: Vec<&str> = maps.lines().filter(|line| line.ends_with(name)).collect();
+    let [line] = lines[..] else { panic!("it is not mapped once: {lines:?}") };
+    let (range, rest) = line.split_once(' ').expect("a range");
+    assert!(rest.starts_with("r--s"), "{line}");
+    let start = range.split('-').next().expect("an address");
+    usize::from_str_radix(start, 16).expect("an address")
+}
+
+/// Writes to memory that may only be read.
+pub(crate) fn write_to(address: usize) {
+    // SAFETY: SIG_DFL runs no code of ours.
+    assert_ne!(unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) }, libc::SIG_ERR);
+    // SAFETY: this is the condition under test: the kernel must kill this process.
+    unsafe { ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(7) };
+    panic!("it was written");
+}
+
 // ---------------------------------------------------------------- descriptors
 
 /// Closes all descriptors except the first three, as a program does that becomes a daemon, or

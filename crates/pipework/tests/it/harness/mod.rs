@@ -6,6 +6,10 @@ pub(crate) mod damage;
 pub(crate) mod theirs;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tracee;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod fate;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod scenes;
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,7 +22,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, SystemTime};
 
-use pipework::reqrep::{Blob, Segment};
+use pipework::reqrep::{Blob, BlobMut};
+use pipework::{broadcast, reqrep};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use process::*;
@@ -141,8 +146,34 @@ impl Drop for Folder {
     }
 }
 
+/// A channel of calls, or of a broadcast.
+pub(crate) trait Channel: AsFd {
+    fn path(&self) -> Option<&Path>;
+    fn blob(&self, len: usize) -> pipework::Result<BlobMut>;
+}
+
+impl Channel for reqrep::Segment {
+    fn path(&self) -> Option<&Path> {
+        self.path()
+    }
+
+    fn blob(&self, len: usize) -> pipework::Result<BlobMut> {
+        self.blob(len)
+    }
+}
+
+impl Channel for broadcast::Segment {
+    fn path(&self) -> Option<&Path> {
+        self.path()
+    }
+
+    fn blob(&self, len: usize) -> pipework::Result<BlobMut> {
+        self.blob(len)
+    }
+}
+
 /// The folder of a channel's blobs, as FILE.md says.
-pub(crate) fn blob_folder(segment: &Segment) -> PathBuf {
+pub(crate) fn blob_folder(segment: &dyn Channel) -> PathBuf {
     let mut random = [0; 8];
     rustix::io::pread(segment.as_fd(), &mut random, 48).expect("a segment is a file");
     let name = format!("{:016x}.blobs", u64::from_le_bytes(random));
@@ -153,13 +184,13 @@ pub(crate) fn blob_folder(segment: &Segment) -> PathBuf {
 }
 
 /// What lies in that folder.
-pub(crate) fn blob_files(segment: &Segment) -> Vec<PathBuf> {
+pub(crate) fn blob_files(segment: &dyn Channel) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(blob_folder(segment)) else { return vec![] };
     entries.map(|entry| entry.expect("a folder can be read").path()).collect()
 }
 
 /// A blob with these bytes.
-pub(crate) fn blob_of(segment: &Segment, bytes: &[u8]) -> Blob {
+pub(crate) fn blob_of(segment: &dyn Channel, bytes: &[u8]) -> Blob {
     let mut draft = segment.blob(bytes.len()).expect("there is memory for it");
     draft.copy_from_slice(bytes);
     draft.freeze().expect("it is whole")

@@ -1,30 +1,22 @@
 //! Promises P2, P3, P4, P7 and P14, instruction by instruction. In every scene a victim does one
 //! operation and is killed or stopped at one point of it, and the other processes go on.
 //!
-//! A scene runs in its own process, forked for each point, so that all victims of a scene take the
-//! same path. That process plays the survivors: they must finish by themselves and in time, in
-//! whatever state the victim left the segment. At the end nothing may be [missing](assert_whole).
-//!
-//! CI tries all points that other processes can tell apart, and a sample of the rest.
-//! PIPEWORK_CRASH=1000 makes the sample larger, PIPEWORK_CRASH=all tries every point, PIPEWORK_SEED
-//! repeats a sample, PIPEWORK_SCENE=send plays one scene.
+//! `harness/scenes.rs` plays them. The survivors must finish by themselves and in time, in whatever state
+//! the victim left the segment. At the end nothing may be [missing](assert_whole).
 
-use std::collections::VecDeque;
-use std::env;
-use std::panic;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pipework::ErrorKind;
-use pipework::reqrep::{Audit, Options, Segment};
+use pipework::reqrep::{Audit, Client, Options, Request, Segment, Ticket};
 
 use crate::harness::damage::{enter_mount_namespace, mount_tmpfs, not_mounted};
-use crate::harness::tracee;
-use crate::harness::{Child, Random, alone_for, fork, left_out, left_to_test_all, say, seed, shared};
-use fate::{End, Fate, Trail};
+use crate::harness::fate::{Fate, Victim};
+use crate::harness::scenes::{NamedScene, patience, play_scenes};
+use crate::harness::tracee::mark;
+use crate::harness::{alone_for, fork, left_to_test_all, shared};
 
-mod fate;
 mod calling;
 mod getting;
 mod serving;
@@ -35,9 +27,7 @@ mod creating;
 mod blobs;
 mod stopping;
 
-type Scene = fn(&Fate);
-
-const SCENES: [(&str, Scene); 82] = [
+const SCENES: [NamedScene; 82] = [
     ("attach client", joining::attach_client),
     ("attach server", joining::attach_server),
     ("attach in a dead server's place", joining::attach_in_a_dead_place),
@@ -123,7 +113,7 @@ const SCENES: [(&str, Scene); 82] = [
 ];
 
 /// Scenes whose victim stops where it would die in others, and then goes on.
-const STOPPING: [(&str, Scene); 6] = [
+const STOPPING: [NamedScene; 6] = [
     ("stopped: give a part", stopping::give),
     ("stopped: reply with a long message", stopping::reply_long),
     ("stopped: fail", stopping::fail),
@@ -134,16 +124,7 @@ const STOPPING: [(&str, Scene); 6] = [
 
 /// Scenes in which the victim's first blob looks at the folders of other channels, in a `/dev/shm` of
 /// the scene's own.
-const BESIDE: [(&str, Scene); 1] = [("make a blob beside a dead channel", blobs::make_beside_a_dead_channel)];
-
-/// Points of each scene that are tried in addition to those that other processes can tell apart.
-const SAMPLE: usize = 50;
-/// Scenes that are played at the same time. Most of them wait most of the time.
-const AT_A_TIME: usize = 8;
-/// How many times a point is tried if the victim did not reach it, or if a survivor waited too long.
-const ROUNDS: usize = 6;
-/// How many more times it is tried if a survivor waited too long: without other scenes beside it.
-const ROUNDS_ALONE: usize = 20;
+const BESIDE: [NamedScene; 1] = [("make a blob beside a dead channel", blobs::make_beside_a_dead_channel)];
 
 #[test]
 fn kill_at_any_instruction_leaves_the_segment_usable() {
@@ -152,7 +133,7 @@ fn kill_at_any_instruction_leaves_the_segment_usable() {
     }
     alone_for(patience(), || {
         look_beside();
-        play_scenes(&SCENES);
+        play(&SCENES);
     });
 }
 
@@ -160,7 +141,7 @@ fn kill_at_any_instruction_leaves_the_segment_usable() {
 fn stop_at_any_instruction_blocks_peers_no_longer_than_their_deadline() {
     alone_for(patience(), || {
         look_beside();
-        play_scenes(&STOPPING);
+        play(&STOPPING);
     });
 }
 
@@ -171,11 +152,15 @@ fn kill_at_any_instruction_of_a_look_at_other_channels_leaves_the_living_ones_wh
         let is_writable = || own_memory_files() && small(2).blob(1).is_ok();
         fork(|| is_permitted.store(u64::from(is_writable()), SeqCst)).join();
         if is_permitted.load(SeqCst) == 1 {
-            play_scenes(&BESIDE);
+            play(&BESIDE);
         } else {
             not_mounted("a /dev/shm of a test's own");
         }
     });
+}
+
+fn play(scenes: &[NamedScene]) {
+    play_scenes(scenes, || assert_whole(&small(2)));
 }
 
 /// The first blob of a process also looks at what other channels have left, and any number of them
@@ -189,127 +174,42 @@ fn own_memory_files() -> bool {
     enter_mount_namespace() && mount_tmpfs(Path::new("/dev/shm"), "size=16m")
 }
 
-fn setting(name: &str) -> Option<String> {
-    env::var(name).ok()
-}
-
-/// Whether to try every point.
-fn all_points() -> bool {
-    setting("PIPEWORK_CRASH").is_some_and(|text| text == "all")
-}
-
-fn patience() -> Duration {
-    Duration::from_secs(60 * if all_points() { 120 } else { 20 })
-}
-
-fn play_scenes(scenes: &[(&'static str, Scene)]) {
-    let all = all_points();
-    if !tracee::is_permitted() {
-        assert!(!all, "processes cannot be traced here");
-        return left_out("crash", "processes cannot be traced here");
-    }
-    let sample = setting("PIPEWORK_CRASH").and_then(|text| text.parse().ok()).unwrap_or(SAMPLE);
-    let (only, seed) = (setting("PIPEWORK_SCENE"), seed());
-    let mut known = SCENES.iter().chain(&STOPPING).chain(&BESIDE);
-    assert!(
-        only.as_deref().is_none_or(|only| known.any(|(name, _)| only == *name)),
-        "there is no such scene"
-    );
-    say(&format!("crash: PIPEWORK_SEED={seed}"));
-    assert_whole(&small(2));
-    let (trail, mut random) = (Trail::new(), Random::new(seed));
-    let chosen = scenes.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
-    let play_one = |(name, scene): &(&'static str, Scene)| {
-        play_all(name, *scene, trail, |trail| match all {
-            true => (0..=trail.len()).collect(),
-            false => trail.sample(sample, &mut random),
+impl Fate {
+    /// A victim that is a client.
+    pub(crate) fn client<'a>(&self, segment: &'a Segment, operation: impl FnOnce(&Client)) -> Victim<'a> {
+        self.victim(segment, || {
+            let client = segment.client().unwrap();
+            mark();
+            operation(&client);
+            mark();
         })
-    };
-    let points: usize = chosen.map(play_one).sum();
-    say(&format!("crash: {points} points tried in all"));
-}
-
-/// Plays a scene with its victim ending at many points; returns how many were tried.
-fn play_all<I: IntoIterator<Item = usize>>(
-    name: &'static str,
-    scene: Scene,
-    trail: Trail,
-    choose: impl FnOnce(&Trail) -> I,
-) -> usize {
-    let began = Instant::now();
-    // Some victims are delayed and find that a wait has already ended, so take the shortest trail.
-    let mut shortest: Option<Vec<u64>> = None;
-    for _ in 0..ROUNDS {
-        trail.clear();
-        play(name, scene, &[Fate { trail, end: End::Recording }]);
-        shortest = shortest.filter(|shortest| shortest.len() <= trail.len()).or(Some(trail.events()));
     }
-    trail.set(&shortest.expect("there are rounds"));
 
-    let leaps = trail.leaps();
-    let fate = |point: usize| Fate { trail, end: End::At { leap: leaps[point], point } };
-    let chosen: Vec<usize> = choose(&trail).into_iter().collect();
-    let mut missed = chosen.clone();
-    for _ in 0..ROUNDS {
-        let fates: Vec<Fate> = missed.into_iter().map(fate).collect();
-        play(name, scene, &fates);
-        missed = chosen.iter().copied().filter(|point| !trail.is_hit(*point)).collect();
+    /// A victim that is a client and has sent a request.
+    pub(crate) fn caller<'a>(
+        &self,
+        segment: &'a Segment,
+        operation: impl FnOnce(&Client, Ticket),
+    ) -> Victim<'a> {
+        self.victim(segment, || {
+            let client = segment.client().unwrap();
+            let ticket = client.try_send("ping").unwrap().unwrap();
+            mark();
+            operation(&client, ticket);
+            mark();
+        })
     }
-    // If the machine is not the reason, a survivor waits too long each time.
-    for _ in 0..ROUNDS_ALONE {
-        missed
-            .iter()
-            .filter(|point| trail.is_late(**point))
-            .for_each(|point| play(name, scene, &[fate(*point)]));
-        missed.retain(|point| !trail.is_hit(*point));
-    }
-    assert!(
-        2 * missed.len() <= chosen.len(),
-        "crash: {name}: most victims do not take the path of the first one"
-    );
-    let late: Vec<_> = missed.iter().filter(|point| trail.is_late(**point)).collect();
-    assert!(late.is_empty(), "crash: {name}: a survivor waited too long after deaths at {late:?}");
-    say(&format!(
-        "crash: {name}: {} points, {} tried, {} missed, {:.0?} the longest wait, {:.1?}",
-        trail.len() + 1,
-        chosen.len(),
-        missed.len(),
-        trail.longest(),
-        began.elapsed()
-    ));
-    chosen.len()
-}
 
-/// Plays a scene once for each fate, each in its own process.
-///
-/// Never inlined, so that the stack is as deep as it is for the first victim: how the C library
-/// compares strings depends on their addresses.
-#[inline(never)]
-fn play(name: &'static str, scene: Scene, fates: &[Fate]) {
-    let mut running = VecDeque::new();
-    for fate in fates {
-        running.push_back(fork(|| {
-            let hook = panic::take_hook();
-            let end = fate.end;
-            panic::set_hook(Box::new(move |panic| {
-                say(&format!("crash: PIPEWORK_SCENE='{name}', {end}:"));
-                hook(panic);
-            }));
-            level_heap();
-            scene(fate);
-        }));
-        if running.len() == AT_A_TIME {
-            running.drain(..1).for_each(Child::join);
-        }
-    }
-    running.into_iter().for_each(Child::join);
-}
-
-/// Makes small allocations take the same path whatever this process allocated before: glibc keeps
-/// up to seven freed pieces of each size at hand.
-fn level_heap() {
-    for len in (8..1024).step_by(16) {
-        let _freed_together: [Vec<u8>; 7] = std::array::from_fn(|_| Vec::with_capacity(len));
+    /// A victim that is a server and has taken a request. It drops a request that it does not
+    /// answer.
+    pub(crate) fn server<'a>(&self, segment: &'a Segment, operation: impl FnOnce(Request<'_>)) -> Victim<'a> {
+        self.victim(segment, || {
+            let server = segment.server().unwrap();
+            let request = server.try_recv().unwrap().unwrap();
+            mark();
+            operation(request);
+            mark();
+        })
     }
 }
 

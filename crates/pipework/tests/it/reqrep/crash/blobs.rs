@@ -14,11 +14,11 @@ use pipework::reqrep::{
 };
 
 use super::calling::{END, next_gets_the_slot};
-use super::fate::{Fate, Victim};
 use super::getting::{server_gets_on, streaming};
 use super::recovering::caught;
 use super::serving::outcome_while;
 use super::{LONG, SOON, options};
+use crate::harness::fate::{Fate, Victim};
 use crate::harness::tracee::{Tracee, mark, trace};
 use crate::harness::{Folder, PATIENCE, blob_files, blob_folder, blob_of, fork};
 
@@ -469,7 +469,7 @@ pub(super) fn make_beside_a_dead_channel(fate: &Fate) {
         entries.filter(|path| path.extension().is_some_and(|end| end == "blobs")).count()
     };
     assert_eq!(folders(), 2);
-    let victim = fate.victim(None, || {
+    let victim = fate.victim(None::<&Segment>, || {
         mark();
         forget(victims.blob(BYTES.len()).unwrap());
         mark();

@@ -6,8 +6,8 @@ use std::time::Instant;
 use pipework::reqrep::{Client, Request, Server};
 use pipework::{Deadline, ErrorKind};
 
-use super::fate::Fate;
 use super::{SOON, assert_whole, small};
+use crate::harness::fate::Fate;
 use crate::harness::tracee::{mark, trace};
 use crate::harness::{PATIENCE, asleep};
 

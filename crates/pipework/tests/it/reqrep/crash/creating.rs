@@ -7,10 +7,10 @@ use pipework::Result;
 use pipework::reqrep::{Options, Segment};
 
 use super::calling::answer_all;
-use super::fate::Fate;
 use super::serving::{answered, outcome};
 use super::{assert_whole, options};
 use crate::harness::Folder;
+use crate::harness::fate::Fate;
 use crate::harness::tracee::mark;
 
 pub(super) fn create(fate: &Fate) {
@@ -31,7 +31,7 @@ fn make(fate: &Fate, over_empty: bool, make: impl Fn(&Options, &Path) -> Result<
     if over_empty {
         File::create(&path).unwrap();
     }
-    let victim = fate.victim(None, || {
+    let victim = fate.victim(None::<&Segment>, || {
         mark();
         let segment = make(&options, &path).unwrap();
         mark();

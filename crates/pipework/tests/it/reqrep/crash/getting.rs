@@ -6,9 +6,9 @@ use std::time::Instant;
 use pipework::reqrep::{Client, Request, Segment, Stream};
 
 use super::calling::{END, answer, answer_all, next_gets_the_slot, serve};
-use super::fate::{Fate, Victim};
 use super::serving::outcome_while;
 use super::{LONG, SOON, assert_whole, small};
+use crate::harness::fate::{Fate, Victim};
 use crate::harness::tracee::mark;
 use crate::harness::{PATIENCE, asleep};
 

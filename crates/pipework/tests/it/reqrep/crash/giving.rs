@@ -6,9 +6,9 @@ use pipework::ErrorKind;
 use pipework::reqrep::{CallError, Reply, Stream};
 
 use super::calling::{END, next_gets_the_slot, serve};
-use super::fate::Fate;
 use super::serving::{self, outcome_while};
 use super::{LONG, SOON, assert_whole, small};
+use crate::harness::fate::Fate;
 use crate::harness::tracee::mark;
 use crate::harness::{PATIENCE, asleep};
 

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use rustix::process::WaitOptions;
 
 use super::calling::{answer_all, next_gets_the_slot};
-use super::fate::Fate;
 use super::recovering::Living;
 use super::serving::{answered, outcome};
 use super::{assert_whole, small};
+use crate::harness::fate::Fate;
 use crate::harness::tracee::mark;
 use crate::harness::{awaited, fork, outlive_parent, shared};
 

@@ -6,10 +6,10 @@ use pipework::ErrorKind;
 use pipework::reqrep::{Client, ClientOptions, Request, Segment, Server, Stream, Ticket};
 
 use super::calling::{answer, answer_all};
-use super::fate::Fate;
 use super::serving::{answered, outcome, outcome_with};
 use super::{SOON, assert_whole, options, small};
 use crate::harness::PATIENCE;
+use crate::harness::fate::Fate;
 use crate::harness::tracee::{Tracee, mark, trace};
 
 pub(super) fn recover(fate: &Fate) {

@@ -8,8 +8,8 @@ use pipework::reqrep::{Client, ClientOptions, Server, Ticket};
 use rustix::event::PollFlags;
 
 use super::calling::{END, answer_all, next_gets_the_slot, serve};
-use super::fate::Fate;
 use super::{assert_whole, small};
+use crate::harness::fate::Fate;
 use crate::harness::tracee::{mark, others_sleep, trace};
 use crate::harness::{PATIENCE, asleep, wait_for};
 

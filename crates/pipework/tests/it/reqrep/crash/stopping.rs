@@ -6,10 +6,10 @@ use std::time::Duration;
 use pipework::reqrep::{CallError, Client, Reply, Request, Segment, ServerOptions, Ticket};
 use pipework::{Error, ErrorKind};
 
-use super::fate::{Fate, Stopped, Victim};
 use super::getting::streaming;
 use super::{LONG, assert_whole, small};
 use crate::harness::PATIENCE;
+use crate::harness::fate::{Fate, Stopped, Victim};
 use crate::harness::tracee::mark;
 
 /// The deadline of the other side.

@@ -11,15 +11,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::fs::{self, File};
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use pipework::reqrep::{Client, Request, Segment, Ticket};
-
-use crate::harness::tracee::{Ran, Tracee, mark, trace};
-use crate::harness::{PROMPT, Random, blob_files, shared};
+use crate::harness::tracee::{Ran, Tracee, trace};
+use crate::harness::{Channel, PROMPT, Random, blob_files, shared};
 
 /// Extra time on top of [`PROMPT`] for a busy machine. If a wait takes longer, the point is tried
 /// again.
@@ -187,54 +184,27 @@ pub(crate) struct Victim<'a> {
     tracee: Tracee,
     fate: Fate,
     /// The segment that it shares with others, which marks visible points.
-    segment: Option<&'a Segment>,
+    segment: Option<&'a dyn Channel>,
 }
 
 impl Fate {
-    /// Forks the victim. The operation is the part of `body` between two [`mark`]s.
-    pub(crate) fn victim<'a>(
+    /// Forks the victim. The operation is the part of `body` between two
+    /// [marks](crate::harness::tracee::mark).
+    pub(crate) fn victim<'a, C: Channel + 'a>(
         &self,
-        segment: impl Into<Option<&'a Segment>>,
+        segment: impl Into<Option<&'a C>>,
         body: impl FnOnce(),
     ) -> Victim<'a> {
-        Victim { tracee: trace(body), fate: *self, segment: segment.into() }
+        let segment = segment.into().map(|segment| segment as &dyn Channel);
+        Victim { tracee: trace(body), fate: *self, segment }
     }
 
-    /// A victim that is a client.
-    pub(crate) fn client<'a>(&self, segment: &'a Segment, operation: impl FnOnce(&Client)) -> Victim<'a> {
-        self.victim(segment, || {
-            let client = segment.client().unwrap();
-            mark();
-            operation(&client);
-            mark();
-        })
-    }
-
-    /// A victim that is a client and has sent a request.
-    pub(crate) fn caller<'a>(
-        &self,
-        segment: &'a Segment,
-        operation: impl FnOnce(&Client, Ticket),
-    ) -> Victim<'a> {
-        self.victim(segment, || {
-            let client = segment.client().unwrap();
-            let ticket = client.try_send("ping").unwrap().unwrap();
-            mark();
-            operation(&client, ticket);
-            mark();
-        })
-    }
-
-    /// A victim that is a server and has taken a request. It drops a request that it does not
-    /// answer.
-    pub(crate) fn server<'a>(&self, segment: &'a Segment, operation: impl FnOnce(Request<'_>)) -> Victim<'a> {
-        self.victim(segment, || {
-            let server = segment.server().unwrap();
-            let request = server.try_recv().unwrap().unwrap();
-            mark();
-            operation(request);
-            mark();
-        })
+    /// Whether the victim has done its operation to the end.
+    pub(crate) fn is_complete(&self) -> bool {
+        match self.end {
+            End::Recording => true,
+            End::At { point, .. } => point == self.trail.len() && self.trail.is_hit(point),
+        }
     }
 
     /// Records that a survivor which depended on a victim that died at that time has gone on.
@@ -319,7 +289,7 @@ struct Walk<'a, F> {
 
 impl<F: FnOnce()> Walk<'_, F> {
     /// Goes to the second mark and records each event.
-    fn record(&self, trail: &Trail, segment: Option<&Segment>) {
+    fn record(&self, trail: &Trail, segment: Option<&dyn Channel>) {
         let (mut files, vdso) = (segment.map(blobs), vdso());
         let look = |files: &Option<Vec<File>>| segment.zip(files.as_deref()).map(bytes);
         let mut before = look(&files);
@@ -399,7 +369,7 @@ fn vdso() -> Range<u64> {
 }
 
 /// The files of a segment's blobs.
-fn blobs(segment: &Segment) -> Vec<File> {
+fn blobs(segment: &dyn Channel) -> Vec<File> {
     blob_files(segment)
         .into_iter()
         .map(|path| File::open(path).expect("only the victim unlinks it"))
@@ -407,7 +377,7 @@ fn blobs(segment: &Segment) -> Vec<File> {
 }
 
 /// All bytes of a segment, and the headers of its blobs.
-fn bytes((segment, blobs): (&Segment, &[File])) -> Vec<u8> {
+fn bytes((segment, blobs): (&dyn Channel, &[File])) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 16];
     let len = rustix::io::pread(segment.as_fd(), &mut bytes, 0).expect("a segment is a file");
     bytes.truncate(len);
