@@ -1,6 +1,8 @@
 //! The offset of everything that a broadcast has in a segment. No other file knows one; the byte tables are
 //! in BROADCAST.md. Pure.
 
+#![cfg_attr(loom, allow(dead_code, reason = "a model has no file"))]
+
 use super::word::Position;
 use crate::segment::header::{Area, BIRTHPLACE_AT, HANDLE, LINE, MAX_MEMBERS, OWN_AT, Sizes};
 

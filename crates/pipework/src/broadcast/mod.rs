@@ -49,6 +49,8 @@ mod publisher;
 mod subscriber;
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub mod fuzzing;
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, not(loom)))]

@@ -5,7 +5,9 @@
 
 #![allow(unsafe_code)]
 
-use super::layout::{CELL_HEAD, Geometry, JOINS_AT, Layout, PUBLISHED_AT, ROOM_AT, SKIPPED_AT, TAIL_AT};
+use super::layout::{CELL_HEAD, Geometry, Layout};
+#[cfg(not(loom))]
+use super::layout::{JOINS_AT, PUBLISHED_AT, ROOM_AT, SKIPPED_AT, TAIL_AT};
 use super::word::{CellWord, Position, State};
 use crate::blob::Name;
 use crate::event::Event;
@@ -23,6 +25,37 @@ pub(crate) type Shared = mapping::Shared<Ring>;
 #[derive(Debug)]
 pub(crate) struct Ring {
     layout: Layout,
+    #[cfg(loom)]
+    model: Model,
+}
+
+/// What lies in the segment, in a model: loom's atomics are larger than the places in a file.
+#[cfg(loom)]
+struct Model {
+    tail: AtomicU64,
+    joins: AtomicU64,
+    skipped: AtomicU64,
+    published: Event,
+    room: Event,
+    cells: Vec<Cell>,
+    members: Vec<MemberEntry>,
+}
+
+#[cfg(loom)]
+impl Model {
+    fn new(geometry: &Geometry) -> Model {
+        let [tail, joins, skipped] = [0; 3].map(AtomicU64::new);
+        let cells = (0..geometry.messages).map(|_| Cell::new()).collect();
+        let members = (0..geometry.members).map(|_| MemberEntry::new()).collect();
+        Model { tail, joins, skipped, published: Event::new(), room: Event::new(), cells, members }
+    }
+}
+
+#[cfg(loom)]
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Model")
+    }
 }
 
 /// The role of a member.
@@ -73,6 +106,12 @@ pub(crate) struct Described {
 }
 
 impl Cell {
+    #[cfg(loom)]
+    fn new() -> Cell {
+        let [len, flags, marks, _zero] = [0; 4].map(AtomicU32::new);
+        Cell { word: AtomicU64::new(0), len, flags, marks, _zero }
+    }
+
     #[inline]
     pub(crate) fn load(&self) -> CellWord {
         // Acquire: pairs with the Release of the publisher. What follows is read after it.
@@ -124,7 +163,17 @@ impl Contents for Ring {
     }
 
     fn new(sizes: &Sizes, _: bool) -> Ring {
-        Ring { layout: Layout::new(Geometry::checked(sizes).expect("they were checked")) }
+        let geometry = Geometry::checked(sizes).expect("they were checked");
+        Ring {
+            #[cfg(loom)]
+            model: Model::new(&geometry),
+            layout: Layout::new(geometry),
+        }
+    }
+
+    #[cfg(loom)]
+    fn member_of_model(&self, number: u16) -> Option<&MemberEntry> {
+        self.model.members.get(usize::from(number.checked_sub(1)?))
     }
 
     fn role(number: u64) -> Option<Role> {
@@ -162,9 +211,14 @@ impl Shared {
     /// The cell of this number, which is below that of the messages.
     #[inline]
     pub(crate) fn cell(&self, idx: u32) -> &Cell {
+        #[cfg(loom)]
+        return &self.own.model.cells[idx as usize];
+        #[cfg(not(loom))]
         // SAFETY: the layout keeps every cell inside the mapping, aligned to 8 bytes and apart from all
         // else.
-        unsafe { self.at(self.own.layout.cell(idx)) }
+        unsafe {
+            self.at(self.own.layout.cell(idx))
+        }
     }
 
     /// The cell of a message.
@@ -191,35 +245,60 @@ impl Shared {
     /// The next position. A hint: the cell of that position may be claimed already.
     #[inline]
     pub(crate) fn tail(&self) -> &AtomicU64 {
+        #[cfg(loom)]
+        return &self.own.model.tail;
+        #[cfg(not(loom))]
         // SAFETY: a line of its own in the header.
-        unsafe { self.at(TAIL_AT) }
+        unsafe {
+            self.at(TAIL_AT)
+        }
     }
 
     /// How many times a subscriber has begun to see all.
     #[inline]
     pub(crate) fn joins(&self) -> &AtomicU64 {
+        #[cfg(loom)]
+        return &self.own.model.joins;
+        #[cfg(not(loom))]
         // SAFETY: a line of its own in the header.
-        unsafe { self.at(JOINS_AT) }
+        unsafe {
+            self.at(JOINS_AT)
+        }
     }
 
     /// How many numbers were passed over because their publisher had died.
     pub(crate) fn skipped(&self) -> &AtomicU64 {
+        #[cfg(loom)]
+        return &self.own.model.skipped;
+        #[cfg(not(loom))]
         // SAFETY: the header's first word for the module, aligned to eight bytes.
-        unsafe { self.at(SKIPPED_AT) }
+        unsafe {
+            self.at(SKIPPED_AT)
+        }
     }
 
     /// The event at which subscribers wait for a message.
     #[inline]
     pub(crate) fn published(&self) -> &Event {
+        #[cfg(loom)]
+        return &self.own.model.published;
+        #[cfg(not(loom))]
         // SAFETY: a line of its own in the header.
-        unsafe { self.at(PUBLISHED_AT) }
+        unsafe {
+            self.at(PUBLISHED_AT)
+        }
     }
 
     /// The event at which publishers wait for room in the ring.
     #[inline]
     pub(crate) fn room(&self) -> &Event {
+        #[cfg(loom)]
+        return &self.own.model.room;
+        #[cfg(not(loom))]
         // SAFETY: a line of its own in the header.
-        unsafe { self.at(ROOM_AT) }
+        unsafe {
+            self.at(ROOM_AT)
+        }
     }
 }
 

@@ -51,6 +51,12 @@ pub(crate) trait Contents: fmt::Debug + Send + Sync + Sized + 'static {
     /// How many handles in words of the segment name a file now; `most` if there are as many or more.
     /// The search begins at `near`, the hint of the word that last began to name it.
     fn naming(shared: &Shared<Self>, name: Name, near: u64, most: u32) -> u32;
+
+    /// The entry of a member in a model, whose atomics cannot lie in a file.
+    #[cfg(loom)]
+    fn member_of_model(&self, _: u16) -> Option<&MemberEntry> {
+        None
+    }
 }
 
 /// A segment that this process has mapped.
@@ -135,6 +141,21 @@ pub(crate) fn refused<C: Contents>(errno: Errno, op: &'static str) -> Error {
 pub(crate) struct CacheLine<T>(pub(crate) T);
 
 const _: () = assert!(cfg!(loom) || size_of::<MemberEntry>() == MEMBER);
+
+#[cfg(loom)]
+impl MemberEntry {
+    pub(crate) fn new() -> MemberEntry {
+        MemberEntry {
+            word: AtomicU64::new(0),
+            pid: AtomicU32::new(0),
+            _zero: AtomicU32::new(0),
+            since: AtomicU64::new(0),
+            bell: Event::new(),
+            any: Event::new(),
+            own: CacheLine(std::array::from_fn(|_| AtomicU64::new(0))),
+        }
+    }
+}
 
 // ---------------------------------------------------------------- birth
 
@@ -301,6 +322,19 @@ impl<C: Contents> Shared<C> {
         assert!(written, "a header is as long as its bytes");
         shared.end().store(shared.mark, Ordering::Relaxed);
         Ok(shared)
+    }
+
+    /// A segment for a model: its contents are not in its file.
+    #[cfg(all(test, loom))]
+    pub(crate) fn of_model(sizes: Sizes) -> Result<Shared<C>> {
+        const OP: &str = "model";
+        let file = memory::create_in_memory(c"model").map_err(|errno| errno.at(OP))?;
+        memory::set_len(file.as_fd(), FIXED as u64).map_err(|errno| errno.at(OP))?;
+        let mapping = Mapping::new(file.as_fd(), FIXED).map_err(|errno| errno.at(OP))?;
+        let facts = memory::facts(file.as_fd()).map_err(|errno| errno.at(OP))?;
+        let (len, identity) = (FIXED as u64, facts.identity);
+        let header = Header { kind: C::KIND, sizes, sparse: false, len, identity, random: 0 };
+        Ok(Shared::new(mapping, KnownFile::new(file, identity), facts, &header, 0))
     }
 
     fn new(mapping: Mapping, file: KnownFile, facts: Facts, header: &Header, mark: u64) -> Shared<C> {
@@ -605,6 +639,10 @@ impl<C: Contents> Shared<C> {
 
     /// A member by its number, counted from 1.
     pub(crate) fn member(&self, number: u16) -> Option<&MemberEntry> {
+        #[cfg(loom)]
+        if let Some(member) = self.own.member_of_model(number) {
+            return Some(member);
+        }
         // SAFETY: every member is inside the mapping, aligned to 64 bytes and apart from all else.
         self.sizes.member(number).map(|at| unsafe { self.at(at) })
     }
