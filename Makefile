@@ -101,7 +101,7 @@ bench: ## measure beside the peers and keep a dated record (MODULE=atomic)
 bench-quick: ## a look at the same in less than a minute; keeps nothing
 bench bench-quick: cargo
 	@case $(MODULE) in perl) perl/dev build && perl/dev peers;; node) node/dev build --release && node/dev peers;; python*|blob|deaths) python/dev build --release && python/dev build-free --release && python/dev peers;; nats) cargo build $(LOCKED) --release --bins --examples --manifest-path bridge/nats/Cargo.toml;; esac
-	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) $(if $(filter blob,$(MODULE)),--features peers) -- $(MODULE) $(if $(filter bench,$@),--record,--quick)
+	cargo build $(LOCKED) --release -p pipework-c && cargo run $(LOCKED) --release $(BENCH) $(if $(filter blob broadcast,$(MODULE)),--features peers) -- $(MODULE) $(if $(filter bench,$@),--record,--quick)
 
 dist: cargo ; @dist/build ## make every package, in target/dist
 dist-test: cargo ; @dist/test ## install each where nothing else is, and use it; make all twice

@@ -18,6 +18,7 @@ mod fd;
 mod pipe;
 mod reqrep;
 mod blob;
+mod broadcast;
 mod deaths;
 mod python;
 mod node;
@@ -85,6 +86,8 @@ enum Module {
     Reqrep,
     /// Shared memory that one process hands to another
     Blob,
+    /// One message to many receivers over shared memory
+    Broadcast,
     /// How soon the death of a process is known
     Deaths,
     /// The Python package, calls and messages
@@ -109,6 +112,7 @@ impl Module {
             Module::Pipe => ("pipe", pipe::cases(), pipe::TARGETS),
             Module::Reqrep => ("reqrep", reqrep::cases(), reqrep::TARGETS),
             Module::Blob => ("blob", blob::cases(), blob::TARGETS),
+            Module::Broadcast => ("broadcast", broadcast::cases(), broadcast::TARGETS),
             Module::Deaths => ("deaths", deaths::cases(), deaths::TARGETS),
             Module::Python => ("python", python::cases(), python::TARGETS),
             Module::PythonBlob => ("python-blob", python::blob_cases(), python::BLOB_TARGETS),
@@ -129,6 +133,7 @@ impl Module {
             Module::Python | Module::PythonBlob | Module::PythonMultiprocessing | Module::Perl => {
                 ["senders", "receiver"]
             }
+            Module::Broadcast => ["publisher", "receivers"],
             Module::Nats => ["others", "caller"],
             Module::Node => ["server", "caller"],
             _ => ["writers", "reader"],

@@ -59,6 +59,8 @@ pub struct Cost {
     pub cpu_there: Duration,
     /// Times of single operations, if the contender measured any.
     pub latency: Option<Latency>,
+    /// The share of the messages that arrived, if some were lost.
+    pub arrived: Option<f64>,
 }
 
 /// Nanoseconds within which half, 99 % and 99.9 % of the operations were done.
@@ -67,6 +69,13 @@ pub struct Latency {
     pub p50: u64,
     pub p99: u64,
     pub p999: u64,
+}
+
+impl Latency {
+    /// Those of one way, where there and back was measured.
+    pub fn halved(self) -> Latency {
+        Latency { p50: self.p50 / 2, p99: self.p99 / 2, p999: self.p999 / 2 }
+    }
 }
 
 /// All samples of one contender, or the reason why it has none.

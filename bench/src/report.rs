@@ -78,6 +78,9 @@ pub struct ContenderRecord {
     /// Times of single operations, if the contender measured any.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub latency_ns: Vec<Latency>,
+    /// The share of the messages that arrived, if some were lost.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub arrived: Vec<f64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -245,6 +248,7 @@ impl From<Series> for ContenderRecord {
             cpu_writers_ns: ns(|cost| cost.cpu_there),
             cpu_reader_ns: ns(|cost| cost.cpu_here),
             latency_ns: series.samples.iter().filter_map(|sample| sample.cost.latency).collect(),
+            arrived: series.samples.iter().filter_map(|sample| sample.cost.arrived).collect(),
             absent: series.absent,
         }
     }
@@ -276,9 +280,11 @@ impl fmt::Display for CaseRecord {
             "{:<24} {:>9} {:>11} {:>8} {:>10} {there:>9} {here:>9} {:>7}",
             self.name, "ns/op", "op/s", "MB/s", "CPU ns/op", "spread"
         )?;
-        match self.has_latencies() {
-            true => writeln!(out, " {:>8} {:>8} {:>8}", "p50 ns", "p99", "p99.9")?,
-            false => writeln!(out, " {:>6}", "zstd")?,
+        if self.has_latencies() {
+            writeln!(out, " {:>8} {:>8} {:>8}", "p50 ns", "p99", "p99.9")?;
+        } else {
+            let is_lossy = self.contenders.iter().any(|contender| !contender.arrived.is_empty());
+            writeln!(out, " {:>7}", if is_lossy { "arrived" } else { "zstd" })?;
         }
         self.contenders.iter().try_for_each(|contender| writeln!(out, "{contender}"))
     }
@@ -306,6 +312,9 @@ impl fmt::Display for ContenderRecord {
         )?;
         if let Some(wire) = self.wire {
             write!(out, " {:>5.2}x", self.bytes as f64 / wire as f64)?;
+        }
+        if let Some(arrived) = median(self.arrived.iter().copied()) {
+            write!(out, " {:>6.1}%", 100.0 * arrived)?;
         }
         let within = |of: fn(&Latency) -> u64| median(self.latency_ns.iter().map(|one| of(one) as f64));
         for ns in [within(|one| one.p50), within(|one| one.p99), within(|one| one.p999)].into_iter().flatten()
@@ -351,6 +360,7 @@ mod tests {
             cpu_writers_ns: vec![50; wall_ns.len()],
             cpu_reader_ns: vec![20; wall_ns.len()],
             latency_ns: Vec::new(),
+            arrived: Vec::new(),
         }
     }
 

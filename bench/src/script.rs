@@ -18,7 +18,7 @@ pub fn run(command: &mut Command, bytes: usize) -> Result<Sample, Failure> {
         return Err(format!("{came} bytes came of {}", ops as usize * bytes).into());
     }
     let [wall, cpu_there, cpu_here] = [wall, there, here].map(Duration::from_secs_f64);
-    let cost = Cost { wall, cpu_here, cpu_there, latency: None };
+    let cost = Cost { wall, cpu_here, cpu_there, ..Cost::default() };
     Ok(Sample { ops: ops as u64, bytes: came as u64, wire: None, cost })
 }
 

@@ -401,7 +401,7 @@ fn original(job: Job, level: Option<i32>) -> Result<Sample, Failure> {
         ops: sent.records,
         bytes: sent.bytes,
         wire: None,
-        cost: Cost { wall, cpu_here, cpu_there, latency: None },
+        cost: Cost { wall, cpu_here, cpu_there, ..Cost::default() },
     })
 }
 

@@ -55,7 +55,7 @@ pub enum Cpus {
 }
 
 impl Cpus {
-    fn pin(self, is_server: bool) -> Result<(), Failure> {
+    pub fn pin(self, is_server: bool) -> Result<(), Failure> {
         let cpus = || two_cpus().ok_or("there is only one CPU");
         match self {
             Cpus::Any => {}
@@ -113,7 +113,7 @@ const PILOT_BYTES: usize = 16 << 10;
 /// turn.
 const WARM_CALLS: u64 = 4;
 /// No run needs more of them to tell one call in a thousand.
-const LATENCIES: u64 = 8192;
+pub const LATENCIES: u64 = 8192;
 
 /// A contender that runs in one thread, in threads or in processes.
 pub fn anywhere<C: Carrier + 'static>(
@@ -163,7 +163,7 @@ fn pilot(job: &Job) -> u64 {
 
 /// How many calls take [`RUN`]. Short runs say little, so only one of a quarter of that is
 /// believed.
-fn calibrate(pilot: u64, mut run: impl FnMut(u64) -> Result<Sample, Failure>) -> Result<u64, Failure> {
+pub fn calibrate(pilot: u64, mut run: impl FnMut(u64) -> Result<Sample, Failure>) -> Result<u64, Failure> {
     let mut calls = pilot;
     loop {
         let factor = RUN.div_duration_f64(run(calls)?.cost.wall);
@@ -273,6 +273,7 @@ fn clients<C: Client>(
         cpu_here,
         cpu_there: found.iter().map(|one| one.cpu).sum(),
         latency: latency(found.iter().flat_map(|one| &one.latencies_ns))?,
+        ..Cost::default()
     };
     let ops = each * job.clients as u64;
     Ok(Sample { ops, bytes: ops * job.bytes as u64, wire: None, cost })
@@ -328,7 +329,7 @@ fn read_again(mut file: File) -> Result<Findings, Failure> {
     Ok(serde_json::from_reader(std::io::BufReader::new(file))?)
 }
 
-fn latency<'a>(all_ns: impl Iterator<Item = &'a u64>) -> Result<Option<Latency>, Failure> {
+pub fn latency<'a>(all_ns: impl Iterator<Item = &'a u64>) -> Result<Option<Latency>, Failure> {
     let mut histogram = Histogram::<u64>::new(3)?;
     for &ns in all_ns {
         histogram.record(ns)?;
