@@ -35,7 +35,10 @@ impl Channel for Pipes {
 
     fn publisher(&self) -> Result<PipesPublisher, Failure> {
         let pipes = self.pipes.iter().map(|(_, write)| Ok(write.try_clone()?.into()));
-        Ok(PipesPublisher { pipes: pipes.collect::<Result<_, Failure>>()?, payload: vec![7; self.task.bytes] })
+        Ok(PipesPublisher {
+            pipes: pipes.collect::<Result<_, Failure>>()?,
+            payload: vec![7; self.task.bytes],
+        })
     }
 
     fn subscriber(&self, nth: usize) -> Result<PipeSubscriber, Failure> {
@@ -148,7 +151,9 @@ impl Publish for WordEnd {
         self.turn = self.turn.wrapping_add(1);
         self.buffer[..NUMBER].copy_from_slice(&number.to_ne_bytes());
         // SAFETY: it has the space, and nobody reads: all have received the message before.
-        unsafe { shared.payload.get().cast::<u8>().copy_from_nonoverlapping(self.buffer.as_ptr(), task.bytes) };
+        unsafe {
+            shared.payload.get().cast::<u8>().copy_from_nonoverlapping(self.buffer.as_ptr(), task.bytes)
+        };
         let set = |word: &AtomicU32| word.store(self.turn, Ordering::Release);
         let wake = |word: &AtomicU32, most| futex::wake(word, futex::Flags::empty(), most);
         match signal {
@@ -188,7 +193,9 @@ impl Receive for WordEnd {
             }
         }
         // SAFETY: as above; the publisher does not write before all have received it.
-        unsafe { shared.payload.get().cast::<u8>().copy_to_nonoverlapping(self.buffer.as_mut_ptr(), task.bytes) };
+        unsafe {
+            shared.payload.get().cast::<u8>().copy_to_nonoverlapping(self.buffer.as_mut_ptr(), task.bytes)
+        };
         number(&self.buffer).map(Some)
     }
 }

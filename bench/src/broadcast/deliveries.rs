@@ -15,9 +15,7 @@ use rustix::thread::futex::{self, Timespec};
 
 use crate::measure::{Cost, Crew, Failure, Sample};
 use crate::reqrep::bare::Line;
-use crate::reqrep::calls::{
-    self, Carrier, Client, Cpus, Job, LATENCIES, Place, Server, calibrate, latency,
-};
+use crate::reqrep::calls::{self, Carrier, Client, Cpus, Job, LATENCIES, Place, Server, calibrate, latency};
 
 /// The messages to publish: their size, the subscribers and the CPUs.
 #[derive(Clone, Copy)]
@@ -110,8 +108,11 @@ pub fn run<C: Channel + 'static>(
 
 /// Messages with which a run begins to find out how many it needs.
 fn pilot(task: &Task) -> u64 {
-    if task.bytes > 16 << 10 { 8 } else { 500 }
+    if task.bytes >= LARGE { 8 } else { 500 }
 }
+
+/// Bytes of a message that does not fit into a cell.
+const LARGE: usize = 64 << 10;
 
 // ---------------------------------------------------------------- one way
 
@@ -179,15 +180,17 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn new(measured: u64) -> Numbers {
-        // At least as many as the pieces of memory that any contender uses in turn.
-        let warm = (measured / 8).clamp(8, 10_000);
+    fn new(task: &Task, measured: u64) -> Numbers {
+        // More than the pieces of memory that any contender uses in turn: the ring keeps so many bytes of
+        // long messages.
+        let kept = if task.bytes >= LARGE { pipework::defaults::KEEP_BYTES / task.bytes as u64 } else { 0 };
+        let warm = (measured / 8).clamp(8, 10_000).max(kept + 16);
         Numbers { warm, last: warm + measured }
     }
 }
 
 fn deliver<C: Channel>(task: &Task, channel: &C, messages: u64) -> Result<Sample, Failure> {
-    let (numbers, board) = (Numbers::new(messages), Board::shared()?);
+    let (numbers, board) = (Numbers::new(task, messages), Board::shared()?);
     let count = if task.pace == Pace::OneThread { 0 } else { task.subscribers };
     let mut subscribers = Crew::fork(count, (), |nth, (), start| {
         task.cpus.pin(true)?;

@@ -31,7 +31,7 @@ pub use heavy::{iceoryx2, zeromq};
 
 #[cfg(feature = "peers")]
 mod heavy {
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use iceoryx2::port::listener::Listener;
     use iceoryx2::port::notifier::Notifier;
@@ -43,8 +43,8 @@ mod heavy {
     use iceoryx2::service::port_factory::{event, publish_subscribe};
 
     use super::*;
-    use crate::broadcast::deliveries::{Channel, NUMBER, Pace, Publish, Receive, number, run};
-    use crate::reqrep::bare::Flags;
+    use crate::broadcast::deliveries::{Channel, NUMBER, Pace, Publish, Receive, memory, number, run};
+    use crate::reqrep::bare::{Flags, Line};
     use crate::reqrep::peers::fresh_name;
 
     // ------------------------------------------------------------ iceoryx2
@@ -52,16 +52,22 @@ mod heavy {
     pub fn iceoryx2(task: Task, used: Iceoryx2) -> Run {
         run(task, move |task| {
             set_log_level(LogLevel::Error);
-            Ok(Service { name: fresh_name(), flags: Flags::shared()?, task: *task, used })
+            let (name, flags, is_there) = (fresh_name(), Flags::shared()?, memory()?);
+            Ok(Service { name, flags, is_there, task: *task, used })
         })
     }
 
     struct Service {
         name: String,
         flags: &'static Flags,
+        is_there: &'static IsThere,
         task: Task,
         used: Iceoryx2,
     }
+
+    /// Whether the publisher is complete. A subscriber of iceoryx2 that looks for messages earlier may
+    /// miss that it has come, and then gets none.
+    type IsThere = Line<AtomicBool>;
 
     type Messages = publish_subscribe::PortFactory<ipc::Service, [u8], ()>;
     type Events = event::PortFactory<ipc::Service>;
@@ -70,7 +76,7 @@ mod heavy {
     struct Kept {
         messages: Messages,
         events: Option<Events>,
-        node: Node<ipc::Service>,
+        _node: Node<ipc::Service>,
     }
 
     impl Service {
@@ -85,10 +91,11 @@ mod heavy {
             let buffer = if self.task.pace == Pace::Stream { pipework::defaults::MESSAGES } else { 1 };
             let messages = messages.subscriber_max_buffer_size(buffer as usize);
             let messages = messages.subscriber_max_borrowed_samples(1).open_or_create()?;
-            let events = self.task.sleeps().then(|| {
-                Ok::<_, Failure>(node.service_builder(&name("event")?).event().open_or_create()?)
-            });
-            Ok(Kept { messages, events: events.transpose()?, node })
+            let events = self
+                .task
+                .sleeps()
+                .then(|| Ok::<_, Failure>(node.service_builder(&name("event")?).event().open_or_create()?));
+            Ok(Kept { messages, events: events.transpose()?, _node: node })
         }
     }
 
@@ -104,6 +111,7 @@ mod heavy {
             let notifier = kept.events.as_ref().map(|events| events.notifier_builder().create());
             let notifier = notifier.transpose()?;
             let payload = vec![7; self.task.bytes];
+            self.is_there.0.store(true, Ordering::Release);
             Ok(LoanPublisher { publisher, notifier, payload, in_place: self.used.in_place, _kept: kept })
         }
 
@@ -114,6 +122,7 @@ mod heavy {
                 subscriber: kept.messages.subscriber_builder().create()?,
                 listener: listener.transpose()?,
                 flags: self.flags,
+                is_there: self.is_there,
                 copy: (self.task.pace == Pace::PingPong).then(Vec::new),
                 yields: self.task.subscribers > 1,
                 _kept: kept,
@@ -158,6 +167,7 @@ mod heavy {
         subscriber: Subscriber<ipc::Service, [u8], ()>,
         listener: Option<Listener<ipc::Service>>,
         flags: &'static Flags,
+        is_there: &'static IsThere,
         /// The bytes of the message, where all contenders copy them.
         copy: Option<Vec<u8>>,
         /// Whether it lets others run when there is nothing: there may be more subscribers than CPUs.
@@ -168,6 +178,10 @@ mod heavy {
     impl Receive for LoanSubscriber {
         fn receive(&mut self) -> Result<Option<u64>, Failure> {
             loop {
+                if !self.is_there.0.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                    continue;
+                }
                 if let Some(sample) = self.subscriber.receive()? {
                     if let Some(copy) = &mut self.copy {
                         copy.clear();
@@ -196,12 +210,14 @@ mod heavy {
     pub fn zeromq(task: Task, sees_all: bool) -> Run {
         run(task, move |task| {
             // An address without a file.
-            Ok(Sockets { address: format!("ipc://@{}", fresh_name()), task: *task, sees_all })
+            let (address, is_there) = (format!("ipc://@{}", fresh_name()), memory()?);
+            Ok(Sockets { address, is_there, task: *task, sees_all })
         })
     }
 
     struct Sockets {
         address: String,
+        is_there: &'static IsThere,
         task: Task,
         sees_all: bool,
     }
@@ -227,17 +243,16 @@ mod heavy {
             let socket = self.socket(zmq::XPUB)?;
             socket.set_xpub_verbose(true)?;
             socket.bind(&self.address)?;
+            self.is_there.0.store(true, Ordering::Release);
             let payload = vec![7; self.task.bytes];
             Ok(XPub { socket, payload, missing: self.task.subscribers, is_lossy: !self.sees_all })
         }
 
         fn subscriber(&self, _nth: usize) -> Result<Sub, Failure> {
             let socket = self.socket(zmq::SUB)?;
-            // In milliseconds: the publisher may come later.
-            socket.set_reconnect_ivl(1)?;
             socket.set_subscribe(b"")?;
-            socket.connect(&self.address)?;
-            Ok(Sub { socket, message: zmq::Message::new() })
+            let connecting = Some((self.address.clone(), self.is_there));
+            Ok(Sub { socket, message: zmq::Message::new(), connecting })
         }
     }
 
@@ -267,10 +282,18 @@ mod heavy {
     pub struct Sub {
         socket: zmq::Socket,
         message: zmq::Message,
+        /// What it waits for before it connects.
+        connecting: Option<(String, &'static IsThere)>,
     }
 
     impl Receive for Sub {
         fn receive(&mut self) -> Result<Option<u64>, Failure> {
+            if let Some((address, is_there)) = self.connecting.take() {
+                while !is_there.0.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                self.socket.connect(&address)?;
+            }
             self.socket.recv(&mut self.message, 0)?;
             number(&self.message).map(Some)
         }
