@@ -424,6 +424,18 @@ mod tests {
     }
 
     #[test]
+    fn share_that_arrived_has_a_column_if_messages_were_lost() {
+        let lossy = ContenderRecord { arrived: vec![0.2, 0.5, 0.375], ..contender("lossy", &[1]) };
+        let sides = ["publisher", "receivers"].map(str::to_owned);
+        let contenders = vec![lossy, contender("whole", &[1])];
+        let case = CaseRecord { name: "case".to_owned(), sides, coherence_ns: None, contenders };
+        let shown = case.to_string();
+        let last = |line: &str| line.split_whitespace().last().map(str::to_owned);
+        let last: Vec<_> = shown.lines().map(|line| last(line).unwrap()).collect();
+        assert_eq!(last, ["arrived", "37.5%", "0%"]);
+    }
+
+    #[test]
     fn every_stored_record_has_a_line_for_each_contender() {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/record"));
         let makes = fs::read_dir(folder).unwrap().map(|make| make.unwrap().path());

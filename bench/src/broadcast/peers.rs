@@ -8,6 +8,7 @@ type Run = Box<dyn FnMut() -> Result<Sample, Failure>>;
 
 /// How iceoryx2 is used.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "peers"), allow(dead_code, reason = "without the peers nobody asks"))]
 pub struct Iceoryx2 {
     /// Whether the publisher waits for a subscriber that is slow, rather than overwrite what it has not
     /// received.
