@@ -244,7 +244,9 @@ impl Error {
 /// The largest number that stands for a process. The kernel's ids have 22 bits.
 const PROCESS: i32 = -1_000_000;
 
-fn process_of(detail: i32) -> Option<u32> {
+/// [`Error::process`] of an error that was taken apart.
+#[doc(hidden)]
+pub fn process_of(detail: i32) -> Option<u32> {
     (detail <= PROCESS).then(|| PROCESS.abs_diff(detail))
 }
 

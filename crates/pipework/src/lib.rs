@@ -40,9 +40,9 @@ pub mod reqrep;
 pub mod broadcast;
 
 pub use deadline::Deadline;
-#[doc(hidden)]
-pub use error::describe;
 pub use error::{Error, ErrorKind, Result, Unfinished};
+#[doc(hidden)]
+pub use error::{describe, process_of};
 
 /// Properties that must hold for any input.
 #[cfg(fuzzing)]
