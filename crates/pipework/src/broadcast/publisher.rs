@@ -181,8 +181,12 @@ impl Publisher {
         let message = message.into();
         let blobs = self.in_blobs(&message, OP)?;
         let number = self.attempt(&message, blobs.as_deref(), true, OP)?;
+        if number.is_some() {
+            return Ok(number);
+        }
+        self.inner.watcher.found_none();
         // The check may free the ring of a dead subscriber.
-        if number.is_none() && self.inner.liveness.look_after(None, OP)? {
+        if self.inner.liveness.look_after(None, OP)? {
             return self.attempt(&message, blobs.as_deref(), true, OP);
         }
         Ok(number)

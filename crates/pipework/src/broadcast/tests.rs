@@ -534,17 +534,22 @@ fn doorbell_and_task_learn_of_messages_and_of_room() {
     assert!(rings(&bell, SOON.into()));
     assert_eq!(subscriber.try_recv().unwrap().unwrap().number(), 2);
     assert!(rings(&room, SOON.into()));
+    assert!(publisher.try_publish("f").unwrap().is_some());
+    assert_eq!(publisher.try_publish("g"), Ok(None));
+    assert!(!rings(&room, Deadline::now()));
+    assert_eq!(subscriber.try_recv().unwrap().unwrap().number(), 3);
+    assert!(rings(&room, SOON.into()));
     thread::scope(|scope| {
         let publisher = &publisher;
         scope.spawn(move || {
             block_on(async {
-                for number in 6..=50 {
+                for number in 7..=50 {
                     assert_eq!(publisher.publish_async("more").await, Ok(number));
                 }
             });
         });
         block_on(async {
-            for number in 3..=50 {
+            for number in 4..=50 {
                 assert_eq!(subscriber.recv_async().await.unwrap().number(), number);
             }
         });
