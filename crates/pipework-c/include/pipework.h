@@ -64,7 +64,7 @@
  * 1. Names. A function on a handle is pwk_TYPE_VERB, and so is one that makes it. `_pair` makes
  *    both ends of a pipe. A `try_` function never waits, and returns PWK_WOULD_BLOCK where there
  *    is nothing now. A `_message` function is the full form of the one without: it has the 32 bits
- *    of flags that go with a request or a reply, and results that few programs ask for. A `_blobs`
+ *    of flags that go with a payload, and results that few programs ask for. A `_blobs`
  *    function takes and gives blobs as well.
  * 2. Results. A pwk_status is PWK_OK, which is 0, or says why the call failed. A program that
  *    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but
@@ -149,6 +149,8 @@ typedef int32_t pwk_status;
 #define PWK_OS 14
 /* The other side gave up: a server its request, or a pipe's other end its stream. */
 #define PWK_FAILED 15
+/* Messages are gone that a subscriber had not received; pwk_error.done says how many. */
+#define PWK_LAGGED 16
 /* A mistake of this library. Its text went to standard error. */
 #define PWK_BUG 255
 
@@ -164,7 +166,10 @@ typedef struct pwk_error {
      * for pwk_error_text.
      */
     int32_t os;
-    /* How far the call had got, in bytes or items, where it does several. */
+    /*
+     * How far the call had got, in bytes or items, where it does several; after PWK_LAGGED, how many
+     * messages were missed.
+     */
     uint64_t done;
     /* The operation that failed, for instance "reqrep recv". */
     char op[48];
@@ -189,6 +194,13 @@ int32_t pwk_status_errno(pwk_status status);
  * does; 0 if `error` is NULL.
  */
 size_t pwk_error_text(const pwk_error *error, char *text, size_t size);
+
+/*
+ * The process for which the call had waited, as numbered in its own pid namespace: after PWK_TIMED_OUT
+ * of pwk_publisher_publish, that of the slowest subscriber that must see all. 0 if the error names
+ * none, and for NULL.
+ */
+uint32_t pwk_error_process(const pwk_error *error);
 
 /* -------------------------------------------------------------------------------------------------
  * Which library this is.
@@ -337,8 +349,17 @@ typedef uint32_t pwk_fd_how;
 #define PWK_DEFAULT_REQUEST_BYTES 4096
 /* Bytes of a slot for a reply. A longer reply lies in a blob. */
 #define PWK_DEFAULT_REPLY_BYTES 4096
-/* Clients and servers that can be attached to a segment at the same time. */
+/*
+ * Members that can be attached to a channel at the same time: clients and servers, or publishers and
+ * subscribers.
+ */
 #define PWK_DEFAULT_MEMBERS 256
+/* Messages that the ring of a broadcast keeps. */
+#define PWK_DEFAULT_MESSAGES 1024
+/* Bytes of a cell of the ring. A longer message lies in a blob. */
+#define PWK_DEFAULT_MESSAGE_BYTES 1024
+/* Bytes of a publisher's messages that the ring keeps in blobs: 128 MiB. */
+#define PWK_DEFAULT_KEEP_BYTES 134217728
 /* Permissions of the file of a segment. */
 #define PWK_DEFAULT_MODE 0600
 /* Bytes of shared memory that a process keeps for its next blobs in a segment: 128 MiB. */
@@ -1934,7 +1955,10 @@ typedef struct pwk_blobs {
 /* Frees the blobs. `blobs` is empty then, and may be used again. NULL is allowed. */
 void pwk_blobs_free(pwk_blobs *blobs);
 
-/* A request, a reply or a part of a reply, with blobs. Everything in it is lent for the call. */
+/*
+ * A request, a reply, a part of a reply, or a message of broadcast, with blobs. Everything in it is lent
+ * for the call.
+ */
 typedef struct pwk_message {
     /* The bytes; may be NULL if `len` is 0. */
     const void *data;
@@ -2040,6 +2064,581 @@ pwk_status pwk_server_reply_blobs(pwk_server *server, uint64_t ticket, const pwk
  */
 pwk_status pwk_server_part_blobs(pwk_server *server, uint64_t ticket, const pwk_message *part,
                                  pwk_deadline deadline, bool *wanted, pwk_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * Module broadcast: one message to many receivers through shared memory. Any number of publishers and
+ * subscribers, no broker.
+ *
+ * A channel is a ring of messages in a file in shared memory, at a path or without a name. All
+ * subscribers get the messages in one order, each message once and whole. Each subscriber decides what
+ * happens if it is too slow. By default it may lag: publishers never wait for it, and PWK_LAGGED says how
+ * many messages it has missed. With must_see_all, publishers wait for it.
+ *
+ * Any process may be killed at any instruction, and the others go on. A message of a publisher that was
+ * killed is received by all or by none. A process that is stopped is alive: a stopped subscriber that
+ * must see all holds up publishers until their deadline, and pwk_error_process names it.
+ *
+ * A message has a number: the first one of a channel has 1. A subscriber may go on after the number that
+ * it received last, also after a restart.
+ *
+ * Make cells as long as the usual short message. A longer message is copied into a file in memory,
+ * unseen, and subscribers read it there.
+ */
+
+/* -------------------------------------------------------------------------------------------------
+ * Making and opening a channel of broadcast, and its counts.
+ */
+
+/*
+ * A channel of broadcast that this process has opened. Any threads may use one at the same time.
+ * Publishers and subscribers made from it live on when it is freed, with pwk_broadcast_free.
+ */
+typedef struct pwk_broadcast pwk_broadcast;
+
+/*
+ * How a channel is made or opened. One that is opened has its sizes already: those that are set here
+ * must be the same.
+ */
+typedef struct pwk_broadcast_options {
+    /* sizeof(pwk_broadcast_options). */
+    size_t size;
+    /*
+     * How many messages the ring keeps, rounded up to a power of two: 2 to 2^20, or PWK_UNSET for
+     * PWK_DEFAULT_MESSAGES.
+     */
+    uint32_t messages;
+    /*
+     * Bytes of the longest message in a cell of the ring, at most 2^30, or PWK_UNSET for
+     * PWK_DEFAULT_MESSAGE_BYTES. A longer one lies in a blob, unseen.
+     */
+    uint32_t message_bytes;
+    /*
+     * How many publishers and subscribers can be attached at the same time: 1 to 65535, or PWK_UNSET
+     * for PWK_DEFAULT_MEMBERS.
+     */
+    uint32_t members;
+    /* How many blobs a message can carry: 0 to PWK_MAX_BLOBS, or PWK_UNSET for PWK_MAX_BLOBS. */
+    uint32_t blobs;
+    /*
+     * Processes that may only read the file can subscribe: see read_only. Every message then costs a
+     * system call. By default they cannot, and a channel of either kind is opened.
+     */
+    bool observers;
+    /* A channel that belongs to another user may be opened. */
+    bool any_owner;
+    /*
+     * The channel is opened only for reading. This process can then disturb nobody. It cannot publish,
+     * and its subscribers may lag, copy every message, and are no members. The channel must have been
+     * made with observers.
+     */
+    bool read_only;
+    /* Permissions of the file; PWK_DEFAULT_MODE by default. With 0644 every user can observe. */
+    uint32_t mode;
+    /* Bytes of the largest channel to open; UINT64_MAX, the default, is no limit. */
+    uint64_t max_bytes;
+    /*
+     * For how long publishers and subscribers spin before they park, up to 1 ms; PWK_DEFAULT_SPIN_NS by
+     * default.
+     */
+    uint64_t spin_ns;
+    /*
+     * Bytes of shared memory that this process keeps for its next blobs after earlier ones were freed,
+     * and as much again of files from other processes; PWK_DEFAULT_BLOB_POOL by default.
+     */
+    uint64_t blob_pool;
+    /*
+     * Bytes of all blobs that this process may hold at a time, copies included; UINT64_MAX, the
+     * default, is no limit.
+     */
+    uint64_t blob_limit;
+} pwk_broadcast_options;
+
+/* Fills in the defaults. `size` is sizeof(pwk_broadcast_options). */
+void pwk_broadcast_options_init(pwk_broadcast_options *options, size_t size);
+
+/*
+ * Makes a channel at `path`, which must not exist. The name appears when the channel is complete.
+ *
+ * Fails with PWK_INVALID for impossible sizes; PWK_OS with EEXIST if the file exists, with ENOSPC if
+ * the file system is full, and so on.
+ */
+pwk_status pwk_broadcast_create(const char *path, const pwk_broadcast_options *options,
+                                pwk_broadcast **broadcast, pwk_error *error);
+
+/*
+ * Opens the channel at `path`. Fails as pwk_segment_open; a segment of calls is PWK_INCOMPATIBLE.
+ */
+pwk_status pwk_broadcast_open(const char *path, const pwk_broadcast_options *options,
+                              pwk_broadcast **broadcast, pwk_error *error);
+
+/*
+ * Opens the channel at `path`, or makes it if it does not exist. If several processes do this at the
+ * same time, one of them makes it. An empty regular file of this user counts as none: the channel
+ * replaces it. Fails as pwk_broadcast_open and pwk_broadcast_create; with PWK_INVALID for read_only.
+ */
+pwk_status pwk_broadcast_open_or_create(const char *path, const pwk_broadcast_options *options,
+                                        pwk_broadcast **broadcast, pwk_error *error);
+
+/*
+ * Makes a channel without a name, for threads and for processes that are forked from this one. Fails
+ * as pwk_broadcast_create.
+ */
+pwk_status pwk_broadcast_anonymous(const pwk_broadcast_options *options, pwk_broadcast **broadcast,
+                                   pwk_error *error);
+
+/*
+ * As pwk_broadcast_anonymous; `name`, in UTF-8, shows up in /proc/PID/maps. Other processes open the
+ * descriptor that pwk_broadcast_fd returns, when they were given it.
+ */
+pwk_status pwk_broadcast_memfd(const char *name, const pwk_broadcast_options *options,
+                               pwk_broadcast **broadcast, pwk_error *error);
+
+/*
+ * Opens the channel behind a descriptor, with PWK_FD_TAKE or PWK_FD_DUP. Fails as
+ * pwk_broadcast_open.
+ */
+pwk_status pwk_broadcast_from_fd(int fd, pwk_fd_how how, const pwk_broadcast_options *options,
+                                 pwk_broadcast **broadcast, pwk_error *error);
+
+/* The sizes that a channel was made with. They never change. */
+typedef struct pwk_broadcast_sizes {
+    /* How many messages the ring keeps, a power of two. */
+    uint32_t messages;
+    /* Bytes of the longest message in a cell of the ring. */
+    uint32_t message_bytes;
+    /* How many publishers and subscribers can be attached at the same time. */
+    uint32_t members;
+    /* How many blobs a message can carry. */
+    uint32_t blobs;
+    /* 1 if processes that may only read the file can subscribe, else 0. */
+    uint32_t observers;
+} pwk_broadcast_sizes;
+
+/*
+ * Fills in the sizes of the channel at `path`, without opening it for anything else: to report them
+ * where pwk_broadcast_open refused it. `size` is sizeof(pwk_broadcast_sizes). Fails as
+ * pwk_broadcast_open, as far as the file itself is concerned.
+ */
+pwk_status pwk_broadcast_geometry_of_path(const char *path, pwk_broadcast_sizes *sizes,
+                                          size_t size, pwk_error *error);
+
+/*
+ * Frees the handle. Publishers and subscribers that were made from it stay as they are, and so does
+ * the file.
+ */
+void pwk_broadcast_free(pwk_broadcast *broadcast);
+
+/* Fills in the sizes of a channel. `size` is sizeof(pwk_broadcast_sizes). */
+pwk_status pwk_broadcast_geometry(pwk_broadcast *broadcast, pwk_broadcast_sizes *sizes,
+                                  size_t size, pwk_error *error);
+
+/*
+ * The path at which the channel was made or opened, lent until it is freed; NULL for one without a
+ * name.
+ */
+const char *pwk_broadcast_path(pwk_broadcast *broadcast);
+
+/*
+ * The descriptor of the file, lent until the handle is freed; -1 for NULL. It can be passed on to
+ * processes that open it with pwk_broadcast_from_fd.
+ */
+int pwk_broadcast_fd(pwk_broadcast *broadcast);
+
+/*
+ * The number of the newest message, or of one that is just being published; 0 if there was none, and
+ * for NULL.
+ */
+uint64_t pwk_broadcast_newest(pwk_broadcast *broadcast);
+
+/*
+ * Removes its name, if that still leads to this channel; `removed` says whether it did. Attached
+ * publishers and subscribers stay attached. Then frees the blobs of processes that have ended.
+ *
+ * Fails with PWK_INVALID for a channel without a name; PWK_UNSUPPORTED if it was opened with
+ * read_only; PWK_OS.
+ */
+pwk_status pwk_broadcast_unlink(pwk_broadcast *broadcast, bool *removed, pwk_error *error);
+
+/*
+ * Writes the channel to the storage that its file lies on, if it lies on any, and waits until that is
+ * done.
+ *
+ * Fails with PWK_OS.
+ */
+pwk_status pwk_broadcast_sync(pwk_broadcast *broadcast, pwk_error *error);
+
+/*
+ * Recovers what dead members held; `dead` says how many had died. Publishers and subscribers that wait
+ * do so by themselves.
+ *
+ * Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT; PWK_UNSUPPORTED if
+ * the channel was opened with read_only.
+ */
+pwk_status pwk_broadcast_recover(pwk_broadcast *broadcast, size_t *dead, pwk_error *error);
+
+/*
+ * The counts of a channel, of all members so far. A process that is killed may leave its last step
+ * uncounted.
+ */
+typedef struct pwk_broadcast_counts {
+    /* Messages published. */
+    uint64_t published;
+    /* Numbers that were passed over, because their publisher was killed. */
+    uint64_t skipped;
+    /* Messages that subscribers have missed, all together. */
+    uint64_t missed;
+    /* Times that a publisher had to wait for room in the ring. */
+    uint64_t full;
+    /* Members that died without leaving. */
+    uint64_t dead_members;
+    /* Cells and places in the ring that were recovered from them. */
+    uint64_t recovered;
+} pwk_broadcast_counts;
+
+/* Fills in the counts so far. `size` is sizeof(pwk_broadcast_counts). */
+pwk_status pwk_broadcast_stats(pwk_broadcast *broadcast, pwk_broadcast_counts *counts, size_t size,
+                               pwk_error *error);
+
+/* Fills in this process's share of the blobs of a channel. `size` is sizeof(pwk_blob_stats). */
+pwk_status pwk_broadcast_blob_stats(pwk_broadcast *broadcast, pwk_blob_stats *stats, size_t size,
+                                    pwk_error *error);
+
+/*
+ * Makes a draft of `len` bytes for a blob, as pwk_blob_draft_new does for calls. The blob is attached to
+ * messages of this channel.
+ *
+ * Fails as pwk_blob_draft_new; with PWK_UNSUPPORTED if the channel was opened with read_only.
+ */
+pwk_status pwk_blob_draft_for_broadcast(pwk_broadcast *broadcast, size_t len,
+                                        pwk_blob_draft **draft, pwk_error *error);
+
+/* A publisher, in pwk_broadcast_member.role. */
+#define PWK_PUBLISHER 1
+/* A subscriber, in pwk_broadcast_member.role. */
+#define PWK_SUBSCRIBER 2
+
+/* An attached publisher or subscriber. A process that opened the channel with read_only is none. */
+typedef struct pwk_broadcast_member {
+    /* When it attached, in nanoseconds since 1970. */
+    int64_t since_ns;
+    /* How many messages it has not received, if it is a subscriber; otherwise 0. */
+    uint64_t lag;
+    /* Its number, counted from 1. */
+    uint32_t number;
+    /* PWK_PUBLISHER or PWK_SUBSCRIBER. */
+    uint32_t role;
+    /* Its process, as numbered in its own pid namespace. For people. */
+    uint32_t pid;
+    /* 1 if publishers wait for it, else 0. */
+    uint32_t must_see_all;
+    /* 0 if it died and was not recovered yet, else 1. */
+    uint32_t is_alive;
+} pwk_broadcast_member;
+
+/*
+ * Fills in up to `max` of the attached members; `count`, which must not be NULL, is set to the number
+ * of all.
+ *
+ * Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
+ */
+pwk_status pwk_broadcast_members(pwk_broadcast *broadcast, pwk_broadcast_member *members,
+                                 size_t max, size_t *count, pwk_error *error);
+
+/*
+ * How many cells of a channel's ring are in each state. In a channel that is in use, the counts are
+ * not of one moment.
+ */
+typedef struct pwk_broadcast_cells {
+    /* Never used. */
+    uint64_t empty;
+    /* A publisher is writing a message. */
+    uint64_t writing;
+    /* It has a message. */
+    uint64_t done;
+    /* Its number was passed over. */
+    uint64_t skipped;
+    /* Its message was dropped: see pwk_publisher_options.keep_bytes. */
+    uint64_t dropped;
+    /*
+     * Of the cells that are being written, and of the subscribers that must see all: those of members
+     * that are gone. Recovery frees them.
+     */
+    uint64_t orphaned;
+} pwk_broadcast_cells;
+
+/*
+ * Counts the cells in each state. `size` is sizeof(pwk_broadcast_cells).
+ *
+ * Fails with PWK_OS if the kernel does not say which members are alive; PWK_CORRUPT.
+ */
+pwk_status pwk_broadcast_audit(pwk_broadcast *broadcast, pwk_broadcast_cells *cells, size_t size,
+                               pwk_error *error);
+
+/* -------------------------------------------------------------------------------------------------
+ * The publishing end of broadcast.
+ */
+
+/*
+ * Publishes messages to a channel. Any threads may use one at the same time. A child that was forked
+ * may use it, as a member of its own. It is freed with pwk_publisher_free.
+ */
+typedef struct pwk_publisher pwk_publisher;
+
+/* How a publisher works. */
+typedef struct pwk_publisher_options {
+    /* sizeof(pwk_publisher_options). */
+    size_t size;
+    /*
+     * Bytes of the longest message; PWK_DEFAULT_MAX_MESSAGE by default. A message that fits into a
+     * cell is never too long.
+     */
+    size_t max_message;
+    /*
+     * Bytes of this publisher's messages that the ring keeps in blobs, with those that are attached;
+     * PWK_DEFAULT_KEEP_BYTES by default. When a message would exceed it, the publisher first drops its
+     * oldest ones: a subscriber that may lag and has not received one has missed it, and for those that
+     * must see all the publisher waits. The newest message stays, whatever its size.
+     */
+    uint64_t keep_bytes;
+} pwk_publisher_options;
+
+/* Fills in the defaults. `size` is sizeof(pwk_publisher_options). */
+void pwk_publisher_options_init(pwk_publisher_options *options, size_t size);
+
+/*
+ * Attaches a publisher.
+ *
+ * Fails with PWK_WOULD_BLOCK if all places for members are taken; PWK_UNSUPPORTED if the channel was
+ * opened with read_only; PWK_OS; PWK_CORRUPT if the channel was damaged.
+ */
+pwk_status pwk_publisher_new(pwk_broadcast *broadcast, const pwk_publisher_options *options,
+                             pwk_publisher **publisher, pwk_error *error);
+
+/*
+ * Publishes a message. All subscribers get all messages in one order.
+ *
+ * It waits while the ring is full and a subscriber that must see all has not received the oldest
+ * message; and while another publisher is stopped in the middle of writing that message. It does not
+ * wait for a process that has died or left.
+ *
+ * Fails with PWK_TIMED_OUT, where pwk_error_process says for whom it has waited; PWK_INTERRUPTED;
+ * PWK_TOO_LONG if the message is longer than max_message, or if this process would hold more bytes of
+ * blobs than blob_limit; PWK_OS, for instance with ENOSPC if there is no memory for the blob of a long
+ * message; PWK_CORRUPT if the channel was damaged. Then nothing was published.
+ */
+pwk_status pwk_publisher_publish(pwk_publisher *publisher, const void *data, size_t len,
+                                 pwk_deadline deadline, pwk_error *error);
+
+/* As pwk_publisher_publish, with flags. `number` is the number of the message. */
+pwk_status pwk_publisher_publish_message(pwk_publisher *publisher, const void *data, size_t len,
+                                         uint32_t flags, pwk_deadline deadline, uint64_t *number,
+                                         pwk_error *error);
+
+/*
+ * As pwk_publisher_publish_message, with blobs.
+ *
+ * Fails as pwk_publisher_publish; with PWK_TOO_LONG, too, if the message has more blobs than the
+ * channel allows.
+ */
+pwk_status pwk_publisher_publish_blobs(pwk_publisher *publisher, const pwk_message *message,
+                                       pwk_deadline deadline, uint64_t *number, pwk_error *error);
+
+/*
+ * Publishes a message if it need not wait, else PWK_WOULD_BLOCK. Otherwise it is as
+ * pwk_publisher_publish.
+ */
+pwk_status pwk_publisher_try_publish(pwk_publisher *publisher, const void *data, size_t len,
+                                     pwk_error *error);
+
+/* As pwk_publisher_try_publish, with flags. `number` is the number of the message. */
+pwk_status pwk_publisher_try_publish_message(pwk_publisher *publisher, const void *data,
+                                             size_t len, uint32_t flags, uint64_t *number,
+                                             pwk_error *error);
+
+/* As pwk_publisher_try_publish_message, with blobs. Fails as pwk_publisher_publish_blobs. */
+pwk_status pwk_publisher_try_publish_blobs(pwk_publisher *publisher, const pwk_message *message,
+                                           uint64_t *number, pwk_error *error);
+
+/*
+ * Publishes `count` messages one after the other, with the same flags, and wakes the subscribers once.
+ * `number` is the number of the last message, 0 if there are none. The deadline is for all together.
+ * Messages of other publishers may come in between.
+ *
+ * Fails as pwk_publisher_publish, for the first message that was not published; pwk_error.done says
+ * how many were.
+ */
+pwk_status pwk_publisher_publish_many(pwk_publisher *publisher, const pwk_bytes *messages,
+                                      size_t count, uint32_t flags, pwk_deadline deadline,
+                                      uint64_t *number, pwk_error *error);
+
+/* As pwk_publisher_publish_many, with blobs, and with flags for each message. */
+pwk_status pwk_publisher_publish_many_blobs(pwk_publisher *publisher, const pwk_message *messages,
+                                            size_t count, pwk_deadline deadline, uint64_t *number,
+                                            pwk_error *error);
+
+/*
+ * A descriptor for an event loop, readable while there may be room in the ring, after
+ * pwk_publisher_try_publish has returned PWK_WOULD_BLOCK. It is the program's to close, and not to be
+ * read from. A forked child asks for one of its own.
+ *
+ * Fails with PWK_OS if no descriptor is left, or no thread can be started.
+ */
+pwk_status pwk_publisher_doorbell(pwk_publisher *publisher, int *fd, pwk_error *error);
+
+/* The channel that a publisher is attached to, lent until the publisher is freed; NULL for NULL. */
+pwk_broadcast *pwk_publisher_broadcast(pwk_publisher *publisher);
+
+/* Leaves the channel. Messages that were published stay in the ring. */
+void pwk_publisher_free(pwk_publisher *publisher);
+
+/* -------------------------------------------------------------------------------------------------
+ * The receiving end of broadcast.
+ */
+
+/*
+ * Receives the messages of a channel, one after the other. One thread at a time may use it. A child that
+ * was forked may use it, as a member of its own, which goes on with the same message. It is freed with
+ * pwk_subscriber_free.
+ */
+typedef struct pwk_subscriber pwk_subscriber;
+
+/*
+ * A message that a subscriber has received. Its bytes are lent until the next receiving call on the
+ * subscriber, whether that succeeds or fails, or until the subscriber is freed.
+ */
+typedef struct pwk_received {
+    /* The bytes. If they came in a blob, they lie in its memory, which must not be written. */
+    pwk_bytes bytes;
+    /* Its number. The first message of a channel has 1. */
+    uint64_t number;
+    /* The 32 bits that the publisher sent with it. */
+    uint32_t flags;
+    /* How many blobs came with it, for pwk_subscriber_blobs. */
+    uint32_t blob_count;
+} pwk_received;
+
+/* With the first message that is published after the subscriber was attached. */
+#define PWK_START_NOW 0
+/* With the oldest message that is still there. */
+#define PWK_START_OLDEST 1
+/*
+ * With the newest message that is there, at once: for a state rather than events. If there is none,
+ * with the first that comes.
+ */
+#define PWK_START_LATEST 2
+/* With the message after the number pwk_subscriber_options.after. */
+#define PWK_START_AFTER 3
+
+/* How a subscriber receives. */
+typedef struct pwk_subscriber_options {
+    /* sizeof(pwk_subscriber_options). */
+    size_t size;
+    /*
+     * Where it begins: PWK_START_NOW, the default, PWK_START_OLDEST, PWK_START_LATEST or
+     * PWK_START_AFTER.
+     */
+    uint32_t start;
+    /*
+     * Publishers wait for it, and it gets every message. By default they never wait for it, and it gets
+     * PWK_LAGGED when it was too slow. One that is stopped or does not receive holds up all publishers;
+     * if it dies or leaves, they go on.
+     */
+    bool must_see_all;
+    /*
+     * For PWK_START_AFTER: the number of the last message that is not wanted, to go on after a restart;
+     * 0 is before the first message. If the message after it is gone, PWK_LAGGED comes first.
+     */
+    uint64_t after;
+    /*
+     * Bytes of the longest message that it receives; PWK_DEFAULT_MAX_MESSAGE by default. A longer one is
+     * PWK_TOO_LONG, once. A message that fits into a cell is never too long. Copies of the blobs of a
+     * message may have as many bytes together.
+     */
+    size_t max_message;
+} pwk_subscriber_options;
+
+/* Fills in the defaults. `size` is sizeof(pwk_subscriber_options). */
+void pwk_subscriber_options_init(pwk_subscriber_options *options, size_t size);
+
+/*
+ * Attaches a subscriber.
+ *
+ * Fails with PWK_WOULD_BLOCK if all places for members are taken; PWK_INVALID for another `start`, and
+ * if no message with the number `after` was published; PWK_OS; PWK_CORRUPT if the channel was damaged.
+ * In a channel that was opened with read_only, with PWK_UNSUPPORTED for one that must see all, and if
+ * the channel was made without observers.
+ */
+pwk_status pwk_subscriber_new(pwk_broadcast *broadcast, const pwk_subscriber_options *options,
+                              pwk_subscriber **subscriber, pwk_error *error);
+
+/*
+ * Waits for the next message.
+ *
+ * Fails with PWK_LAGGED if messages are gone that it had not received; pwk_error.done says how many.
+ * This is reported once, and the next call goes on with the oldest message that is there.
+ *
+ * Fails with PWK_TIMED_OUT and PWK_INTERRUPTED: call again. With PWK_TOO_LONG if the message is longer
+ * than max_message, which passes it over, or if blob_limit leaves no space for it now: then it stays.
+ * With PWK_OS if no descriptor or memory is left for a blob: the message stays, so that the next call
+ * can succeed. With PWK_CORRUPT if the channel was damaged, or a blob was removed, whose message is
+ * passed over.
+ */
+pwk_status pwk_subscriber_recv(pwk_subscriber *subscriber, pwk_deadline deadline,
+                               pwk_received *message, pwk_error *error);
+
+/*
+ * The next message if there is one, else PWK_WOULD_BLOCK. Otherwise it is as pwk_subscriber_recv.
+ */
+pwk_status pwk_subscriber_try_recv(pwk_subscriber *subscriber, pwk_received *message,
+                                   pwk_error *error);
+
+/*
+ * Waits until there is a message, and receives the newest. The ones before it are passed over, and do
+ * not count as missed.
+ *
+ * Fails as pwk_subscriber_recv, but never with PWK_LAGGED.
+ */
+pwk_status pwk_subscriber_recv_latest(pwk_subscriber *subscriber, pwk_deadline deadline,
+                                      pwk_received *message, pwk_error *error);
+
+/*
+ * The newest message if there is one, else PWK_WOULD_BLOCK. Otherwise it is as
+ * pwk_subscriber_recv_latest.
+ */
+pwk_status pwk_subscriber_try_recv_latest(pwk_subscriber *subscriber, pwk_received *message,
+                                          pwk_error *error);
+
+/*
+ * The blobs of the message that was received last. They replace the content of `blobs`. The program may
+ * keep them while it receives further messages.
+ *
+ * Fails with PWK_STALE if the last receiving call has failed.
+ */
+pwk_status pwk_subscriber_blobs(pwk_subscriber *subscriber, pwk_blobs *blobs, pwk_error *error);
+
+/*
+ * How many messages were published that it has not received; 0 for NULL. Numbers that were passed over
+ * count.
+ */
+uint64_t pwk_subscriber_lag(pwk_subscriber *subscriber);
+
+/*
+ * A descriptor for an event loop, readable while there is something to receive. It is the program's to
+ * close, and not to be read from. When it is readable, call pwk_subscriber_try_recv until that returns
+ * PWK_WOULD_BLOCK. A forked child asks for one of its own.
+ *
+ * Fails with PWK_OS if no descriptor is left, or no thread can be started; PWK_UNSUPPORTED if the
+ * channel was opened with read_only.
+ */
+pwk_status pwk_subscriber_doorbell(pwk_subscriber *subscriber, int *fd, pwk_error *error);
+
+/*
+ * The channel that a subscriber is attached to, lent until the subscriber is freed; NULL for NULL.
+ */
+pwk_broadcast *pwk_subscriber_broadcast(pwk_subscriber *subscriber);
+
+/* Leaves the channel. Publishers no longer wait for it. */
+void pwk_subscriber_free(pwk_subscriber *subscriber);
 
 /* -------------------------------------------------------------------------------------------------
  * Module pipe: a byte pipe inside one process, without descriptors, and without system calls while

@@ -10,8 +10,15 @@ pub const PWK_DEFAULT_SLOTS: u32 = defaults::SLOTS;
 pub const PWK_DEFAULT_REQUEST_BYTES: u32 = defaults::REQUEST_BYTES;
 /// Bytes of a slot for a reply. A longer reply lies in a blob.
 pub const PWK_DEFAULT_REPLY_BYTES: u32 = defaults::REPLY_BYTES;
-/// Clients and servers that can be attached to a segment at the same time.
+/// Members that can be attached to a channel at the same time: clients and servers, or publishers and
+/// subscribers.
 pub const PWK_DEFAULT_MEMBERS: u32 = defaults::MEMBERS;
+/// Messages that the ring of a broadcast keeps.
+pub const PWK_DEFAULT_MESSAGES: u32 = defaults::MESSAGES;
+/// Bytes of a cell of the ring. A longer message lies in a blob.
+pub const PWK_DEFAULT_MESSAGE_BYTES: u32 = defaults::MESSAGE_BYTES;
+/// Bytes of a publisher's messages that the ring keeps in blobs: 128 MiB.
+pub const PWK_DEFAULT_KEEP_BYTES: u64 = defaults::KEEP_BYTES;
 /// Permissions of the file of a segment.
 pub const PWK_DEFAULT_MODE: u32 = defaults::MODE;
 /// Bytes of shared memory that a process keeps for its next blobs in a segment: 128 MiB.

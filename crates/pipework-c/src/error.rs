@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 
+use pipework::broadcast::RecvError;
 use pipework::reqrep::CallError;
 use pipework::{Error, ErrorKind, Unfinished};
 
@@ -41,6 +42,8 @@ pub const PWK_INVALID: pwk_status = 13;
 pub const PWK_OS: pwk_status = 14;
 /// The other side gave up: a server its request, or a pipe's other end its stream.
 pub const PWK_FAILED: pwk_status = 15;
+/// Messages are gone that a subscriber had not received; pwk_error.done says how many.
+pub const PWK_LAGGED: pwk_status = 16;
 /// A mistake of this library. Its text went to standard error.
 pub const PWK_BUG: pwk_status = 255;
 
@@ -53,7 +56,8 @@ pub struct pwk_error {
     /// The kernel's number, as in errno; 0 if the kernel had no part in it. A negative number is
     /// for pwk_error_text.
     pub os: i32,
-    /// How far the call had got, in bytes or items, where it does several.
+    /// How far the call had got, in bytes or items, where it does several; after PWK_LAGGED, how many
+    /// messages were missed.
     pub done: u64,
     /// The operation that failed, for instance "reqrep recv".
     pub op: [c_char; 48],
@@ -115,6 +119,12 @@ impl From<CallError> for Failure {
     /// Leaves out the reason.
     fn from(error: CallError) -> Failure {
         error.error().into()
+    }
+}
+
+impl From<RecvError> for Failure {
+    fn from(error: RecvError) -> Failure {
+        Failure { done: error.missed().unwrap_or(0), ..Error::from(error).into() }
     }
 }
 

@@ -63,7 +63,7 @@
 //! 1. Names. A function on a handle is pwk_TYPE_VERB, and so is one that makes it. `_pair` makes
 //!    both ends of a pipe. A `try_` function never waits, and returns PWK_WOULD_BLOCK where there
 //!    is nothing now. A `_message` function is the full form of the one without: it has the 32 bits
-//!    of flags that go with a request or a reply, and results that few programs ask for. A `_blobs`
+//!    of flags that go with a payload, and results that few programs ask for. A `_blobs`
 //!    function takes and gives blobs as well.
 //! 2. Results. A pwk_status is PWK_OK, which is 0, or says why the call failed. A program that
 //!    wants to know more passes a pwk_error of its own: it is filled in when a call fails (but
@@ -102,7 +102,8 @@
 //   `defaults.rs`: shared by all modules.
 // - A module is a folder, with a file for each type of handle: `atomic/` has `options.rs`,
 //   `item.rs`, `reader.rs` and `writer.rs`; `reqrep/` has `segment.rs`, `client.rs`, `stream.rs`,
-//   `server.rs` and `blob.rs`; `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
+//   `server.rs` and `blob.rs`; `broadcast/` has `channel.rs`, `publisher.rs` and `subscriber.rs`;
+//   `pipe/` has `ends.rs`, `reader.rs` and `writer.rs`.
 //
 // `bindings.rs` is for bindings of other languages.
 //
@@ -124,6 +125,7 @@ pub mod descriptor;
 pub mod defaults;
 pub mod atomic;
 pub mod reqrep;
+pub mod broadcast;
 pub mod pipe;
 pub mod fd;
 pub mod bindings;

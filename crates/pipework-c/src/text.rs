@@ -4,10 +4,10 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::sync::OnceLock;
 
-use pipework::{ErrorKind, describe};
+use pipework::{ErrorKind, describe, process_of};
 
 use crate::edge::{In, Name, Space, get};
-use crate::error::{PWK_BUG, PWK_OK, pwk_error, pwk_status};
+use crate::error::{PWK_BUG, PWK_LAGGED, PWK_OK, pwk_error, pwk_status};
 
 /// The text for a status. Never NULL; not to be freed.
 #[unsafe(no_mangle)]
@@ -47,6 +47,14 @@ pub extern "C" fn pwk_error_text(error: In<'_, pwk_error>, text: Space<'_, c_cha
     })
 }
 
+/// The process for which the call had waited, as numbered in its own pid namespace: after PWK_TIMED_OUT
+/// of pwk_publisher_publish, that of the slowest subscriber that must see all. 0 if the error names
+/// none, and for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwk_error_process(error: In<'_, pwk_error>) -> u32 {
+    get(0, || error.and_then(|error| process_of(error.os)).unwrap_or(0))
+}
+
 // ---------------------------------------------------------------- on this side
 
 /// Writes a line where C wants it, cut off where its space ends, and says how long the whole is.
@@ -83,6 +91,7 @@ impl fmt::Display for pwk_error {
         }
         match self.done {
             0 => Ok(()),
+            missed if self.kind == PWK_LAGGED => write!(f, "; {missed} missed"),
             done => write!(f, "; {done} done"),
         }
     }

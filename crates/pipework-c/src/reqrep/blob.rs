@@ -55,7 +55,7 @@ pub extern "C" fn pwk_blob_draft_new(
 ) -> pwk_status {
     run("pwk_blob_draft_new", error, |name| {
         let (segment, draft) = (&name.given(segment)?.segment, name.given(draft)?);
-        hand_out(draft, pwk_blob_draft(Some(segment.blob(len)?)))
+        hand_out(draft, segment.blob(len)?.into())
     })
 }
 
@@ -158,7 +158,8 @@ pub extern "C" fn pwk_blobs_free(blobs: InOut<'_, pwk_blobs>) {
     get((), || blobs.into_iter().for_each(|blobs| *blobs = PWK_BLOBS));
 }
 
-/// A request, a reply or a part of a reply, with blobs. Everything in it is lent for the call.
+/// A request, a reply, a part of a reply, or a message of broadcast, with blobs. Everything in it is lent
+/// for the call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct pwk_message {
@@ -395,7 +396,7 @@ pub extern "C" fn pwk_server_part_blobs(
 // ---------------------------------------------------------------- on this side
 
 impl pwk_blobs {
-    fn of(found: &[Blob]) -> pwk_blobs {
+    pub(crate) fn of(found: &[Blob]) -> pwk_blobs {
         let mut blobs = PWK_BLOBS;
         for (place, blob) in blobs.blobs.iter_mut().zip(found) {
             *place = Some(Box::new(pwk_blob(blob.clone())));
@@ -405,21 +406,27 @@ impl pwk_blobs {
     }
 }
 
+impl From<BlobMut> for pwk_blob_draft {
+    fn from(draft: BlobMut) -> pwk_blob_draft {
+        pwk_blob_draft(Some(draft))
+    }
+}
+
 /// A message from C, with handles of its blobs.
-struct Attached<'a> {
+pub(crate) struct Attached<'a> {
     bytes: &'a [u8],
     blobs: Vec<Blob>,
     flags: u32,
 }
 
 impl Attached<'_> {
-    fn of<'a>(message: In<'a, pwk_message>, name: Name) -> Result<Attached<'a>> {
+    pub(crate) fn of<'a>(message: In<'a, pwk_message>, name: Name) -> Result<Attached<'a>> {
         let &pwk_message { data, len, blobs, blob_count, flags } = name.given(message)?;
         let blobs = blobs.array(blob_count, name)?.iter().map(|blob| Ok(name.given(*blob)?.0.clone()));
         Ok(Attached { bytes: data.bytes(len, name)?, blobs: blobs.collect::<Result<_>>()?, flags })
     }
 
-    fn message(&self) -> Message<'_> {
+    pub(crate) fn message(&self) -> Message<'_> {
         Message::new(self.bytes).flags(self.flags).attach(&self.blobs)
     }
 }

@@ -7,14 +7,14 @@ static void the_library_is_the_one_it_was_compiled_for(void) {
 }
 
 static void every_status_has_words_and_an_errno(void) {
-    for (pwk_status status = PWK_WOULD_BLOCK; status <= PWK_FAILED; status++) {
+    for (pwk_status status = PWK_WOULD_BLOCK; status <= PWK_LAGGED; status++) {
         CHECK(strlen(pwk_status_text(status)) > 5 && pwk_status_errno(status) > 0);
     }
     CHECK(strcmp(pwk_status_text(PWK_TIMED_OUT), "the deadline has passed") == 0);
     CHECK(pwk_status_errno(PWK_TIMED_OUT) == ETIMEDOUT && pwk_status_errno(PWK_FAILED) == ECANCELED);
     CHECK(strcmp(pwk_status_text(PWK_OK), "no error") == 0 && pwk_status_errno(PWK_OK) == 0);
     CHECK(strlen(pwk_status_text(PWK_BUG)) > 5 && pwk_status_errno(PWK_BUG) == EIO);
-    const pwk_status others[] = {-1, 16, 254, INT32_MIN, INT32_MAX};
+    const pwk_status others[] = {-1, 17, 254, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         CHECK(strcmp(pwk_status_text(others[i]), "unknown status") == 0);
         CHECK(pwk_status_errno(others[i]) == 0);
@@ -32,6 +32,10 @@ static void an_error_is_written_as_snprintf_writes(void) {
     CHECK(pwk_error_text(&made, NULL, 9) == strlen(line));
     made.done = 4096;
     CHECK(pwk_error_text(&made, text, sizeof text) == strlen(line) + strlen("; 4096 done"));
+    pwk_error lagged = {PWK_LAGGED, 0, 3, "broadcast recv"};
+    CHECK(pwk_error_text(&lagged, text, sizeof text) > 0);
+    CHECK(strcmp(text, "broadcast recv: messages were missed; 3 missed") == 0);
+    CHECK(pwk_error_process(&lagged) == 0 && pwk_error_process(&made) == 0 && pwk_error_process(NULL) == 0);
     CHECK(pwk_error_text(NULL, text, sizeof text) == 0 && text[0] == 0);
     /* One that a program did not end. */
     memset(&made, 'x', sizeof made);

@@ -100,7 +100,7 @@ fn pkg_config_and_cmake_find_the_installed_library_and_uninstall_removes_it() {
         assert!(head.0.split(", ").any(|other| other == name), "{name} is in the head of its page");
     }
     let first = fs::read_to_string(prefix.join("share/man/man3/pipework.3")).expect("it is a page");
-    for module in ["reqrep", "pipe", "fd"] {
+    for module in ["reqrep", "broadcast", "pipe", "fd"] {
         assert!(first.contains(&format!("\n.SS Module {module}\n")), "pipework(3) introduces {module}");
     }
     assert!(first.contains("\n.SH SEE ALSO\n.BR pwk_status (3) ,\n"), "pipework(3) names its pages");
