@@ -69,7 +69,9 @@ REFERENCES = {
        for name in ("Atomic", "ReqRep", "ReqRep-Client", "Pipe", "FD", "Error", "InsteadOf")},
     "C": {"`pipework.h`": "c/pipework.html", "sending messages": "c/pwk_atomic_writer.html",
           "receiving them": "c/pwk_atomic_reader.html", "calling": "c/pwk_client.html", "serving": "c/pwk_server.html",
-          "a segment": "c/pwk_segment.html", "statuses and errors": "c/pwk_status.html"},
+          "a segment": "c/pwk_segment.html", "a channel of broadcast": "c/pwk_broadcast.html",
+          "publishing": "c/pwk_publisher.html", "subscribing": "c/pwk_subscriber.html",
+          "statuses and errors": "c/pwk_status.html"},
 }  # fmt: skip
 
 LANGUAGE = {".c": "c", ".h": "c", ".json": "json", ".mjs": "js", ".pl": "perl", ".pm": "perl", ".py": "python", ".rs": "rust",
