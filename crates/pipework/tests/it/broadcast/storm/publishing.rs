@@ -3,8 +3,8 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use pipework::ErrorKind;
 use pipework::broadcast::{Message, Publisher, PublisherOptions, Segment};
-use pipework::{Error, ErrorKind};
 
 use super::board::Count;
 use super::{Hall, Run};
@@ -85,7 +85,7 @@ pub(super) fn publish(hall: &Hall<'_>, number: usize, segment: &Segment, inherit
                 std::thread::yield_now();
             }
             Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::TimedOut, "{}", Error::from(error));
+                assert_eq!(error.kind(), ErrorKind::TimedOut, "{}", error);
                 board.add(Count::TimedOut, 1);
             }
         }
