@@ -77,8 +77,7 @@ impl<'a> Listener<'a> {
         };
         let exact_from = match start {
             Start::After(number) => number,
-            // It has begun no later than here.
-            Start::Oldest => (after + 1).saturating_sub(messages),
+            // With the oldest it has begun behind those that publishers had dropped by then.
             _ => after,
         };
         let mut listener = Listener {
