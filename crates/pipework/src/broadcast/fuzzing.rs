@@ -446,26 +446,37 @@ mod tests {
             let needed = readers.iter().flatten().filter(|reader| reader.must_see_all);
             let needed = needed.map(|reader| reader.next).min().unwrap_or(u64::MAX);
             let is_long = len > 40;
-            while is_long
-                && self.kept[who].iter().map(|(_, len)| len).sum::<u64>() + len as u64 > KEEP
+            if is_long && !self.drop_oldest(who, len as u64, needed) {
+                return None;
+            }
+            if self.tail() >= self.cells && needed <= self.tail() - self.cells {
+                return None;
+            }
+            self.messages.push(Some(len));
+            if is_long {
+                let position = self.tail() - 1;
+                while self.kept[who].pop_front_if(|(before, _)| *before + self.cells <= position).is_some() {}
+                self.kept[who].push_back((position, len as u64));
+                self.drop_oldest(who, 0, needed);
+            }
+            Some(self.tail())
+        }
+
+        /// All but the newest, until so many bytes more have space. False if one is needed.
+        fn drop_oldest(&mut self, who: usize, more: u64, needed: u64) -> bool {
+            while self.kept[who].len() > 1
+                && self.kept[who].iter().map(|(_, len)| len).sum::<u64>() + more > KEEP
                 && let Some((position, _)) = self.kept[who].front().copied()
             {
                 if self.at(position).is_some() {
                     if needed <= position {
-                        return None;
+                        return false;
                     }
                     self.messages[position as usize] = None;
                 }
                 self.kept[who].pop_front();
             }
-            if self.tail() >= self.cells && needed <= self.tail() - self.cells {
-                return None;
-            }
-            if is_long {
-                self.kept[who].push_back((self.tail(), len as u64));
-            }
-            self.messages.push(Some(len));
-            Some(self.tail())
+            true
         }
 
         fn subscribe(&self, begin: Begin, must_see_all: bool) -> Reader {

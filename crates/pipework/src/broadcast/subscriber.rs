@@ -295,11 +295,6 @@ impl Subscriber {
         self.place.next.set(first);
         if self.cursor.is_some() {
             self.see_all(SUBSCRIBE)?;
-            // The message before may be lost at any time, and be there now.
-            let (next, before) = (self.next(), self.next().saturating_sub(1));
-            if next > first && start != Start::Now && self.catch(before, next)? {
-                self.missed = self.missed.saturating_sub(1);
-            }
             if !matches!(start, Start::After(_)) {
                 self.missed = 0;
             }
@@ -515,10 +510,12 @@ impl Subscriber {
     /// Takes the next message into `received`, if there is one.
     #[inline]
     fn step(&mut self, received: &mut Received, op: &'static str) -> Result<Step> {
+        if !self.place.has_more.is_set() {
+            self.check_cursor(op)?;
+        }
         if self.place.has_more.is_set() {
             return self.take_held_back(received);
         }
-        self.check_cursor(op)?;
         let next = self.next();
         if let Found::Message(word) = self.shared().look(next)
             && self.missed == 0
@@ -627,9 +624,11 @@ impl Subscriber {
                 break sees;
             }
         };
-        self.missed = self.missed.saturating_add(first - next);
         self.place.next.set(first);
         self.cursor = Some(cursor);
+        // The message before may be lost at any time, and be there now.
+        let is_caught = first > next && self.catch(first - 1, first)?;
+        self.missed = self.missed.saturating_add(first - next - u64::from(is_caught));
         Ok(())
     }
 

@@ -373,6 +373,17 @@ fn forked_child_is_another_subscriber_that_goes_on_from_the_same_place() {
 }
 
 #[test]
+fn forked_child_gets_what_its_parent_holds_in_a_full_ring() {
+    let _turn = Turn::alone();
+    let segment = small();
+    let publisher = segment.publisher().unwrap();
+    let mut parent = segment.subscriber_with(&all()).unwrap();
+    publish(&publisher, &["a", "b", "c", "d"]);
+    wait(fork(|| assert_eq!(receive(&mut parent), ["a", "b", "c", "d"])));
+    assert_eq!(receive(&mut parent), ["a", "b", "c", "d"]);
+}
+
+#[test]
 fn forked_child_learns_what_was_overtaken_before_it_joined() {
     let _turn = Turn::alone();
     let segment = small();
@@ -381,7 +392,7 @@ fn forked_child_learns_what_was_overtaken_before_it_joined() {
     let (from_parent, to_child) = sys::pipe().unwrap();
     let pid = fork(|| {
         assert_eq!(sys::read(from_parent.as_fd(), &mut [0]), Ok(1));
-        assert_eq!(receive(&mut parent), ["-3", "d", "e", "f"]);
+        assert_eq!(receive(&mut parent), ["-2", "c", "d", "e", "f"]);
     });
     for text in ["a", "b", "c", "d", "e", "f"] {
         publish(&publisher, &[text]);
