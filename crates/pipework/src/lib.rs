@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`atomic`] | whole messages of any size through one pipe, also between printed text | many processes and one reader |
 //! | [`reqrep`] | calls and replies through shared memory | many clients and many competing servers |
+//! | [`broadcast`] | each message to every receiver, through shared memory | publishers and subscribers |
 //! | [`pipe`] | bytes, without a system call while neither side waits | two threads or tasks |
 //! | [`fd`] | complete reads, writes and copies; one that fails says how far it got | any two descriptors |
 //!
