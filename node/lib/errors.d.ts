@@ -60,7 +60,4 @@ export class RemoteError extends Failed {
   readonly reason: Buffer;
 }
 /** Messages are gone that a subscriber had not received, because it was too slow. */
-export class Lagged extends PipeworkError {
-  /** How many they are, where that is known. */
-  readonly missed?: number;
-}
+export class Lagged extends PipeworkError {}

@@ -636,7 +636,7 @@ test('handles and errors describe themselves', () => {
   for (const [name, Class] of Object.entries(pipework)) {
     if (typeof Class === 'function' && Class.prototype instanceof PipeworkError) seen.push(name);
   }
-  assert.equal(seen.length, 16);
+  assert.equal(seen.length, 17);
   segment.close();
   assert.equal(inspect(segment), 'Segment(closed)');
 });
