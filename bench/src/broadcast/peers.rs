@@ -239,7 +239,7 @@ mod heavy {
         type Publisher = XPub;
         type Subscriber = Sub;
 
-        /// XPUB is PUB, and says who has subscribed.
+        /// XPUB is PUB, and reports each subscription.
         fn publisher(&self) -> Result<XPub, Failure> {
             let socket = self.socket(zmq::XPUB)?;
             socket.set_xpub_verbose(true)?;

@@ -16,7 +16,7 @@ use std::path::Path;
 /// is given to a server again.
 pub(crate) const JOB: u32 = u32::from_be_bytes(*b"job\0");
 
-/// A channel of either module, whoever its owner is.
+/// A channel of either module, of any owner.
 pub(crate) enum AnyChannel {
     Calls(Segment),
     Broadcast(broadcast::Segment),

@@ -3,7 +3,7 @@
 //!
 //! A message is a function of the run's seed, its publisher and a count. So every process knows every byte
 //! that it receives. What each number stands for is recorded on a [`Board`] in memory that outlives all
-//! processes, by whoever learns of it first: its publisher, or any subscriber. All others must agree. A
+//! processes, by the first that knows it: its publisher, or any subscriber. All others must agree. A
 //! subscriber that must see all and gets a message behind a number that it has not got records that the
 //! number stands for nothing, so that nobody may have published or received it.
 //!
