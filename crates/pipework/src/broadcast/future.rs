@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use super::waiting::{Registration, WatcherState};
 use crate::error::{Error, Result};
@@ -13,24 +13,13 @@ pub(super) async fn until<T, E: From<Error>>(
     mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
 ) -> std::result::Result<T, E> {
     let mut kept = None;
-    poll_fn(|cx| poll(cx, &mut kept, &watch, &mut look)).await
-}
-
-/// One poll. `kept` is the registration of the polls before.
-pub(super) fn poll<T, E: From<Error>>(
-    cx: &mut Context<'_>,
-    kept: &mut Option<Registration>,
-    watch: impl Fn() -> Result<Arc<WatcherState>>,
-    mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
-) -> Poll<std::result::Result<T, E>> {
-    if let Some(found) = look()? {
-        return Poll::Ready(Ok(found));
-    }
-    let registration = match kept.take().filter(Registration::is_here) {
-        Some(registration) => registration,
-        None => Registration::new(watch()?),
-    };
-    kept.insert(registration).register(None, cx.waker());
-    // Anything that came before the registration woke no one, so look again.
-    look()?.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
+    poll_fn(|cx| {
+        if let Some(found) = look()? {
+            return Poll::Ready(Ok(found));
+        }
+        Registration::keep(&mut kept, None, cx.waker(), &watch)?;
+        // Anything that came before the registration woke no one, so look again.
+        look()?.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
+    })
+    .await
 }

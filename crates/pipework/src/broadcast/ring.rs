@@ -1,7 +1,7 @@
 //! The steps of the ring: a publisher claims a cell and finishes it, a subscriber looks at its next one,
 //! and what is done for both after a death. BROADCAST.md has the protocol.
 
-use super::shared::{Described, Ring, Shared, cursor};
+use super::shared::{Described, Ring, Shared, cursor, cursor_of, swap_cursor};
 use super::word::{CellWord, Cursor, Position, State, after};
 use crate::error::{Error, ErrorKind, Result};
 use crate::segment::mapping::{EPOCH, MemberEntry, count};
@@ -46,7 +46,7 @@ pub(crate) struct Cursors {
     limit: AtomicU64,
     /// The last member with a cursor.
     last: AtomicU64,
-    /// The process in which a thread changes the two, plus 1.
+    /// The process in which a thread changes these, plus 1.
     changing: AtomicU64,
     /// The member that last left no room. It is looked at first.
     slowest: Hint,
@@ -297,18 +297,12 @@ pub(crate) const TURNS: u32 = 1 << 16;
 
 /// How far the cursor of a member is behind `tail`; `None` if it has none.
 fn behind(member: &MemberEntry, tail: Position) -> Option<i64> {
-    let word = cursor(member);
-    let found = Cursor::from_bits(word.load(Ordering::Acquire));
+    let found = cursor_of(member);
     if found.is_active() && !found.is_of(epoch(member.word.load(Ordering::Acquire))) {
         // A member that was taken for dead has stored it after the number had got another holder, which
         // lives, so that nobody else would remove it. Only such cursors are removed: the epoch was read
         // after the cursor.
-        let _ = word.compare_exchange(
-            found.to_bits(),
-            Cursor::NONE.to_bits(),
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
+        swap_cursor(member, found, Cursor::NONE);
         return None;
     }
     found.is_active().then(|| found.behind(tail))
@@ -372,12 +366,11 @@ impl Shared {
             position = position.max(tail.saturating_add(1).saturating_sub(messages));
             let mine = Cursor::new(position, epoch(joined));
             // The cursor first: a swap after that does not change the cursor of another holder.
-            let before = cursor(member).load(Ordering::Acquire);
+            let before = cursor_of(member);
             if member.word.load(Ordering::Acquire) != joined {
                 return Ok(None);
             }
-            let (to, relaxed) = (mine.to_bits(), Ordering::Relaxed);
-            if cursor(member).compare_exchange(before, to, Ordering::AcqRel, relaxed).is_err() {
+            if !swap_cursor(member, before, mine) {
                 continue;
             }
             // In this order: see `has_room`.
@@ -390,13 +383,12 @@ impl Shared {
         Err(corrupt)
     }
 
-    /// Moves the cursor of the member `me`, and wakes publishers that wait for it. Returns the new one.
+    /// Moves the cursor of the member `me`, and wakes publishers that wait for it. False if another process
+    /// has taken this member for dead.
     #[inline]
     pub(crate) fn move_cursor(&self, me: u16, from: Cursor, to: Cursor) -> bool {
         let Some(member) = self.member(me) else { return false };
-        let (from, to) = (from.to_bits(), to.to_bits());
-        // A swap, because another process may have taken this member for dead.
-        let is_moved = cursor(member).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let is_moved = swap_cursor(member, from, to);
         self.room().notify_all_swapped(Reach::Machine);
         is_moved
     }
@@ -430,7 +422,7 @@ impl Recover for Ring {
             (now.state() == State::Writing).then_some((now.member(), Removal::Cell(now)))
         } else {
             let number = (word - messages + 1) as u16;
-            let now = Cursor::from_bits(cursor(shared.member(number)?).load(Ordering::Acquire));
+            let now = cursor_of(shared.member(number)?);
             now.is_active().then_some((number, Removal::Cursor(now)))
         }?;
         are_gone(number).then_some(Named { word, number, step })
@@ -445,10 +437,9 @@ impl Recover for Ring {
                 }
                 is_skipped
             }
-            Removal::Cursor(from) => shared.member(named.number).is_some_and(|member| {
-                let (from, to) = (from.to_bits(), Cursor::NONE.to_bits());
-                cursor(member).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            }),
+            Removal::Cursor(from) => {
+                shared.member(named.number).is_some_and(|member| swap_cursor(member, from, Cursor::NONE))
+            }
         };
         if is_removed {
             done();

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::layout::{Geometry, MAX_BLOBS};
-use super::shared::{FULL, MISSED, NEXT, Role, Shared, cursor};
+use super::shared::{FULL, MISSED, NEXT, Role, Shared, cursor_of};
 use super::waiting::Attached;
-use super::word::{Cursor, State};
+use super::word::State;
 use crate::blob::{BlobAudit, BlobMut, BlobStats, Limits};
 use crate::error::{Error, ErrorKind, Result};
 use crate::segment::header::Sizes;
@@ -419,7 +419,7 @@ impl Segment {
         let (shared, mut members) = (self.shared(), Vec::new());
         for (number, entry) in shared.members() {
             let Some(role) = Shared::role(entry.word.load(Ordering::Acquire)) else { continue };
-            let cursor = Cursor::from_bits(cursor(entry).load(Ordering::Relaxed));
+            let cursor = cursor_of(entry);
             let (newest, next) = (self.newest(), entry.own.0[NEXT].load(Ordering::Relaxed));
             let lag = match role {
                 Role::Publisher => 0,
@@ -462,8 +462,7 @@ impl Segment {
             }
         }
         for (number, member) in shared.members() {
-            let is_active = Cursor::from_bits(cursor(member).load(Ordering::Acquire)).is_active();
-            if is_active && shared.is_gone(number, "broadcast audit")? {
+            if cursor_of(member).is_active() && shared.is_gone(number, "broadcast audit")? {
                 audit.orphaned += 1;
             }
         }

@@ -8,7 +8,7 @@
 use super::layout::{CELL_HEAD, Geometry, Layout};
 #[cfg(not(loom))]
 use super::layout::{JOINS_AT, PUBLISHED_AT, ROOM_AT, SKIPPED_AT, TAIL_AT};
-use super::word::{CellWord, Position, State};
+use super::word::{CellWord, Cursor, Position, State};
 use crate::blob::Name;
 use crate::event::Event;
 use crate::region::Region;
@@ -306,4 +306,16 @@ impl Shared {
 #[inline]
 pub(crate) fn cursor(member: &MemberEntry) -> &AtomicU64 {
     &member.own.0[CURSOR]
+}
+
+#[inline]
+pub(crate) fn cursor_of(member: &MemberEntry) -> Cursor {
+    Cursor::from_bits(cursor(member).load(Ordering::Acquire))
+}
+
+/// Changes a cursor, if it is still the one that was read.
+#[inline]
+pub(crate) fn swap_cursor(member: &MemberEntry, from: Cursor, to: Cursor) -> bool {
+    let (from, to) = (from.to_bits(), to.to_bits());
+    cursor(member).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }

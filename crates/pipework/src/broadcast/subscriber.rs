@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::future;
 use super::ring::{Found, TURNS};
 use super::segment::Segment;
 use super::shared::{Described, MISSED, NEXT, Role, Shared};
@@ -453,11 +452,15 @@ impl Subscriber {
 
     /// One poll of [`recv_async`](Subscriber::recv_async), for implementations of streams.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        if let Some(received) = self.try_recv()? {
+            return Poll::Ready(Ok(received));
+        }
         let mut kept = self.registration.take();
-        let watch = self.watch(RECV);
-        let polled = future::poll(cx, &mut kept, || watch.clone(), || self.try_recv());
+        let registered = Registration::keep(&mut kept, None, cx.waker(), || self.watch(RECV));
         self.registration = kept;
-        polled
+        registered?;
+        // Anything that came before the registration woke no one, so look again.
+        self.try_recv()?.map_or(Poll::Pending, |received| Poll::Ready(Ok(received)))
     }
 
     /// A descriptor that is readable while there is something to receive. It joins the subscriber to an

@@ -265,11 +265,7 @@ async fn until<T, E: From<Error>>(
         if ONLY_LOOKS.get().is_some_and(|waker| ptr::eq(waker, cx.waker())) {
             return Poll::Pending;
         }
-        let registration = match kept.take().filter(Registration::is_here) {
-            Some(registration) => registration,
-            None => Registration::new(watch()?),
-        };
-        kept.insert(registration).register(call, cx.waker());
+        Registration::keep(&mut kept, call, cx.waker(), &watch)?;
         // Anything that came before the registration woke no one, so look again.
         look()?.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     })

@@ -296,6 +296,23 @@ impl<T: Topic> Registration<T> {
         Registration { watcher, number }
     }
 
+    /// Registers the waker of a task that has found nothing. `kept` is the registration of its polls before,
+    /// and `watch` returns the watcher for the first one in this process. The task must look once more after
+    /// this.
+    pub(crate) fn keep(
+        kept: &mut Option<Registration<T>>,
+        item: Option<T::Item>,
+        waker: &Waker,
+        watch: impl FnOnce() -> Result<Arc<WatcherState<T>>>,
+    ) -> Result<()> {
+        let registration = match kept.take().filter(Registration::is_here) {
+            Some(registration) => registration,
+            None => Registration::new(watch()?),
+        };
+        kept.insert(registration).register(item, waker);
+        Ok(())
+    }
+
     /// False in a forked child.
     pub(crate) fn is_here(&self) -> bool {
         self.watcher.is_here()
